@@ -1,0 +1,118 @@
+//! Why an image is refused.
+
+use crate::Format;
+
+/// A refusal, as a sentence that tells what the user can do. Offsets are bytes in the image file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The format is known but this version does not read it.
+    #[error(
+        "the image is in {0} format, which this version does not convert: convert it once with `qemu-img convert -O qcow2`"
+    )]
+    UnsupportedFormat(Format),
+    /// A format was asked for that the content is not.
+    #[error("the image is not in {wanted} format: its first bytes are {found}")]
+    NotThatFormat {
+        /// What was asked for.
+        wanted: Format,
+        /// What the content is.
+        found: Format,
+    },
+    /// A header field has a value that the format does not allow.
+    #[error("invalid qcow2 image: {0}")]
+    Header(String),
+    /// The file ends inside the header.
+    #[error("invalid qcow2 image: the header needs {needed} bytes, the image has {available}")]
+    ShortHeader {
+        /// Bytes that the header takes.
+        needed: u64,
+        /// Bytes there are.
+        available: u64,
+    },
+    /// The L1 table is larger than any image needs (text matched by CDI's tests).
+    #[error("invalid qcow2 image: L1 size too big: {entries} entries, the limit is {limit}")]
+    L1TooBig {
+        /// Entries that the header announces.
+        entries: u64,
+        /// Entries that are allowed (32 MiB of table, as QEMU).
+        limit: u64,
+    },
+    /// The L1 table cannot map the virtual size.
+    #[error(
+        "invalid qcow2 image: L1 table is too small: {entries} entries, a virtual size of {virtual_size} needs {needed}"
+    )]
+    L1TooSmall {
+        /// Entries that the header announces.
+        entries: u64,
+        /// Entries that the size needs.
+        needed: u64,
+        /// Bytes of the virtual disk.
+        virtual_size: u64,
+    },
+    /// The image refers to a backing file.
+    #[error(
+        "the image has a backing file \"{0}\": other files are never opened; flatten it first with `qemu-img convert -O qcow2`"
+    )]
+    BackingFile(String),
+    /// The guest data is in another file.
+    #[error(
+        "the image keeps its data in an external data file \"{0}\": other files are never opened; convert it first with `qemu-img convert -O qcow2`"
+    )]
+    DataFile(String),
+    /// The guest data is encrypted by QEMU.
+    #[error("the image is encrypted ({0}): decrypt it first with `qemu-img convert` and its key")]
+    Encrypted(&'static str),
+    /// Incompatible feature bits that nobody here knows.
+    #[error("the image uses unsupported incompatible feature(s): {0}")]
+    UnknownFeatures(String),
+    /// A table or a table entry is wrong.
+    #[error("corrupt qcow2 image: {what} (at image offset {offset:#x}): check it with `qemu-img check`")]
+    Corrupt {
+        /// What is wrong.
+        what: String,
+        /// Where it was found.
+        offset: u64,
+    },
+    /// A compressed cluster does not inflate to a whole cluster.
+    #[error(
+        "corrupt qcow2 image: the compressed cluster of guest offset {guest:#x} does not inflate to {cluster_size} bytes: {reason}"
+    )]
+    CompressedCluster {
+        /// Guest offset of the cluster.
+        guest: u64,
+        /// Bytes that it must inflate to.
+        cluster_size: u64,
+        /// What the decoder said.
+        reason: String,
+    },
+    /// The file ends before something that its tables refer to.
+    #[error(
+        "the image is truncated: {what} at image offset {offset:#x} is needed, the image ends at {end:#x}"
+    )]
+    Truncated {
+        /// What is missing.
+        what: &'static str,
+        /// Where it should be.
+        offset: u64,
+        /// Where the image ends.
+        end: u64,
+    },
+    /// One pass only: something is referred to that was let go, since the refcounts said that nobody needs it.
+    #[error(
+        "the image's refcounts contradict its tables: {what} at image offset {offset:#x} is referred to after its refcount was satisfied: repair the image with `qemu-img check -r all`, or convert it once with `qemu-img convert`"
+    )]
+    RefcountContradiction {
+        /// What was let go.
+        what: &'static str,
+        /// Where it was.
+        offset: u64,
+    },
+    /// The map of the image takes more memory than we spend on one.
+    #[error(
+        "the image's cluster map needs more than {limit} bytes of memory: convert it once with `qemu-img convert -O qcow2`, which orders it"
+    )]
+    MapTooLarge {
+        /// Bytes that are allowed.
+        limit: u64,
+    },
+}

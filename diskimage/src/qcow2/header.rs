@@ -1,0 +1,347 @@
+//! The qcow2 header: the first cluster of the image (QEMU `docs/interop/qcow2.rst`, sections "Header",
+//! "Header extensions"). Every refusal that the header alone can justify happens here, before a data byte is read.
+
+use crate::Error;
+use crate::bytes_at::{be32, be64};
+
+/// Bytes of a version 2 header.
+const V2_LENGTH: usize = 72;
+/// Bytes of the shortest version 3 header.
+const V3_LENGTH: usize = 104;
+/// Largest L1 table in bytes, as QEMU (`QCOW_MAX_L1_SIZE`).
+const MAX_L1_BYTES: u64 = 32 << 20;
+/// Largest refcount table in bytes, as QEMU (`QCOW_MAX_REFTABLE_SIZE`).
+const MAX_REFTABLE_BYTES: u64 = 8 << 20;
+/// Longest backing file name (qcow2.rst: "must not be longer than 1023 bytes").
+const MAX_NAME: usize = 1023;
+/// Bytes of the head that [`Header::parse`] may look at: extensions (names of features and files) end early in
+/// the first cluster; a larger cluster has nothing after them that matters here.
+pub const HEADER_BYTES: usize = 64 << 10;
+
+const DIRTY: u64 = 1 << 0;
+const CORRUPT: u64 = 1 << 1;
+const DATA_FILE: u64 = 1 << 2;
+const COMPRESSION_TYPE: u64 = 1 << 3;
+const EXTENDED_L2: u64 = 1 << 4;
+const KNOWN_INCOMPATIBLE: u64 = DIRTY | CORRUPT | DATA_FILE | COMPRESSION_TYPE | EXTENDED_L2;
+
+const EXTENSION_FEATURE_NAMES: u32 = 0x6803_f857;
+const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
+
+/// How compressed clusters are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// Raw deflate (RFC 1951).
+    Deflate,
+    /// Zstandard frames (RFC 8878).
+    Zstd,
+}
+
+/// The decoded, validated header of an image that can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// 2 or 3.
+    pub version: u32,
+    /// Bytes of the virtual disk, rounded down to a sector of 512 bytes as QEMU does.
+    pub virtual_size: u64,
+    /// log2 of the cluster size, 9 to 21.
+    pub cluster_bits: u32,
+    /// Codec of compressed clusters.
+    pub compression: Compression,
+    /// True when L2 entries are 128 bits wide and map 32 subclusters each.
+    pub extended_l2: bool,
+    /// Entries of the L1 table that map the virtual disk (more may follow for the VM state of snapshots).
+    pub l1_entries: u64,
+    /// Where the L1 table is; aligned to a cluster.
+    pub l1_offset: u64,
+    /// Where the refcount table is; aligned to a cluster.
+    pub refcount_table_offset: u64,
+    /// Bytes of the refcount table.
+    pub refcount_table_bytes: u64,
+    /// log2 of the bits of a refcount, 0 to 6.
+    pub refcount_order: u32,
+    /// Internal snapshots; their data is ignored.
+    pub snapshots: u32,
+    /// Refcounts may be out of date (bit 0). QEMU reads such an image; so do we, and do not trust its refcounts.
+    pub dirty: bool,
+    /// Somebody found the image inconsistent (bit 1). QEMU still reads it; so do we, with a warning.
+    pub corrupt: bool,
+}
+
+impl Header {
+    /// Reads the header from the beginning of the image: [`HEADER_BYTES`] of it, or all there is.
+    pub fn parse(head: &[u8]) -> Result<Self, Error> {
+        let short = |needed: usize| Error::ShortHeader {
+            needed: needed as u64,
+            available: head.len() as u64,
+        };
+        let word = |offset: usize| be32(head, offset).ok_or_else(|| short(offset + 4));
+        let long = |offset: usize| be64(head, offset).ok_or_else(|| short(offset + 8));
+
+        let version = word(4)?;
+        if !(2..=3).contains(&version) {
+            return Err(Error::Header(format!("unsupported version {version}")));
+        }
+        let cluster_bits = word(20)?;
+        if !(9..=21).contains(&cluster_bits) {
+            return Err(Error::Header(format!(
+                "unsupported cluster size: 2^{cluster_bits}, must be 2^9 to 2^21"
+            )));
+        }
+        let cluster_size = 1u64 << cluster_bits;
+        let header_length = if version == 2 {
+            V2_LENGTH
+        } else {
+            header_length(word(100)?, cluster_size)?
+        };
+        if head.len() < header_length {
+            return Err(short(header_length));
+        }
+        let (incompatible, refcount_order) = if version == 2 {
+            (0, 4)
+        } else {
+            (long(72)?, word(96)?)
+        };
+        let compression_byte = (version == 3 && header_length > V3_LENGTH)
+            .then(|| head.get(V3_LENGTH))
+            .flatten();
+        let extensions = Extensions::parse(head, header_length, cluster_size)?;
+
+        refuse_features(incompatible, &extensions)?;
+        refuse_backing_file(head, long(8)?, word(16)?, cluster_size)?;
+        match word(32)? {
+            0 => {}
+            1 => return Err(Error::Encrypted("AES")),
+            2 => return Err(Error::Encrypted("LUKS")),
+            other => return Err(Error::Header(format!("unsupported encryption method {other}"))),
+        }
+        let compression = compression(compression_byte.copied().unwrap_or(0), incompatible)?;
+        let extended_l2 = incompatible & EXTENDED_L2 != 0;
+        if extended_l2 && cluster_bits < 14 {
+            return Err(Error::Header(format!(
+                "extended L2 entries need clusters of 16 KiB, this image has {cluster_size}"
+            )));
+        }
+        if refcount_order > 6 {
+            return Err(Error::Header(format!(
+                "refcounts of 2^{refcount_order} bits, at most 64 bits are allowed"
+            )));
+        }
+
+        let header = Self {
+            version,
+            virtual_size: long(24)? & !511,
+            cluster_bits,
+            compression,
+            extended_l2,
+            l1_entries: 0,
+            l1_offset: long(40)?,
+            refcount_table_offset: long(48)?,
+            refcount_table_bytes: u64::from(word(56)?) << cluster_bits,
+            refcount_order,
+            snapshots: word(60)?,
+            dirty: incompatible & DIRTY != 0,
+            corrupt: incompatible & CORRUPT != 0,
+        };
+        header.with_tables_checked(u64::from(word(36)?))
+    }
+
+    fn with_tables_checked(mut self, l1_size: u64) -> Result<Self, Error> {
+        let limit = MAX_L1_BYTES / 8;
+        if l1_size > limit {
+            return Err(Error::L1TooBig {
+                entries: l1_size,
+                limit,
+            });
+        }
+        let needed = self.virtual_size.div_ceil(self.bytes_per_l2());
+        if l1_size < needed {
+            return Err(Error::L1TooSmall {
+                entries: l1_size,
+                needed,
+                virtual_size: self.virtual_size,
+            });
+        }
+        self.l1_entries = needed;
+        self.check_table("L1 table", self.l1_offset, l1_size * 8)?;
+        if self.refcount_table_bytes > MAX_REFTABLE_BYTES {
+            return Err(Error::Header(format!(
+                "the refcount table has {} bytes, the limit is {MAX_REFTABLE_BYTES}",
+                self.refcount_table_bytes
+            )));
+        }
+        if self.refcount_table_bytes == 0 {
+            return Err(Error::Header(
+                "the image does not contain a refcount table".into(),
+            ));
+        }
+        self.check_table(
+            "refcount table",
+            self.refcount_table_offset,
+            self.refcount_table_bytes,
+        )?;
+        Ok(self)
+    }
+
+    /// Tables start at a cluster and end below 2^63, as QEMU checks.
+    fn check_table(&self, name: &str, offset: u64, bytes: u64) -> Result<(), Error> {
+        let end = offset
+            .checked_add(bytes)
+            .filter(|end| i64::try_from(*end).is_ok());
+        if !offset.is_multiple_of(self.cluster_size()) || end.is_none() {
+            return Err(Error::Header(format!("{name} offset {offset:#x} is invalid")));
+        }
+        Ok(())
+    }
+
+    /// Bytes of a cluster, 512 to 2 Mi.
+    pub fn cluster_size(&self) -> u64 {
+        1 << self.cluster_bits
+    }
+
+    /// Bytes of one L2 entry: 8, or 16 with extended L2.
+    pub fn l2_entry_bytes(&self) -> u64 {
+        if self.extended_l2 { 16 } else { 8 }
+    }
+
+    /// Guest bytes that one L2 table maps; at most 2^39 (2 MiB clusters, 8-byte entries).
+    pub fn bytes_per_l2(&self) -> u64 {
+        (self.cluster_size() / self.l2_entry_bytes()) << self.cluster_bits
+    }
+
+    /// Names of what is unusual about the image, for people.
+    pub fn features(&self) -> Vec<String> {
+        let mut names = vec![format!("version {}", self.version)];
+        if self.compression == Compression::Zstd {
+            names.push("zstd clusters".into());
+        }
+        for (set, name) in [
+            (self.extended_l2, "extended L2"),
+            (self.dirty, "dirty"),
+            (self.corrupt, "corrupt"),
+        ] {
+            if set {
+                names.push(name.into());
+            }
+        }
+        names
+    }
+}
+
+fn header_length(stated: u32, cluster_size: u64) -> Result<usize, Error> {
+    let length = stated as usize;
+    if length < V3_LENGTH || u64::from(stated) > cluster_size {
+        return Err(Error::Header(format!(
+            "header length {stated}, must be {V3_LENGTH} to the cluster size {cluster_size}"
+        )));
+    }
+    Ok(length)
+}
+
+fn compression(kind: u8, incompatible: u64) -> Result<Compression, Error> {
+    // The bit and the byte must agree (qcow2.rst, "compression type").
+    match (kind, incompatible & COMPRESSION_TYPE != 0) {
+        (0, false) => Ok(Compression::Deflate),
+        (1, true) => Ok(Compression::Zstd),
+        (other, bit) => Err(Error::Header(format!(
+            "compression type {other} with its feature bit {}",
+            if bit { "set" } else { "clear" }
+        ))),
+    }
+}
+
+fn refuse_features(incompatible: u64, extensions: &Extensions) -> Result<(), Error> {
+    let unknown = incompatible & !KNOWN_INCOMPATIBLE;
+    if unknown != 0 {
+        let names: Vec<String> = (0..64u8)
+            .filter(|bit| unknown & (1 << bit) != 0)
+            .map(|bit| {
+                extensions
+                    .incompatible_name(bit)
+                    .unwrap_or_else(|| format!("bit {bit}"))
+            })
+            .collect();
+        return Err(Error::UnknownFeatures(names.join(", ")));
+    }
+    if incompatible & DATA_FILE != 0 {
+        return Err(Error::DataFile(
+            extensions.data_file.clone().unwrap_or_else(|| "(unnamed)".into()),
+        ));
+    }
+    Ok(())
+}
+
+fn refuse_backing_file(head: &[u8], offset: u64, length: u32, cluster_size: u64) -> Result<(), Error> {
+    if offset == 0 {
+        return Ok(());
+    }
+    let length = length as usize;
+    if offset > cluster_size || length > MAX_NAME {
+        return Err(Error::Header(format!(
+            "backing file name of {length} bytes at offset {offset}"
+        )));
+    }
+    let start = usize::try_from(offset).unwrap_or(usize::MAX);
+    let name = head.get(start..start.saturating_add(length)).unwrap_or_default();
+    Err(Error::BackingFile(printable(name)))
+}
+
+/// The few header extensions whose content can be named in a refusal.
+#[derive(Default)]
+struct Extensions {
+    data_file: Option<String>,
+    feature_names: Vec<(u8, u8, String)>,
+}
+
+impl Extensions {
+    /// Walks type/length/data records until the end marker; a record that leaves the first cluster is an error.
+    fn parse(head: &[u8], start: usize, cluster_size: u64) -> Result<Self, Error> {
+        let mut found = Self::default();
+        let mut at = start;
+        while let (Some(kind), Some(length)) = (be32(head, at), be32(head, at + 4)) {
+            if kind == 0 {
+                break;
+            }
+            let data = at + 8;
+            let end = data.saturating_add(length as usize);
+            if end as u64 > cluster_size {
+                return Err(Error::Header(format!(
+                    "header extension {kind:#x} of {length} bytes leaves the first cluster"
+                )));
+            }
+            let Some(bytes) = head.get(data..end) else { break };
+            match kind {
+                EXTENSION_DATA_FILE => found.data_file = Some(printable(bytes)),
+                EXTENSION_FEATURE_NAMES => found.add_feature_names(bytes),
+                _ => {}
+            }
+            at = end.next_multiple_of(8);
+        }
+        Ok(found)
+    }
+
+    /// Records of 48 bytes: type, bit number, name padded with zeros.
+    fn add_feature_names(&mut self, table: &[u8]) {
+        for record in table.chunks_exact(48) {
+            if let [kind, bit, name @ ..] = record {
+                self.feature_names.push((*kind, *bit, printable(name)));
+            }
+        }
+    }
+
+    fn incompatible_name(&self, bit: u8) -> Option<String> {
+        self.feature_names
+            .iter()
+            .find(|(kind, b, _)| *kind == 0 && *b == bit)
+            .map(|(_, _, name)| name.clone())
+    }
+}
+
+/// A name from the image as text that is safe in a log: up to the first NUL, control characters replaced.
+fn printable(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end.min(MAX_NAME)])
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}

@@ -1,0 +1,229 @@
+//! Entries of the L1, L2 and refcount tables (qcow2.rst, "Cluster mapping" and "Host cluster management").
+
+use super::header::Header;
+use crate::Error;
+use crate::bytes_at::be64;
+
+/// Bits 9-55 of L1 and standard L2 entries: a host offset.
+const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
+/// Bit 62 of an L2 entry: the cluster is compressed.
+const COMPRESSED: u64 = 1 << 62;
+/// Bit 0 of a standard L2 entry: the cluster reads as zeros.
+const ZERO: u64 = 1;
+/// Bits 9-63 of a refcount table entry: the offset of a refcount block.
+const REFBLOCK_MASK: u64 = !0x1ff;
+/// Subclusters of a cluster with extended L2 entries.
+const SUBCLUSTERS: u32 = 32;
+
+/// What one L2 entry says about its cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mapping {
+    /// Nothing is stored; reads as zeros (there is never a backing file).
+    Unmapped,
+    /// A host cluster is allocated, yet the guest reads zeros.
+    ZeroAllocated {
+        /// Offset of the host cluster.
+        host: u64,
+    },
+    /// A whole cluster, or the set subclusters of it, is stored as it is.
+    Data {
+        /// Offset of the host cluster.
+        host: u64,
+        /// Bit n set: subcluster n is stored. All set without extended L2.
+        subclusters: u32,
+    },
+    /// The cluster is stored compressed.
+    Compressed {
+        /// Offset of the first compressed byte; not aligned.
+        host: u64,
+        /// Bytes until the end of the last sector that holds compressed bytes.
+        length: u64,
+    },
+}
+
+/// The offset that an L1 entry holds, if any.
+pub(super) fn l1_entry(header: &Header, table: &[u8], index: usize) -> Result<Option<u64>, Error> {
+    let offset = be64(table, index.saturating_mul(8)).unwrap_or(0) & OFFSET_MASK;
+    if !offset.is_multiple_of(header.cluster_size()) {
+        return Err(Error::Corrupt {
+            what: format!("L1 entry {index} points to an unaligned L2 table"),
+            offset,
+        });
+    }
+    Ok((offset != 0).then_some(offset))
+}
+
+/// The offset that a refcount table entry holds, if any. Refcounts only help to save memory, so an entry that
+/// makes no sense counts as "unknown".
+pub(super) fn refcount_table_entry(header: &Header, table: &[u8], index: usize) -> Option<u64> {
+    let offset = be64(table, index.saturating_mul(8))? & REFBLOCK_MASK;
+    (offset != 0 && offset.is_multiple_of(header.cluster_size())).then_some(offset)
+}
+
+/// What entry `index` of an L2 table says; `table_offset` is for messages.
+pub(super) fn l2_entry(
+    header: &Header,
+    table: &[u8],
+    index: usize,
+    table_offset: u64,
+) -> Result<Mapping, Error> {
+    let width = if header.extended_l2 { 16 } else { 8 };
+    let at = index.saturating_mul(width);
+    let entry = be64(table, at).unwrap_or(0);
+    let corrupt = |what: String| Error::Corrupt {
+        what,
+        offset: table_offset.saturating_add(at as u64),
+    };
+
+    if entry & COMPRESSED != 0 {
+        return Ok(compressed(header, entry));
+    }
+    let host = entry & OFFSET_MASK;
+    if !host.is_multiple_of(header.cluster_size()) {
+        return Err(corrupt(format!(
+            "L2 entry points to the unaligned cluster {host:#x}"
+        )));
+    }
+    if header.extended_l2 {
+        let bitmap = be64(table, at + 8).unwrap_or(0);
+        let (stored, zero) = (low_half(bitmap), low_half(bitmap >> SUBCLUSTERS));
+        if stored & zero != 0 {
+            return Err(corrupt(format!(
+                "subclusters both stored and zero (bitmap {bitmap:#x})"
+            )));
+        }
+        return match (host, stored) {
+            (0, 0) => Ok(Mapping::Unmapped),
+            (0, _) => Err(corrupt("subclusters stored in no cluster".into())),
+            (_, 0) => Ok(Mapping::ZeroAllocated { host }),
+            _ => Ok(Mapping::Data {
+                host,
+                subclusters: stored,
+            }),
+        };
+    }
+    match (entry & ZERO != 0, host) {
+        (true, _) if header.version < 3 => Err(corrupt("zero cluster in a version 2 image".into())),
+        (true, 0) | (false, 0) => Ok(Mapping::Unmapped),
+        (true, _) => Ok(Mapping::ZeroAllocated { host }),
+        (false, _) => Ok(Mapping::Data {
+            host,
+            subclusters: u32::MAX,
+        }),
+    }
+}
+
+/// "Compressed Clusters Descriptor": x = 62 - (cluster_bits - 8) bits of offset, then a count of additional sectors.
+fn compressed(header: &Header, entry: u64) -> Mapping {
+    let offset_bits = 70 - header.cluster_bits;
+    let host = entry & ((1 << offset_bits) - 1);
+    let sectors = (entry & (COMPRESSED - 1)) >> offset_bits;
+    Mapping::Compressed {
+        host,
+        length: (sectors + 1) * 512 - host % 512,
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
+fn low_half(value: u64) -> u32 {
+    value as u32
+}
+
+/// Refcounts of one block: as many as fit a cluster, each `2^refcount_order` bits wide.
+pub(super) fn refcount(header: &Header, block: &[u8], index: u64) -> Option<u64> {
+    let bits = 1u64 << header.refcount_order;
+    let index = usize::try_from(index).ok()?;
+    if bits >= 8 {
+        let width = usize::try_from(bits / 8).ok()?;
+        let at = index.checked_mul(width)?;
+        let bytes = block.get(at..at.checked_add(width)?)?;
+        return Some(bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)));
+    }
+    // Less than a byte: "the bits are numbered from the least significant one".
+    let per_byte = usize::try_from(8 / bits).ok()?;
+    let byte = u64::from(*block.get(index / per_byte)?);
+    let shift = (index % per_byte) as u64 * bits;
+    Some(byte >> shift & ((1 << bits) - 1))
+}
+
+/// Host clusters whose refcounts fit one block.
+pub(super) fn refcounts_per_block(header: &Header) -> u64 {
+    (header.cluster_size() * 8) >> header.refcount_order
+}
+
+/// Runs of consecutive set bits: (first, count).
+pub(super) fn bit_runs(mut bits: u32) -> impl Iterator<Item = (u32, u32)> {
+    let mut base = 0;
+    std::iter::from_fn(move || {
+        if bits == 0 {
+            return None;
+        }
+        let skip = bits.trailing_zeros();
+        let shifted = bits >> skip;
+        let count = shifted.trailing_ones();
+        let run = (base + skip, count);
+        base += skip + count;
+        bits = shifted.checked_shr(count).unwrap_or(0);
+        Some(run)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qcow2::testing::header;
+
+    #[test]
+    fn compressed_descriptor_of_64k_clusters() {
+        // 64 KiB clusters: 54 bits of offset, 8 bits of sectors.
+        let entry = COMPRESSED | (3 << 54) | 0x5_0123;
+        let Mapping::Compressed { host, length } = compressed(&header(16), entry) else {
+            panic!()
+        };
+        assert_eq!((host, length), (0x5_0123, 4 * 512 - 0x123));
+    }
+
+    #[test]
+    fn refcounts_of_every_width() {
+        let mut header = header(16);
+        for order in 0..=6 {
+            header.refcount_order = order;
+            let mut block = vec![0u8; 64];
+            // Refcount 1 at index 3, everything else 0.
+            match order {
+                0..=2 => block[3 * (1 << order) / 8] |= 1 << (3 * (1 << order) % 8),
+                _ => block[(3 << order) / 8 + (1 << order) / 8 - 1] = 1,
+            }
+            for index in 0..6 {
+                assert_eq!(
+                    refcount(&header, &block, index),
+                    Some(u64::from(index == 3)),
+                    "order {order}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn runs_of_bits() {
+        assert_eq!(
+            bit_runs(0b1011_0001).collect::<Vec<_>>(),
+            [(0, 1), (4, 2), (7, 1)]
+        );
+        assert_eq!(bit_runs(u32::MAX).collect::<Vec<_>>(), [(0, 32)]);
+        assert_eq!(bit_runs(1 << 31).collect::<Vec<_>>(), [(31, 1)]);
+        assert_eq!(bit_runs(0).count(), 0);
+    }
+
+    #[test]
+    fn zero_flag_is_refused_in_version_2() {
+        let mut header = header(16);
+        header.version = 2;
+        assert!(l2_entry(&header, &1u64.to_be_bytes(), 0, 0).is_err());
+        header.version = 3;
+        assert_eq!(
+            l2_entry(&header, &1u64.to_be_bytes(), 0, 0),
+            Ok(Mapping::Unmapped)
+        );
+    }
+}

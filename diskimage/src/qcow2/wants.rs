@@ -1,0 +1,210 @@
+//! What is still wanted from the part of the image that lies ahead, in the order in which it will come.
+//!
+//! Each learned table adds one sorted batch; a heap merges the batches. A plain image costs one entry per run of
+//! adjacent clusters, a compressed one 24 bytes per cluster; batches are freed as the stream passes them.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::Error;
+
+/// What to do with wanted bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Role {
+    /// Guest data, stored as it is; `at` is the guest offset.
+    Data,
+    /// One compressed cluster; `at` is the guest offset of the cluster.
+    Compressed,
+    /// Allocated but not read by the guest: only stops the cluster from being kept.
+    Ignored,
+    /// The L1 table.
+    L1,
+    /// An L2 table; `at` is the first guest byte that it maps.
+    L2,
+    /// The refcount table.
+    RefcountTable,
+    /// A refcount block; `at` is the first host byte that it counts.
+    RefcountBlock,
+}
+
+/// A range of the image that is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Want {
+    /// First byte in the image.
+    pub(super) host: u64,
+    /// Bytes; data runs are cut at [`MAX_RUN`].
+    pub(super) length: u32,
+    /// What they are.
+    pub(super) role: Role,
+    /// Where they belong; see [`Role`].
+    pub(super) at: u64,
+}
+
+/// Longest data run in one entry: the length stays 32 bits wide.
+pub(super) const MAX_RUN: u64 = 1 << 30;
+
+impl Want {
+    /// The byte after the last wanted one; offsets of the format are below 2^62, so this cannot overflow.
+    pub(super) fn end(&self) -> u64 {
+        self.host.saturating_add(u64::from(self.length))
+    }
+}
+
+/// Collects the wants of one table and merges neighbours.
+#[derive(Default)]
+pub(super) struct Batch {
+    wants: Vec<Want>,
+}
+
+impl Batch {
+    /// Adds a range of at most [`MAX_RUN`] bytes, joining it to the previous one if both the image and the guest continue.
+    pub(super) fn push(&mut self, host: u64, length: u64, role: Role, at: u64) {
+        let Ok(length) = u32::try_from(length) else { return };
+        if let Some(last) = self.wants.last_mut()
+            && matches!(role, Role::Data | Role::Ignored)
+            && last.role == role
+            && last.end() == host
+            && (role == Role::Ignored || last.at.saturating_add(u64::from(last.length)) == at)
+            && u64::from(last.length) + u64::from(length) <= MAX_RUN
+        {
+            last.length += length;
+            return;
+        }
+        self.wants.push(Want {
+            host,
+            length,
+            role,
+            at,
+        });
+    }
+
+    /// The wants in the order of the image.
+    pub(super) fn sorted(mut self) -> Vec<Want> {
+        self.wants.sort_unstable();
+        self.wants
+    }
+}
+
+/// A batch that is being read, and the bytes that it holds until its last want is taken.
+#[derive(Default)]
+struct Cursor {
+    rest: std::vec::IntoIter<Want>,
+    bytes: u64,
+}
+
+/// The merged queue.
+pub(super) struct Wants {
+    heap: BinaryHeap<Reverse<(Want, usize)>>,
+    batches: Vec<Cursor>,
+    free: Vec<usize>,
+    bytes: u64,
+    limit: u64,
+}
+
+impl Wants {
+    /// An empty queue that may grow to `limit` bytes of memory.
+    pub(super) fn new(limit: u64) -> Self {
+        Self {
+            heap: BinaryHeap::new(),
+            batches: Vec::new(),
+            free: Vec::new(),
+            bytes: 0,
+            limit,
+        }
+    }
+
+    /// Adds wants that are sorted by position.
+    pub(super) fn add(&mut self, mut sorted: Vec<Want>) -> Result<(), Error> {
+        sorted.shrink_to_fit();
+        let bytes = (sorted.len() * size_of::<Want>()) as u64;
+        self.bytes += bytes;
+        if self.bytes > self.limit {
+            return Err(Error::MapTooLarge { limit: self.limit });
+        }
+        let mut rest = sorted.into_iter();
+        let Some(first) = rest.next() else { return Ok(()) };
+        let cursor = Cursor { rest, bytes };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.batches[slot] = cursor;
+                slot
+            }
+            None => {
+                self.batches.push(cursor);
+                self.batches.len() - 1
+            }
+        };
+        self.heap.push(Reverse((first, slot)));
+        Ok(())
+    }
+
+    /// Where the next wanted byte is.
+    pub(super) fn next_host(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse((want, _))| want.host)
+    }
+
+    /// The next want, if it begins at or before `position`.
+    pub(super) fn pop_until(&mut self, position: u64) -> Option<Want> {
+        if self.next_host()? > position {
+            return None;
+        }
+        let Reverse((want, slot)) = self.heap.pop()?;
+        match self.batches[slot].rest.next() {
+            Some(next) => self.heap.push(Reverse((next, slot))),
+            None => {
+                self.bytes -= self.batches[slot].bytes;
+                self.batches[slot] = Cursor::default();
+                self.free.push(slot);
+            }
+        }
+        Some(want)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adjacent_data_becomes_one_run() {
+        let mut batch = Batch::default();
+        batch.push(0x1000, 0x1000, Role::Data, 0);
+        batch.push(0x2000, 0x1000, Role::Data, 0x1000);
+        batch.push(0x9000, 0x1000, Role::Data, 0x2000);
+        let wants = batch.sorted();
+        assert_eq!(wants.len(), 2);
+        assert_eq!(wants[0].length, 0x2000);
+    }
+
+    #[test]
+    fn batches_come_out_in_the_order_of_the_image() {
+        let mut wants = Wants::new(1 << 20);
+        let want = |host| Want {
+            host,
+            length: 512,
+            role: Role::Data,
+            at: 0,
+        };
+        wants.add(vec![want(1024), want(4096)]).unwrap();
+        wants.add(vec![want(512), want(2048)]).unwrap();
+        let mut order = Vec::new();
+        while let Some(want) = wants.pop_until(u64::MAX) {
+            order.push(want.host);
+        }
+        assert_eq!(order, [512, 1024, 2048, 4096]);
+        assert_eq!(wants.bytes, 0);
+    }
+
+    #[test]
+    fn the_memory_limit_holds() {
+        let mut wants = Wants::new(100);
+        let want = Want {
+            host: 0,
+            length: 1,
+            role: Role::Data,
+            at: 0,
+        };
+        assert!(wants.add(vec![want; 4]).is_ok());
+        assert_eq!(wants.add(vec![want]), Err(Error::MapTooLarge { limit: 100 }));
+    }
+}
