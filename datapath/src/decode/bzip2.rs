@@ -1,0 +1,54 @@
+//! bzip2. There is no specification but the program; every block and every stream has a CRC-32.
+
+use bzip2::{Decompress, Status};
+
+use super::decoder::{Engine, Fault, Padding, cut};
+use super::{Codec, Limits};
+
+/// What follows the level: a block (the digits of π) …
+const BLOCK: [u8; 6] = [0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
+/// … or, in an empty stream, its end (those of √π).
+const STREAM_END: [u8; 6] = [0x17, 0x72, 0x45, 0x38, 0x50, 0x90];
+
+/// True if a bzip2 stream begins with `head`: `BZh`, the level, and what of the next six bytes is there.
+pub(super) fn begins_stream(head: &[u8]) -> bool {
+    let [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] = head else {
+        return false;
+    };
+    let rest = &rest[..rest.len().min(BLOCK.len())];
+    BLOCK.starts_with(rest) || STREAM_END.starts_with(rest)
+}
+
+/// libbzip2. Its memory is fixed by the level: at most 3.7 MB.
+pub(super) struct Bzip2(Decompress);
+
+impl Engine for Bzip2 {
+    const CODEC: Codec = Codec::Bzip2;
+    const HEAD_BYTES: usize = 10;
+    const PADDING: Padding = Padding::Nowhere;
+
+    fn begins(head: &[u8]) -> bool {
+        begins_stream(head)
+    }
+
+    fn new(_limits: &Limits) -> Result<Self, Fault> {
+        Ok(Self(Decompress::new(false)))
+    }
+
+    fn begin(&mut self, _head: &[u8]) -> Result<(), Fault> {
+        self.0 = Decompress::new(false);
+        Ok(())
+    }
+
+    fn step(&mut self, input: &mut &[u8], output: &mut Vec<u8>) -> Result<bool, Fault> {
+        let before = self.0.total_in();
+        let outcome = self.0.decompress_vec(input, output);
+        cut(input, self.0.total_in() - before);
+        match outcome {
+            Ok(Status::StreamEnd) => Ok(true),
+            Ok(Status::MemNeeded) => Err(Fault::Corrupt("out of memory".to_owned())),
+            Ok(_) => Ok(false),
+            Err(error) => Err(Fault::Corrupt(error.to_string())),
+        }
+    }
+}

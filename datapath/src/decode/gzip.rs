@@ -1,0 +1,58 @@
+//! gzip, RFC 1952.
+//!
+//! zlib parses the member's header and verifies its CRC-32 and length. Zero bytes up to the end of the
+//! stream are accepted, as GNU gzip does: tapes and block devices pad to whole blocks.
+
+use flate2::{Decompress, FlushDecompress};
+
+use super::decoder::{Engine, Fault, Padding, cut};
+use super::{Codec, Limits};
+
+/// Two identification bytes and the only compression method, deflate (RFC 1952 §2.3.1).
+const MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
+
+/// Bits of the flags, the fourth byte, that must be zero (RFC 1952 §2.3.1.2).
+const RESERVED_FLAGS: u8 = 0b1110_0000;
+
+/// Base-2 logarithm of deflate's window, 32 KiB (RFC 1951 §2). Below any limit that would make sense.
+const WINDOW_BITS: u8 = 15;
+
+/// True if a gzip member begins with `head`.
+pub(super) fn begins_member(head: &[u8]) -> bool {
+    head.starts_with(&MAGIC) && head.get(3).is_none_or(|flags| flags & RESERVED_FLAGS == 0)
+}
+
+/// zlib's inflate in gzip mode.
+pub(super) struct Gzip(Decompress);
+
+impl Engine for Gzip {
+    const CODEC: Codec = Codec::Gzip;
+    const HEAD_BYTES: usize = 4;
+    const PADDING: Padding = Padding::AtEnd;
+
+    fn begins(head: &[u8]) -> bool {
+        begins_member(head)
+    }
+
+    fn new(_limits: &Limits) -> Result<Self, Fault> {
+        Ok(Self(Decompress::new_gzip(WINDOW_BITS)))
+    }
+
+    fn begin(&mut self, _head: &[u8]) -> Result<(), Fault> {
+        // `Decompress::reset` would leave gzip mode.
+        self.0 = Decompress::new_gzip(WINDOW_BITS);
+        Ok(())
+    }
+
+    fn step(&mut self, input: &mut &[u8], output: &mut Vec<u8>) -> Result<bool, Fault> {
+        let before = self.0.total_in();
+        let outcome = self.0.decompress_vec(input, output, FlushDecompress::None);
+        cut(input, self.0.total_in() - before);
+        match outcome {
+            Ok(status) => Ok(status == flate2::Status::StreamEnd),
+            Err(error) => Err(Fault::Corrupt(
+                error.message().unwrap_or("invalid data").to_owned(),
+            )),
+        }
+    }
+}

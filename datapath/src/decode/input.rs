@@ -1,0 +1,75 @@
+//! The compressed bytes that a decoder has at hand.
+
+use bytes::{Buf, Bytes};
+
+use crate::chunks::Chunks;
+use crate::error::Error;
+
+/// A cursor over a stream of chunks. Chunks are used in place; only [`Input::head`] may copy a few bytes.
+pub(super) struct Input {
+    inner: Box<dyn Chunks>,
+    /// The bytes at the cursor.
+    current: Bytes,
+    /// What was cut off a chunk when the rest of it went to `current`.
+    following: Bytes,
+    offset: u64,
+}
+
+impl Input {
+    pub(super) fn new(inner: Box<dyn Chunks>) -> Self {
+        Self {
+            inner,
+            current: Bytes::new(),
+            following: Bytes::new(),
+            offset: 0,
+        }
+    }
+
+    /// Bytes that were consumed so far.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes up to the end of those at the cursor.
+    pub(super) fn seen(&self) -> u64 {
+        self.offset + self.current.len() as u64
+    }
+
+    /// The bytes at the cursor, at least one unless the stream is at its end.
+    pub(super) fn fill(&mut self) -> Result<&[u8], Error> {
+        if self.current.is_empty()
+            && let Some(next) = self.pull()?
+        {
+            self.current = next;
+        }
+        Ok(&self.current)
+    }
+
+    /// The bytes at the cursor, at least `want` unless the stream ends before.
+    pub(super) fn head(&mut self, want: usize) -> Result<&[u8], Error> {
+        self.fill()?;
+        while self.current.len() < want
+            && let Some(mut next) = self.pull()?
+        {
+            let missing = next.split_to(next.len().min(want - self.current.len()));
+            self.current = [&self.current[..], &missing].concat().into();
+            self.following = next;
+        }
+        Ok(&self.current)
+    }
+
+    /// Moves the cursor over `count` bytes of what [`Input::fill`] returned.
+    pub(super) fn consume(&mut self, count: usize) {
+        let count = count.min(self.current.len());
+        self.current.advance(count);
+        self.offset += count as u64;
+    }
+
+    fn pull(&mut self) -> Result<Option<Bytes>, Error> {
+        if self.following.is_empty() {
+            self.inner.next_chunk()
+        } else {
+            Ok(Some(std::mem::take(&mut self.following)))
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Undoes compression: a stack of pull decoders that is found by looking at the bytes.
+//!
+//! ```text
+//!  source ──► Peek ─ sniff: gzip ─► Decoder ──► Peek ─ sniff: xz ─► Decoder ──► Peek ─ sniff: none
+//! ```
+//!
+//! Names, suffixes and content types are never trusted; [`sniff`] decides from the first bytes, and a
+//! stream that begins like no known codec is handed on as it is. Each layer holds its window and a few
+//! output chunks of 256 KiB, whatever the stream expands to, and reports its end only when every checksum
+//! in it matched and nothing foreign follows.
+//!
+//! A file per codec says what is particular to it (the trait `Engine`); the loop that they share, with the
+//! checks of what follows a member, is in `decoder.rs`.
+
+mod buffers;
+mod bzip2;
+mod decoder;
+mod gzip;
+mod input;
+mod sniff;
+#[cfg(test)]
+mod tests;
+mod xz;
+mod zstd;
+
+use std::fmt;
+
+use crate::chunks::{Chunks, Peek};
+use crate::error::{DecodeError, Error};
+
+use self::decoder::Decoder;
+pub use self::sniff::{SNIFF_BYTES, check_supported, sniff};
+
+/// How many compressed layers may lie inside each other. Real images have one, now and then two; every
+/// layer multiplies what a few hostile bytes cost.
+pub const MAX_LAYERS: usize = 4;
+
+/// A compression format that can be undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// RFC 1952, any number of members, zero padding at the end.
+    Gzip,
+    /// The .xz file format 1.2, any number of streams with stream padding.
+    Xz,
+    /// RFC 8878, any number of frames and skippable frames.
+    Zstd,
+    /// bzip2, any number of streams.
+    Bzip2,
+}
+
+impl Codec {
+    /// The name that messages, logs and metrics use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Xz => "xz",
+            Self::Zstd => "zstd",
+            Self::Bzip2 => "bzip2",
+        }
+    }
+
+    /// Decodes `inner`, which should begin with what [`sniff`] recognised as this codec.
+    ///
+    /// The decoder's errors are [`Error::Decode`]; those of `inner` pass through unchanged. After an error
+    /// the decoder must not be pulled again.
+    pub fn decoder(self, inner: Box<dyn Chunks>, limits: &Limits) -> Box<dyn Chunks> {
+        match self {
+            Self::Gzip => Box::new(Decoder::<gzip::Gzip>::new(inner, *limits)),
+            Self::Xz => Box::new(Decoder::<xz::Xz>::new(inner, *limits)),
+            Self::Zstd => Box::new(Decoder::<zstd::Zstd>::new(inner, *limits)),
+            Self::Bzip2 => Box::new(Decoder::<bzip2::Bzip2>::new(inner, *limits)),
+        }
+    }
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a compressed layer may cost. Each layer of a stack has this much to itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of the largest window (zstd) or dictionary (xz) that is accepted. Checked against the stream's
+    /// own header before the memory is taken.
+    pub window_bytes: u64,
+}
+
+impl Default for Limits {
+    /// 128 MiB: `xz -9` needs 64 MiB, `zstd --long` and `--ultra -22` need 128 MiB.
+    fn default() -> Self {
+        Self {
+            window_bytes: 128 << 20,
+        }
+    }
+}
+
+/// A stream with its compressed layers undone.
+pub struct Decoded {
+    /// The layers that were found, outermost first; empty when the stream is not compressed.
+    pub layers: Vec<Codec>,
+    /// What lies under them. Its first [`SNIFF_BYTES`] have been peeked at, none is consumed.
+    pub stream: Peek<Box<dyn Chunks>>,
+}
+
+/// Finds the layers of `source` and stacks a decoder on each.
+///
+/// A source without any bytes is a stream without layers: whether that is an error is the caller's choice.
+pub fn open(source: Box<dyn Chunks>, limits: &Limits) -> Result<Decoded, Error> {
+    let mut layers = Vec::new();
+    let mut stream = Peek::new(source);
+    loop {
+        let head = stream.peek(SNIFF_BYTES)?;
+        let Some(codec) = sniff(&head) else {
+            check_supported(&head)?;
+            return Ok(Decoded { layers, stream });
+        };
+        if layers.len() == MAX_LAYERS {
+            return Err(DecodeError::TooDeep { limit: MAX_LAYERS }.into());
+        }
+        layers.push(codec);
+        stream = Peek::new(codec.decoder(Box::new(stream), limits));
+    }
+}

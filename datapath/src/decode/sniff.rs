@@ -1,0 +1,122 @@
+//! Which codec do these bytes begin with?
+//!
+//! A raw disk may begin with anything, and must never be taken for something else by accident: every test
+//! looks at all the bits that the format fixes, and when in doubt the answer is "none".
+
+use super::{Codec, bzip2, gzip, xz, zstd};
+use crate::error::DecodeError;
+
+/// How many of a stream's first bytes [`sniff`] should be given. The codecs need 18; the rest is room for
+/// skippable frames in front of a zstd stream.
+pub const SNIFF_BYTES: usize = 512;
+
+/// The codec whose stream begins with `head`, the first [`SNIFF_BYTES`] (or all, if there are fewer).
+pub fn sniff(head: &[u8]) -> Option<Codec> {
+    if gzip::begins_member(head) {
+        Some(Codec::Gzip)
+    } else if xz::begins_stream(head) {
+        Some(Codec::Xz)
+    } else if zstd::begins_frames(head) {
+        Some(Codec::Zstd)
+    } else if bzip2::begins_stream(head) {
+        Some(Codec::Bzip2)
+    } else {
+        None
+    }
+}
+
+/// Fails if `head` is, without doubt, the beginning of a compressed format that we cannot undo.
+///
+/// Formats with a short or no magic number (compress, .lzma, lzop) are not looked for: their bytes could
+/// be a raw disk's.
+pub fn check_supported(head: &[u8]) -> Result<(), DecodeError> {
+    let name = match *head {
+        // LZ4 frame: version 01 and a zero reserved bit in FLG; only a block size of 4 to 7 in BD.
+        [0x04, 0x22, 0x4D, 0x18, flags, block, ..]
+            if flags & 0b1100_0010 == 0b0100_0000 && block & 0b1000_1111 == 0 && block >> 4 >= 4 =>
+        {
+            "lz4"
+        }
+        // lzip: version 1, dictionary of 2^12 to 2^29 bytes (less a fraction in the upper three bits).
+        [b'L', b'Z', b'I', b'P', 1, dictionary, ..] if (12..=29).contains(&(dictionary & 0x1F)) => "lzip",
+        // ZIP local file header: version needed at most 6.3, method stored or deflate, the only ones met.
+        [b'P', b'K', 3, 4, 0..=63, 0, _, _, 0 | 8, 0, ..] => "zip",
+        // 7z signature and major version 0.
+        [b'7', b'z', 0xBC, 0xAF, 0x27, 0x1C, 0, ..] => "7z",
+        _ => return Ok(()),
+    };
+    Err(DecodeError::Unsupported(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn magic_numbers_alone_are_not_enough() {
+        for (what, head) in [
+            (
+                "gzip with a reserved flag",
+                &[0x1F, 0x8B, 8, 0x20, 0, 0, 0, 0, 0, 3][..],
+            ),
+            ("gzip with another method", &[0x1F, 0x8B, 7, 0, 0, 0, 0, 0, 0, 3]),
+            (
+                "zstd with the reserved bit",
+                &[0x28, 0xB5, 0x2F, 0xFD, 0x08, 0x58],
+            ),
+            (
+                "a skippable frame before anything else",
+                b"\x50\x2A\x4D\x18\x01\0\0\0x\x7FELF",
+            ),
+            (
+                "a skippable frame that ends the head",
+                b"\x5F\x2A\x4D\x18\x01\0\0\0x",
+            ),
+            ("a skippable frame of 4 GiB", b"\x5F\x2A\x4D\x18\xFF\xFF\xFF\xFFx"),
+            ("bzip2 level 0", b"BZh01AY&SY"),
+            ("bzip2 without a block", b"BZh9 is a label"),
+            ("lz4 of another version", &[0x04, 0x22, 0x4D, 0x18, 0x80, 0x40]),
+            ("lzip with a tiny dictionary", b"LZIP\x01\x01"),
+            ("PK in a boot sector", b"PK\x03\x04\xEB\x3C\x90"),
+            ("a boot sector", b"\xEB\x63\x90\0\0\0\0\0\0\0"),
+            ("qcow2", b"QFI\xFB\0\0\0\x03"),
+        ] {
+            assert_eq!(sniff(head), None, "{what}");
+            assert!(check_supported(head).is_ok(), "{what}");
+        }
+    }
+
+    #[test]
+    fn formats_that_cannot_be_undone_are_named() {
+        for (name, head) in [
+            ("lz4", &[0x04, 0x22, 0x4D, 0x18, 0x64, 0x40, 0xA7][..]),
+            ("lzip", b"LZIP\x01\x17"),
+            ("zip", b"PK\x03\x04\x14\0\0\0\x08\0"),
+            ("7z", b"7z\xBC\xAF\x27\x1C\0\x04"),
+        ] {
+            assert_eq!(sniff(head), None, "{name}");
+            let Err(DecodeError::Unsupported(found)) = check_supported(head) else {
+                panic!("{name} is not refused");
+            };
+            assert_eq!(found, name);
+        }
+    }
+
+    #[test]
+    fn no_prefix_of_a_head_panics() {
+        let heads: [&[u8]; 6] = [
+            &[0x1F, 0x8B, 8, 0],
+            b"\xFD7zXZ\0",
+            b"\x50\x2A\x4D\x18\x01\0\0\0x\x28\xB5\x2F\xFD\x04",
+            b"BZh91AY&SY",
+            b"PK\x03\x04\x14\0\0\0\x08\0",
+            b"LZIP\x01\x17",
+        ];
+        for head in heads {
+            let recognised = (0..=head.len())
+                .filter(|&end| sniff(&head[..end]).is_some() || check_supported(&head[..end]).is_err())
+                .count();
+            assert!(recognised > 0 && recognised < head.len());
+        }
+    }
+}

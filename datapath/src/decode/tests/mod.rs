@@ -1,0 +1,104 @@
+//! Tests of all codecs against the encoders of their own crates and against the command-line tools.
+
+mod members;
+mod stack;
+mod tools;
+
+use std::io::Write;
+
+use bytes::Bytes;
+
+use super::buffers::CHUNK_BYTES;
+use super::{Codec, Limits};
+use crate::chunks::Chunks;
+use crate::error::{DecodeError, Error};
+
+const CODECS: [Codec; 4] = [Codec::Gzip, Codec::Xz, Codec::Zstd, Codec::Bzip2];
+
+/// A source that hands out `bytes` in chunks of the given sizes, round and round.
+struct Pieces {
+    bytes: Bytes,
+    sizes: Vec<usize>,
+    handed_out: usize,
+}
+
+impl Chunks for Pieces {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        let size = self.sizes[self.handed_out % self.sizes.len()].min(self.bytes.len());
+        self.handed_out += 1;
+        Ok((size > 0).then(|| self.bytes.split_to(size)))
+    }
+}
+
+fn pieces(bytes: &[u8], sizes: &[usize]) -> Box<dyn Chunks> {
+    Box::new(Pieces {
+        bytes: Bytes::copy_from_slice(bytes),
+        sizes: sizes.to_vec(),
+        handed_out: 0,
+    })
+}
+
+fn read_all(mut stream: impl Chunks) -> Result<Vec<u8>, Error> {
+    let mut all = Vec::new();
+    while let Some(chunk) = stream.next_chunk()? {
+        assert!(!chunk.is_empty() && chunk.len() <= CHUNK_BYTES);
+        all.extend_from_slice(&chunk);
+    }
+    assert!(matches!(stream.next_chunk(), Ok(None)), "the end lasts");
+    Ok(all)
+}
+
+fn unpack_with(codec: Codec, packed: &[u8], sizes: &[usize], limits: Limits) -> Result<Vec<u8>, DecodeError> {
+    read_all(codec.decoder(pieces(packed, sizes), &limits)).map_err(|error| match error {
+        Error::Decode(error) => error,
+        other => panic!("not a decode error: {other}"),
+    })
+}
+
+fn unpack(codec: Codec, packed: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    unpack_with(codec, packed, &[4096], Limits::default())
+}
+
+/// One member of `codec`, with all the checksums that it can have.
+fn pack(codec: Codec, data: &[u8]) -> Vec<u8> {
+    match codec {
+        Codec::Gzip => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            encoder.write_all(data).unwrap();
+            encoder.finish().unwrap()
+        }
+        Codec::Xz => {
+            let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 1);
+            encoder.write_all(data).unwrap();
+            encoder.finish().unwrap()
+        }
+        Codec::Zstd => {
+            let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.include_checksum(true).unwrap();
+            encoder.write_all(data).unwrap();
+            encoder.finish().unwrap()
+        }
+        Codec::Bzip2 => {
+            let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+            encoder.write_all(data).unwrap();
+            encoder.finish().unwrap()
+        }
+    }
+}
+
+/// Bytes of which about half are predictable, the same every time (an LCG with Knuth's constants).
+fn sample(length: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    (0..length)
+        .map(|index| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            if index / 64 % 2 == 0 {
+                state.to_be_bytes()[0]
+            } else {
+                b'.'
+            }
+        })
+        .collect()
+}

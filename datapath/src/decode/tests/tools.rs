@@ -1,0 +1,65 @@
+//! What the command-line tools write. They have to be installed; `.ci/run` does it.
+
+use std::io::Seek;
+use std::process::{Command, Stdio};
+
+use super::super::open;
+use super::*;
+
+/// What `command`, a program and its flags, makes of `data` on its standard input.
+fn run(command: &str, data: &[u8]) -> Vec<u8> {
+    let mut input = tempfile::tempfile().unwrap();
+    input.write_all(data).unwrap();
+    input.rewind().unwrap();
+    let mut words = command.split(' ');
+    let output = Command::new(words.next().unwrap())
+        .args(words)
+        .stdin(input)
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap_or_else(|error| panic!("{command}: {error}"));
+    assert!(output.status.success(), "{command}: {}", output.status);
+    output.stdout
+}
+
+#[test]
+fn what_the_tools_write_is_read() {
+    let data = sample(1_000_003);
+    for (codec, command) in [
+        (Codec::Gzip, "gzip -c"),
+        (Codec::Gzip, "gzip -1 -n -c"),
+        (Codec::Xz, "xz -c"),
+        (Codec::Xz, "xz -9 --check=sha256 -c"),
+        (Codec::Xz, "xz -1 --check=none -c"),
+        (Codec::Xz, "xz -T2 --block-size=65536 -c"),
+        (Codec::Xz, "xz --x86 --delta=dist=4 --lzma2 -c"),
+        (Codec::Zstd, "zstd -c"),
+        (Codec::Zstd, "zstd -19 --no-check -c"),
+        (Codec::Zstd, "zstd --long=27 -c"),
+        (Codec::Zstd, "zstd -T2 -B65536 -c"),
+        (Codec::Bzip2, "bzip2 -c"),
+        (Codec::Bzip2, "bzip2 -1 -c"),
+    ] {
+        let packed = run(command, &data);
+        let found = open(pieces(&packed, &[10_000]), &Limits::default()).unwrap();
+        assert_eq!(found.layers, [codec], "{command}");
+        assert!(read_all(found.stream).unwrap() == data, "{command}");
+
+        // Twice in a row is twice the data for the tools as well.
+        let unpacked = unpack(codec, &packed.repeat(2)).unwrap();
+        assert!(
+            unpacked == run(&format!("{codec} -d -c"), &packed.repeat(2)),
+            "{command}"
+        );
+    }
+}
+
+#[test]
+fn a_window_larger_than_the_default_limit_is_refused() {
+    // From a pipe the tool does not know how little there is, and announces the window it was asked for.
+    let packed = run("zstd --long=28 -c", b"small");
+    match unpack(Codec::Zstd, &packed) {
+        Err(DecodeError::Memory { needed, limit, .. }) => assert_eq!((needed, limit), (256 << 20, 128 << 20)),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,153 @@
+//! Zstandard, RFC 8878.
+
+use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
+
+use super::decoder::{Engine, Fault, Padding, cut};
+use super::{Codec, Limits};
+
+/// 0xFD2FB528, little-endian (RFC 8878 §3.1.1).
+const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+
+/// Magic number, descriptor, window descriptor, dictionary id and content size at their longest
+/// (RFC 8878 §3.1.1.1).
+const MAX_HEADER: usize = 4 + 1 + 1 + 4 + 8;
+
+/// Bounds of the library's own window limit, as logarithms (`ZSTD_WINDOWLOG_ABSOLUTEMIN`,
+/// `ZSTD_WINDOWLOG_MAX_32`).
+const WINDOW_LOG: std::ops::RangeInclusive<u32> = 10..=30;
+
+/// True if a zstd frame with content begins with `head`. The reserved bit of its descriptor must be zero
+/// (RFC 8878 §3.1.1.1.1.4).
+fn begins_frame(head: &[u8]) -> bool {
+    head.starts_with(&MAGIC) && head.get(4).is_none_or(|descriptor| descriptor & 0x08 == 0)
+}
+
+/// The whole length of the skippable frame that begins with `head`, if one does (RFC 8878 §3.1.2).
+fn skippable_frame(head: &[u8]) -> Option<u64> {
+    match *head {
+        [0x50..=0x5F, 0x2A, 0x4D, 0x18, a, b, c, d, ..] => {
+            Some(8 + u64::from(u32::from_le_bytes([a, b, c, d])))
+        }
+        _ => None,
+    }
+}
+
+/// True if a zstd stream begins with `head`. Skippable frames may come first (pzstd writes one), but as
+/// they are not zstd's own and hold anything, the frame after them has to be in sight.
+pub(super) fn begins_frames(head: &[u8]) -> bool {
+    let mut rest = head;
+    while let Some(length) = skippable_frame(rest) {
+        cut(&mut rest, length);
+    }
+    begins_frame(rest)
+}
+
+/// The window that the frame beginning with `head` asks for, in bytes (RFC 8878 §3.1.1.1.2). A header that
+/// is cut short asks for nothing; the decoder will find it truncated.
+fn window_bytes(head: &[u8]) -> u64 {
+    let &[_, _, _, _, descriptor, ref fields @ ..] = head else {
+        return 0;
+    };
+    let single_segment = descriptor & 0x20 != 0;
+    if !single_segment {
+        let Some(&window) = fields.first() else { return 0 };
+        let base = 1_u64 << (10 + (window >> 3));
+        return base + base / 8 * u64::from(window & 7);
+    }
+    // The whole content is the window, and its size follows the dictionary id (§3.1.1.1.3-4).
+    let id_bytes = [0, 1, 2, 4][usize::from(descriptor & 3)];
+    let (size_bytes, base) = [(1, 0), (2, 256), (4, 0), (8, 0)][usize::from(descriptor >> 6)];
+    let mut size = [0; 8];
+    if let Some(field) = fields.get(id_bytes..id_bytes + size_bytes) {
+        size[..size_bytes].copy_from_slice(field);
+    }
+    u64::from_le_bytes(size).saturating_add(base)
+}
+
+/// libzstd's streaming decoder, which verifies content checksums and passes over skippable frames.
+pub(super) struct Zstd {
+    decoder: Decoder<'static>,
+    window_bytes: u64,
+}
+
+impl Engine for Zstd {
+    const CODEC: Codec = Codec::Zstd;
+    const HEAD_BYTES: usize = MAX_HEADER;
+    const PADDING: Padding = Padding::Nowhere;
+
+    fn begins(head: &[u8]) -> bool {
+        begins_frame(head) || skippable_frame(head).is_some()
+    }
+
+    fn new(limits: &Limits) -> Result<Self, Fault> {
+        let window_bytes = limits.window_bytes;
+        let log = window_bytes
+            .checked_next_power_of_two()
+            .map_or(u32::MAX, u64::ilog2);
+        let log = log.clamp(*WINDOW_LOG.start(), *WINDOW_LOG.end());
+        let mut decoder = Decoder::new().map_err(|error| Fault::Corrupt(error.to_string()))?;
+        decoder
+            .set_parameter(DParameter::WindowLogMax(log))
+            .map_err(|error| Fault::Corrupt(error.to_string()))?;
+        Ok(Self {
+            decoder,
+            window_bytes,
+        })
+    }
+
+    /// The library would refuse a large window too, but without saying how large it is.
+    fn begin(&mut self, head: &[u8]) -> Result<(), Fault> {
+        let needed = if begins_frame(head) { window_bytes(head) } else { 0 };
+        if needed > self.window_bytes {
+            return Err(Fault::Memory {
+                needed,
+                limit: self.window_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, input: &mut &[u8], output: &mut Vec<u8>) -> Result<bool, Fault> {
+        let written = output.len();
+        let mut from = InBuffer::around(input);
+        let mut to = OutBuffer::around_pos(output, written);
+        let outcome = self.decoder.run(&mut from, &mut to);
+        let used = from.pos() as u64;
+        cut(input, used);
+        match outcome {
+            // The hint is zero only where a frame is complete and all of it was delivered.
+            Ok(hint) => Ok(hint == 0),
+            Err(error) => Err(Fault::Corrupt(error.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::window_bytes;
+
+    #[test]
+    fn window_is_read_as_the_rfc_says() {
+        for (head, bytes) in [
+            (&[0x28, 0xB5, 0x2F, 0xFD, 0x04, 0x58][..], 2 << 20),
+            (&[0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x8F], (1 << 27) + 7 * (1 << 24)),
+            (&[0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xFF], (1 << 41) + 7 * (1 << 38)),
+            (&[0x28, 0xB5, 0x2F, 0xFD, 0x20, 0x05], 5),
+            (&[0x28, 0xB5, 0x2F, 0xFD, 0x61, 0xAA, 0x01, 0x02], 0x201 + 256),
+            (
+                &[0x28, 0xB5, 0x2F, 0xFD, 0xA3, 1, 2, 3, 4, 0, 0, 0, 0x80],
+                1 << 31,
+            ),
+            (
+                &[
+                    0x28, 0xB5, 0x2F, 0xFD, 0xE0, 255, 255, 255, 255, 255, 255, 255, 255,
+                ],
+                u64::MAX,
+            ),
+            (&[0x28, 0xB5, 0x2F, 0xFD, 0xE0, 255], 0),
+            (&[0x28, 0xB5, 0x2F, 0xFD, 0x04], 0),
+        ] {
+            assert_eq!(window_bytes(head), bytes, "{head:x?}");
+        }
+    }
+}
