@@ -1,0 +1,91 @@
+//! The stream that runs between the stages: reference-counted chunks of bytes, pulled in order.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::error::Error;
+
+/// A blocking stream of bytes.
+pub trait Chunks: Send {
+    /// The next bytes (never an empty chunk), or `None` at the verified end.
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error>;
+}
+
+impl<C: Chunks + ?Sized> Chunks for Box<C> {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        (**self).next_chunk()
+    }
+}
+
+/// Looks at the first bytes of a stream without consuming them.
+pub struct Peek<C> {
+    inner: C,
+    head: std::collections::VecDeque<Bytes>,
+    ended: bool,
+}
+
+impl<C: Chunks> Peek<C> {
+    /// Wraps `inner`.
+    pub fn new(inner: C) -> Self {
+        Self {
+            inner,
+            head: std::collections::VecDeque::new(),
+            ended: false,
+        }
+    }
+
+    /// The first `want` bytes of what is left, or all of it when the stream is shorter.
+    pub fn peek(&mut self, want: usize) -> Result<Bytes, Error> {
+        let mut have: usize = self.head.iter().map(Bytes::len).sum();
+        while have < want && !self.ended {
+            match self.inner.next_chunk()? {
+                Some(chunk) => {
+                    have += chunk.len();
+                    self.head.push_back(chunk);
+                }
+                None => self.ended = true,
+            }
+        }
+        if let Some(first) = self.head.front()
+            && first.len() >= want.min(have)
+        {
+            return Ok(first.slice(..want.min(have)));
+        }
+        let mut joined = BytesMut::with_capacity(want.min(have));
+        for chunk in &self.head {
+            let room = want - joined.len();
+            joined.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        }
+        Ok(joined.freeze())
+    }
+
+    /// Drops up to `bytes` of what was peeked; returns how many it were.
+    pub fn drop_peeked(&mut self, bytes: u64) -> u64 {
+        let mut left = bytes;
+        while left > 0
+            && let Some(first) = self.head.front_mut()
+        {
+            let take = usize::try_from(left).unwrap_or(usize::MAX).min(first.len());
+            bytes::Buf::advance(first, take);
+            left -= take as u64;
+            if first.is_empty() {
+                self.head.pop_front();
+            }
+        }
+        bytes - left
+    }
+
+    /// The wrapped stream, for what only it can do; bytes already peeked are not in it any more.
+    pub fn inner_mut(&mut self) -> &mut C {
+        &mut self.inner
+    }
+}
+
+impl<C: Chunks> Chunks for Peek<C> {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        match self.head.pop_front() {
+            Some(chunk) => Ok(Some(chunk)),
+            None if self.ended => Ok(None),
+            None => self.inner.next_chunk(),
+        }
+    }
+}

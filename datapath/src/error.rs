@@ -1,0 +1,270 @@
+//! The errors of the data path: one enum a stage, so that callers can branch on the stage and the kind.
+
+use std::fmt;
+
+/// The four nouns of the data path; also the label of log fields, metrics and exit codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// Bytes did not arrive: not found, refused, cut, changed.
+    Source,
+    /// A compressed layer is corrupt, unsupported or over its limits.
+    Decode,
+    /// The disk image is invalid, unsupported or refers to another file.
+    Format,
+    /// The disk that is written: no space, too small, I/O error.
+    Target,
+}
+
+impl Stage {
+    /// The lower-case noun.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Decode => "decode",
+            Self::Format => "format",
+            Self::Target => "target",
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Any failure of a transfer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The source failed for good (after its own retries).
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A compressed layer could not be undone.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The disk image could not be understood, or is refused.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The target could not be written.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// All bytes arrived but they are not the ones that were asked for.
+    #[error("checksum validation failed: checksum mismatch: expected {expected}, calculated {calculated}")]
+    Checksum {
+        /// `algorithm:hex` as asked for.
+        expected: String,
+        /// `algorithm:hex` of what arrived.
+        calculated: String,
+    },
+    /// Somebody asked the transfer to stop (a signal, a caller).
+    #[error("the transfer was stopped before it was complete")]
+    Stopped,
+}
+
+impl Error {
+    /// The stage to blame; a checksum mismatch is the source's, a stop is nobody's.
+    pub fn stage(&self) -> Option<Stage> {
+        match self {
+            Self::Source(_) | Self::Checksum { .. } => Some(Stage::Source),
+            Self::Decode(_) => Some(Stage::Decode),
+            Self::Format(_) => Some(Stage::Format),
+            Self::Target(_) => Some(Stage::Target),
+            Self::Stopped => None,
+        }
+    }
+}
+
+/// What kind of trouble a source has; decides exit codes and whether trying again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceErrorKind {
+    /// The name does not resolve, nobody listens, TLS or the proxy refused.
+    Connect,
+    /// The server answered with a status other than the one needed.
+    Status(u16),
+    /// The object is not the one whose first bytes were read.
+    Changed,
+    /// The body ended before its announced length, or went beyond it.
+    Length,
+    /// No byte for longer than the limit.
+    Stalled,
+    /// The source broke and cannot be continued from the middle.
+    NotResumable,
+    /// Configuration or input that can never work (bad URL, bad header).
+    Invalid,
+    /// Anything else that reading met.
+    Io,
+    /// Stopped on request while waiting for the source.
+    Stopped,
+}
+
+/// A failure of the source stage. The message never holds a secret.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct SourceError {
+    kind: SourceErrorKind,
+    message: String,
+}
+
+impl SourceError {
+    /// A failure of `kind` with a whole sentence for the user.
+    pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+
+    /// The kind to branch on.
+    pub fn kind(&self) -> SourceErrorKind {
+        self.kind
+    }
+}
+
+/// A failure of the decode stage. `codec` is the name of the layer, outermost layer first in a stack.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// The stream ended inside a member, frame, block or trailer.
+    #[error("the {codec} stream is truncated after {offset} compressed bytes")]
+    Truncated {
+        /// Name of the layer.
+        codec: &'static str,
+        /// Compressed bytes of this layer that were read.
+        offset: u64,
+    },
+    /// The decoder found bytes that its format does not allow, or a checksum of it does not match.
+    #[error("the {codec} stream is corrupt at compressed byte {offset}: {reason}")]
+    Corrupt {
+        /// Name of the layer.
+        codec: &'static str,
+        /// Compressed bytes of this layer that were read.
+        offset: u64,
+        /// What the decoder said.
+        reason: String,
+    },
+    /// Something follows the end of the compressed stream that is not another member of it.
+    #[error("the {codec} stream is followed by bytes that do not belong to it, at compressed byte {offset}")]
+    TrailingGarbage {
+        /// Name of the layer.
+        codec: &'static str,
+        /// Where the foreign bytes begin.
+        offset: u64,
+    },
+    /// The stream needs a larger window or dictionary than we are willing to allocate.
+    #[error(
+        "the {codec} stream needs {needed} bytes of decoder memory, the limit is {limit}: recompress it with a smaller window"
+    )]
+    Memory {
+        /// Name of the layer.
+        codec: &'static str,
+        /// Bytes that the stream asks for.
+        needed: u64,
+        /// Bytes that are allowed.
+        limit: u64,
+    },
+    /// More layers inside each other than the documented depth.
+    #[error("more than {limit} compressed layers inside each other")]
+    TooDeep {
+        /// The documented depth.
+        limit: usize,
+    },
+    /// A codec that is recognised but not supported.
+    #[error("{0} compression is not supported: recompress the image with gzip, xz, zstd or bzip2")]
+    Unsupported(&'static str),
+    /// A stream that has no bytes at all.
+    #[error("could not process image header: EOF")]
+    Empty,
+}
+
+/// A failure of the format stage.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    /// The image itself is invalid or unsupported.
+    #[error(transparent)]
+    Image(#[from] diskimage::Error),
+    /// The virtual disk does not fit. The text is matched by CDI's controllers.
+    #[error(
+        "virtual image size {virtual_size} is larger than the reported available storage {available}. A larger PVC is required"
+    )]
+    TooLarge {
+        /// Bytes of the virtual disk (at least, when the image states no size).
+        virtual_size: u64,
+        /// Bytes that the target can hold.
+        available: u64,
+    },
+    /// The order of the image makes more bytes wait for their place than may be kept, and there is nowhere to put them.
+    #[error(
+        "the image refers to {parked} bytes before it says where they belong, and neither memory ({budget} bytes), the target nor a scratch directory can hold them: convert it once with `qemu-img convert`, serve it uncompressed from a server with ranges, or name a scratch directory"
+    )]
+    Parking {
+        /// Bytes that had to wait.
+        parked: u64,
+        /// Bytes that may wait in memory.
+        budget: u64,
+    },
+}
+
+/// A failure of the target stage.
+#[derive(Debug, thiserror::Error)]
+#[error("{action} {path}: {}", errno_text(.source))]
+pub struct TargetError {
+    /// What was being done: `write`, `open`, `fsync`, …
+    pub action: &'static str,
+    /// The target's path.
+    pub path: String,
+    /// The system's answer.
+    #[source]
+    pub source: std::io::Error,
+}
+
+impl TargetError {
+    /// True for ENOSPC, EDQUOT and EFBIG: a larger volume would have helped.
+    pub fn is_no_space(&self) -> bool {
+        use rustix::io::Errno;
+        [Errno::NOSPC, Errno::DQUOT, Errno::FBIG]
+            .iter()
+            .any(|e| self.source.raw_os_error() == Some(e.raw_os_error()))
+    }
+}
+
+/// The text of an errno as Go (and so CDI's controllers, which search for it) spells it:
+/// lower case, without Rust's ` (os error N)`.
+pub fn errno_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error ") {
+        Some(end) => {
+            let mut text = text;
+            text.truncate(end);
+            let mut chars = text.chars();
+            match chars.next() {
+                // "Is a directory" → "is a directory", but "RPC …" and the like stay as they are.
+                Some(first) if !chars.as_str().starts_with(char::is_uppercase) => {
+                    first.to_lowercase().chain(chars).collect()
+                }
+                _ => text,
+            }
+        }
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errno_is_spelled_as_the_controllers_search_for_it() {
+        for (errno, text) in [
+            (rustix::io::Errno::NOSPC, "no space left on device"),
+            (rustix::io::Errno::DQUOT, "disk quota exceeded"),
+            (rustix::io::Errno::IO, "input/output error"),
+        ] {
+            let error = std::io::Error::from_raw_os_error(errno.raw_os_error());
+            assert_eq!(errno_text(&error), text);
+        }
+    }
+
+    #[test]
+    fn text_without_errno_is_kept() {
+        assert_eq!(errno_text(&std::io::Error::other("Odd Thing")), "Odd Thing");
+    }
+}

@@ -1,0 +1,71 @@
+//! From a decoded stream to extents on the target: one file per way an image is laid out.
+
+pub mod park;
+pub mod qcow2;
+pub mod raw;
+
+use bytes::Bytes;
+
+use crate::chunks::{Chunks, Peek};
+use crate::error::Error;
+use crate::meter::Meter;
+
+/// The image's bytes, in order.
+pub enum Input {
+    /// As the source gives them; a ranged source can skip.
+    Direct {
+        /// The stream.
+        stream: Peek<Meter>,
+        /// Bytes taken so far.
+        position: u64,
+        /// True if the source has ranges.
+        ranged: bool,
+    },
+    /// Out of a stack of decoders.
+    Decoded(Peek<Box<dyn Chunks>>),
+}
+
+impl Input {
+    /// The first `want` bytes, not consumed.
+    pub fn peek(&mut self, want: usize) -> Result<Bytes, Error> {
+        match self {
+            Self::Direct { stream, .. } => stream.peek(want),
+            Self::Decoded(stream) => stream.peek(want),
+        }
+    }
+
+    /// Continues at `offset` of the image without passing what lies between, if the source can; otherwise nothing
+    /// happens. Returns where the stream is now.
+    pub fn skip_towards(&mut self, offset: u64) -> Result<u64, Error> {
+        let Self::Direct {
+            stream,
+            position,
+            ranged: true,
+        } = self
+        else {
+            return Ok(0);
+        };
+        if stream.inner_mut().must_read_all() {
+            return Ok(*position);
+        }
+        *position += stream.drop_peeked(offset - *position);
+        if *position < offset {
+            stream.inner_mut().skip_to(offset)?;
+            *position = offset;
+        }
+        Ok(*position)
+    }
+}
+
+impl Chunks for Input {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        match self {
+            Self::Direct { stream, position, .. } => {
+                let chunk = stream.next_chunk()?;
+                *position += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+                Ok(chunk)
+            }
+            Self::Decoded(stream) => stream.next_chunk(),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Where host clusters wait whose place is not known yet: in memory, then on the target itself, then in a scratch
+//! directory if somebody named one (rungs B, C and D of the ladder in ARCHITECTURE.md).
+
+mod scratch;
+mod slots;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use bytes::{Bytes, BytesMut};
+use diskimage::qcow2::Header;
+
+use self::scratch::Scratch;
+use self::slots::Slots;
+use crate::error::{Error, FormatError};
+use crate::target::{Writer, is_zero};
+
+/// Bytes that wait in memory. Images that qemu-img wrote need one cluster, used ones up to 1.6 MB.
+pub const MEMORY_BYTES: u64 = 16 << 20;
+
+/// Where a parked cluster is.
+#[derive(Debug, Clone)]
+enum Place {
+    /// All zeros: nothing to keep.
+    Zero,
+    Memory(Bytes),
+    /// On the target, at this slot.
+    Slot(u64),
+    Scratch,
+}
+
+/// The parked clusters of one image.
+pub struct Park {
+    cluster: u64,
+    places: HashMap<u64, Place>,
+    memory_bytes: u64,
+    /// All bytes that wait, wherever.
+    parked_bytes: u64,
+    budget: u64,
+    slots: Slots,
+    scratch: Option<Scratch>,
+    scratch_dir: Option<PathBuf>,
+    /// The cluster read last from the target or scratch: several compressed clusters lie in one.
+    last_read: Option<(u64, Bytes)>,
+}
+
+impl Park {
+    /// For an image with `header`, onto a target that holds `capacity` bytes.
+    pub fn new(header: &Header, capacity: u64, scratch_dir: Option<PathBuf>) -> Self {
+        Self {
+            cluster: header.cluster_size(),
+            places: HashMap::new(),
+            memory_bytes: 0,
+            parked_bytes: 0,
+            budget: MEMORY_BYTES,
+            slots: Slots::new(header.cluster_size(), header.virtual_size, capacity),
+            scratch: None,
+            scratch_dir,
+            last_read: None,
+        }
+    }
+
+    /// The guest range is about to be written for good: whatever is parked there moves elsewhere.
+    pub fn claim(&mut self, guest: u64, length: u64, writer: &mut Writer<'_>) -> Result<(), Error> {
+        for (slot, host) in self.slots.claim(guest, length, writer)? {
+            let bytes = self.slots.read(slot, writer)?;
+            self.slots.free(slot, writer)?;
+            self.parked_bytes -= self.cluster;
+            self.places.remove(&host);
+            self.store(host, bytes, writer)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a cluster.
+    pub fn put(&mut self, host: u64, pieces: &[Bytes], writer: &mut Writer<'_>) -> Result<(), Error> {
+        if pieces.iter().all(|piece| is_zero(piece)) {
+            self.places.insert(host, Place::Zero);
+            return Ok(());
+        }
+        // A copy: the pieces hold on to network buffers much larger than themselves.
+        let mut bytes = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+        pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+        self.store(host, bytes.freeze(), writer)
+    }
+
+    fn store(&mut self, host: u64, bytes: Bytes, writer: &mut Writer<'_>) -> Result<(), Error> {
+        self.parked_bytes += self.cluster;
+        let place = if self.memory_bytes + self.cluster <= self.budget {
+            self.memory_bytes += self.cluster;
+            Place::Memory(bytes)
+        } else if let Some(slot) = self.slots.put(host, &bytes, writer)? {
+            Place::Slot(slot)
+        } else {
+            self.scratch()?.put(host, &bytes)?;
+            Place::Scratch
+        };
+        self.places.insert(host, place);
+        Ok(())
+    }
+
+    fn scratch(&mut self) -> Result<&mut Scratch, Error> {
+        let refused = FormatError::Parking {
+            parked: self.parked_bytes,
+            budget: self.budget,
+        };
+        let Some(dir) = &self.scratch_dir else {
+            return Err(refused.into());
+        };
+        if self.scratch.is_none() {
+            tracing::info!(directory = %dir.display(), parked = self.parked_bytes, "using scratch space");
+            self.scratch = Some(Scratch::open(dir)?);
+        }
+        self.scratch.as_mut().ok_or_else(|| refused.into())
+    }
+
+    /// The bytes of a parked cluster.
+    pub fn get(&mut self, host: u64, writer: &mut Writer<'_>) -> Result<Bytes, Error> {
+        if let Some((last, bytes)) = &self.last_read
+            && *last == host
+        {
+            return Ok(bytes.clone());
+        }
+        let bytes = match self.places.get(&host) {
+            Some(Place::Memory(bytes)) => return Ok(bytes.clone()),
+            Some(Place::Zero) => Bytes::from(vec![0; usize::try_from(self.cluster).unwrap_or(0)]),
+            Some(Place::Slot(slot)) => self.slots.read(*slot, writer)?,
+            Some(Place::Scratch) => self.scratch()?.get(host)?,
+            None => {
+                let missing = diskimage::Error::RefcountContradiction {
+                    what: "a cluster",
+                    offset: host,
+                };
+                return Err(missing.into());
+            }
+        };
+        self.last_read = Some((host, bytes.clone()));
+        Ok(bytes)
+    }
+
+    /// A parked cluster is not needed any more.
+    pub fn remove(&mut self, host: u64, writer: &mut Writer<'_>) -> Result<(), Error> {
+        match self.places.remove(&host) {
+            None | Some(Place::Zero) => return Ok(()),
+            Some(Place::Memory(_)) => self.memory_bytes -= self.cluster,
+            Some(Place::Slot(slot)) => self.slots.free(slot, writer)?,
+            Some(Place::Scratch) => {}
+        }
+        self.parked_bytes -= self.cluster;
+        Ok(())
+    }
+
+    /// The image is complete: leaves no trace on the target.
+    pub fn finish(&mut self, writer: &Writer<'_>) -> Result<(), Error> {
+        self.slots.finish(writer)
+    }
+}

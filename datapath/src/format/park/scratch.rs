@@ -1,0 +1,65 @@
+//! Rung D: a file in a directory that the user named, gone as soon as it is closed.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use rustix::fs::{Mode, OFlags};
+
+use crate::error::TargetError;
+
+/// Parked clusters one after the other.
+pub(super) struct Scratch {
+    dir: PathBuf,
+    file: File,
+    end: u64,
+    clusters: HashMap<u64, (u64, usize)>,
+}
+
+impl Scratch {
+    pub(super) fn open(dir: &Path) -> Result<Self, TargetError> {
+        let error = |source| TargetError::new("create scratch file in", dir, source);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(dir, flags | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
+            Ok(fd) => File::from(fd),
+            // NFS has no O_TMPFILE: a named file that loses its name at once is the same.
+            Err(_) => {
+                let path = dir.join(format!(".cdi-parked-{}", std::process::id()));
+                let fd = rustix::fs::open(
+                    &path,
+                    flags | OFlags::CREATE | OFlags::EXCL,
+                    Mode::RUSR | Mode::WUSR,
+                )
+                .map_err(|errno| error(errno.into()))?;
+                std::fs::remove_file(&path).map_err(error)?;
+                File::from(fd)
+            }
+        };
+        Ok(Self {
+            dir: dir.to_owned(),
+            file,
+            end: 0,
+            clusters: HashMap::new(),
+        })
+    }
+
+    pub(super) fn put(&mut self, host: u64, bytes: &[u8]) -> Result<(), TargetError> {
+        self.file
+            .write_all_at(bytes, self.end)
+            .map_err(|source| TargetError::new("write scratch file in", &self.dir, source))?;
+        self.clusters.insert(host, (self.end, bytes.len()));
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn get(&self, host: u64) -> Result<Bytes, TargetError> {
+        let (offset, length) = self.clusters.get(&host).copied().unwrap_or_default();
+        let mut bytes = vec![0; length];
+        self.file
+            .read_exact_at(&mut bytes, offset)
+            .map_err(|source| TargetError::new("read scratch file in", &self.dir, source))?;
+        Ok(bytes.into())
+    }
+}

@@ -1,0 +1,180 @@
+//! Rung C: clusters wait on the target itself, in places that have not got their final content yet.
+//!
+//! A cluster that is stored plain ends up on the target once, a compressed one is smaller than its result: what is
+//! final plus what waits fits, except for clusters that only snapshots use. Slots are taken from the end of the target
+//! downwards, since images are mostly written from its beginning. When final data needs a slot that is taken, the
+//! parked cluster moves; a slot that becomes free reads as zeros again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::target::{HELD_BYTES, Writer};
+
+/// Guest clusters that have their final content: bit sets of 4096 clusters, only where there are any.
+#[derive(Default)]
+struct Finals {
+    sets: BTreeMap<u64, Box<[u64; 64]>>,
+}
+
+impl Finals {
+    fn insert(&mut self, cluster: u64) {
+        let set = self
+            .sets
+            .entry(cluster / 4096)
+            .or_insert_with(|| Box::new([0; 64]));
+        set[Self::word(cluster)] |= 1 << (cluster % 64);
+    }
+
+    fn contains(&self, cluster: u64) -> bool {
+        self.sets
+            .get(&(cluster / 4096))
+            .is_some_and(|set| set[Self::word(cluster)] >> (cluster % 64) & 1 == 1)
+    }
+
+    fn word(cluster: u64) -> usize {
+        usize::try_from(cluster % 4096 / 64).unwrap_or(0)
+    }
+}
+
+/// The slots of a target; slot `n` is the range of guest cluster `n` (or behind the disk, where there is room).
+pub(super) struct Slots {
+    cluster: u64,
+    /// Slots below are never used: the held first MiB.
+    first: u64,
+    /// Slots from here on are in use, final, or in `free`.
+    next: u64,
+    top: u64,
+    finals: Finals,
+    /// Host offset of the cluster that waits in a slot.
+    taken: HashMap<u64, u64>,
+    free: Vec<u64>,
+    /// Free slots whose old content is still there; zeroed together at the end, unless they are used before.
+    stale: BTreeSet<u64>,
+    /// Slots from here on need no zeroing: a file is cut off there.
+    cut_off: u64,
+}
+
+impl Slots {
+    /// For a disk of `virtual_size` bytes on a target that holds `capacity`. A file is let grow to twice its size.
+    pub(super) fn new(cluster: u64, virtual_size: u64, capacity: u64) -> Self {
+        let top = capacity.min(virtual_size.saturating_mul(2)) / cluster;
+        Self {
+            cluster,
+            first: HELD_BYTES.div_ceil(cluster),
+            next: top,
+            top,
+            finals: Finals::default(),
+            taken: HashMap::new(),
+            free: Vec::new(),
+            stale: BTreeSet::new(),
+            cut_off: virtual_size.div_ceil(cluster),
+        }
+    }
+
+    /// Marks the clusters of a guest range as final and makes stale ones zero. Returns the slots in it that are
+    /// taken, with whose cluster they hold: to be read and freed before the range is written.
+    pub(super) fn claim(
+        &mut self,
+        guest: u64,
+        length: u64,
+        writer: &Writer<'_>,
+    ) -> Result<Vec<(u64, u64)>, Error> {
+        let mut taken = Vec::new();
+        let last = (guest + length.max(1) - 1) / self.cluster;
+        for cluster in guest / self.cluster..=last {
+            self.finals.insert(cluster);
+            if self.stale.remove(&cluster) {
+                self.zero(cluster..cluster + 1, writer)?;
+            }
+            if let Some(host) = self.taken.get(&cluster) {
+                taken.push((cluster, *host));
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Writes a cluster into a free slot; `None` if there is none, or no space behind it.
+    pub(super) fn put(
+        &mut self,
+        host: u64,
+        bytes: &[u8],
+        writer: &mut Writer<'_>,
+    ) -> Result<Option<u64>, Error> {
+        let Some(slot) = self.find_free() else {
+            return Ok(None);
+        };
+        // The device must be zeroed before, or later zeroing would hit what waits there.
+        writer.zero_until(self.top * self.cluster)?;
+        match writer.disk().write_cached(slot * self.cluster, bytes) {
+            Ok(()) => {
+                self.stale.remove(&slot);
+                self.taken.insert(slot, host);
+                Ok(Some(slot))
+            }
+            Err(error) if error.is_no_space() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn find_free(&mut self) -> Option<u64> {
+        while let Some(slot) = self.free.pop() {
+            if !self.finals.contains(slot) {
+                return Some(slot);
+            }
+        }
+        while self.next > self.first {
+            self.next -= 1;
+            if !self.finals.contains(self.next) {
+                return Some(self.next);
+            }
+        }
+        None
+    }
+
+    pub(super) fn read(&self, slot: u64, writer: &Writer<'_>) -> Result<Bytes, Error> {
+        let mut bytes = vec![0; usize::try_from(self.cluster).unwrap_or(0)];
+        writer.disk().read(slot * self.cluster, &mut bytes)?;
+        Ok(bytes.into())
+    }
+
+    /// A slot is not needed any more.
+    pub(super) fn free(&mut self, slot: u64, writer: &Writer<'_>) -> Result<(), Error> {
+        self.taken.remove(&slot);
+        if self.finals.contains(slot) {
+            return self.zero(slot..slot + 1, writer);
+        }
+        self.free.push(slot);
+        self.stale.insert(slot);
+        Ok(())
+    }
+
+    /// Nothing waits any more: slots that were used read as zeros again.
+    pub(super) fn finish(&mut self, writer: &Writer<'_>) -> Result<(), Error> {
+        let mut stale = std::mem::take(&mut self.stale).into_iter().peekable();
+        while let Some(first) = stale.next() {
+            let mut end = first + 1;
+            while stale.next_if_eq(&end).is_some() {
+                end += 1;
+            }
+            self.zero(first..end, writer)?;
+        }
+        Ok(())
+    }
+
+    /// On a target that is not zero to begin with this is left to the filling of gaps.
+    fn zero(&self, slots: Range<u64>, writer: &Writer<'_>) -> Result<(), Error> {
+        let disk = writer.disk();
+        let end = if disk.is_device() {
+            slots.end
+        } else {
+            slots.end.min(self.cut_off)
+        };
+        if disk.is_zeroed() && slots.start < end {
+            disk.zero_range(slots.start * self.cluster..end * self.cluster)?;
+        }
+        Ok(())
+    }
+}

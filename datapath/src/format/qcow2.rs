@@ -1,0 +1,183 @@
+//! qcow2 images, by the ranged route (map first) or in one pass.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use diskimage::qcow2::{Header, L2Table, MapBuilder, Sink, Stream};
+
+use super::Input;
+use super::park::Park;
+use crate::chunks::Chunks;
+use crate::error::{Error, FormatError};
+use crate::source::Source;
+use crate::target::Writer;
+
+/// Head of the image that is kept while the map is fetched: what qemu-img writes has its L1 and first L2 table in it.
+pub const HEAD_BYTES: usize = 1 << 20;
+/// Tables closer to each other than this are fetched together: a request costs more than the bytes between.
+const MERGE_GAP_BYTES: u64 = 1 << 20;
+/// Longest merged fetch.
+const MERGED_BYTES: u64 = 4 << 20;
+
+/// Reads ranges of the image: from its head, if they lie in it, else from the source.
+pub struct Metadata<'a> {
+    /// The first bytes of the image.
+    pub head: Bytes,
+    /// Where the rest is.
+    pub source: &'a dyn Source,
+}
+
+impl Metadata<'_> {
+    fn read(&self, range: Range<u64>) -> Result<Bytes, Error> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        match (usize::try_from(range.start), usize::try_from(range.end)) {
+            (Ok(start), Ok(end)) if end <= self.head.len() => Ok(self.head.slice(start..end)),
+            _ => Ok(self.source.read_range(range)?),
+        }
+    }
+}
+
+/// Fetches the tables of the image of `length` bytes: everything that can be wrong with the map is found here.
+pub fn read_map(header: Header, length: u64, metadata: &Metadata<'_>) -> Result<MapBuilder, Error> {
+    let cluster = header.cluster_size();
+    let mut map = MapBuilder::new(header, length);
+    let l1 = metadata.read(map.l1_range().map_err(FormatError::from)?)?;
+    let tables = map.l2_tables(&l1).map_err(FormatError::from)?;
+    let mut rest = &tables[..];
+    while let Some(first) = rest.first() {
+        let count = merged(rest, cluster);
+        let (together, later) = rest.split_at(count);
+        let end = together.last().unwrap_or(first).offset + cluster;
+        let bytes = metadata.read(first.offset..end)?;
+        for table in together {
+            let start = usize::try_from(table.offset - first.offset).unwrap_or(usize::MAX);
+            let length = usize::try_from(cluster).unwrap_or(usize::MAX);
+            map.add_l2(*table, &bytes.slice(start..start + length))
+                .map_err(FormatError::from)?;
+        }
+        rest = later;
+    }
+    Ok(map)
+}
+
+/// How many of the tables, which are in the order of the image, to fetch with one request.
+fn merged(tables: &[L2Table], cluster: u64) -> usize {
+    let Some(first) = tables.first() else { return 0 };
+    let near = |pair: &[L2Table]| {
+        pair[1].offset - pair[0].offset <= cluster + MERGE_GAP_BYTES
+            && pair[1].offset + cluster - first.offset <= MERGED_BYTES
+    };
+    1 + tables.windows(2).take_while(|pair| near(pair)).count()
+}
+
+/// Converts an image whose map is known. Bytes that nothing maps are skipped where the source can.
+pub fn copy_mapped(
+    stream: &mut Stream,
+    input: &mut Input,
+    writer: &mut Writer<'_>,
+    mut tick: impl FnMut(&Writer<'_>),
+) -> Result<(), Error> {
+    let mut sink = Mapped { writer };
+    while let Some(needed) = stream.next_needed() {
+        let position = input.skip_towards(needed)?;
+        if position > stream.position() {
+            stream.skip_to(position);
+        }
+        let Some(chunk) = input.next_chunk()? else { break };
+        stream.push(chunk, &mut sink)?;
+        tick(sink.writer);
+    }
+    stream.finish(&mut sink)
+}
+
+/// Converts an image that comes once, in file order.
+pub fn copy_one_pass(
+    stream: &mut Stream,
+    input: &mut Input,
+    writer: &mut Writer<'_>,
+    scratch: Option<PathBuf>,
+    mut tick: impl FnMut(&Writer<'_>),
+) -> Result<(), Error> {
+    let park = Park::new(stream.header(), writer.disk().capacity(), scratch);
+    let mut sink = OnePass { writer, park };
+    while let Some(chunk) = input.next_chunk()? {
+        stream.push(chunk, &mut sink)?;
+        tick(sink.writer);
+    }
+    stream.finish(&mut sink)?;
+    sink.park.finish(sink.writer)
+}
+
+/// The sink of an image with a complete map.
+struct Mapped<'w, 's> {
+    writer: &'w mut Writer<'s>,
+}
+
+impl Sink for Mapped<'_, '_> {
+    type Error = Error;
+
+    fn data(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
+        self.writer.data(guest, bytes)
+    }
+
+    fn compressed(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
+        self.writer.compressed(guest, bytes)
+    }
+
+    fn park(&mut self, _host: u64, _pieces: &[Bytes]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn parked(&mut self, offset: u64) -> Result<Bytes, Error> {
+        Err(FormatError::from(diskimage::Error::RefcountContradiction {
+            what: "a cluster",
+            offset,
+        })
+        .into())
+    }
+
+    fn forget(&mut self, _host: u64) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// The sink of an image whose map is still coming.
+struct OnePass<'w, 's> {
+    writer: &'w mut Writer<'s>,
+    park: Park,
+}
+
+impl Sink for OnePass<'_, '_> {
+    type Error = Error;
+
+    fn data(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
+        self.park.claim(guest, bytes.len() as u64, self.writer)?;
+        self.writer.data(guest, bytes)
+    }
+
+    fn compressed(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
+        self.park.claim(guest, 1, self.writer)?;
+        self.writer.compressed(guest, bytes)
+    }
+
+    fn park(&mut self, host: u64, pieces: &[Bytes]) -> Result<(), Error> {
+        self.park.put(host, pieces, self.writer)
+    }
+
+    fn parked(&mut self, host: u64) -> Result<Bytes, Error> {
+        self.park.get(host, self.writer)
+    }
+
+    fn forget(&mut self, host: u64) -> Result<(), Error> {
+        self.park.remove(host, self.writer)
+    }
+}
+
+impl From<diskimage::Error> for Error {
+    fn from(error: diskimage::Error) -> Self {
+        FormatError::from(error).into()
+    }
+}

@@ -1,0 +1,31 @@
+//! Raw images: the stream is the disk.
+
+use bytes::Bytes;
+
+use crate::chunks::Chunks;
+use crate::error::Error;
+use crate::target::Writer;
+
+/// Raw disks are whole sectors: a last partial one is filled with zeros, as qemu-img does.
+pub const SECTOR: u64 = 512;
+
+/// Copies the stream to the disk. Returns the virtual size: the stream's length in whole sectors.
+pub fn copy(
+    input: &mut impl Chunks,
+    writer: &mut Writer<'_>,
+    mut tick: impl FnMut(&Writer<'_>),
+) -> Result<u64, Error> {
+    let mut offset = 0u64;
+    while let Some(chunk) = input.next_chunk()? {
+        let end = offset.saturating_add(chunk.len() as u64);
+        // A stream whose length nobody announced ends here at the latest, however much it would expand to.
+        writer.disk().check_fits(end.next_multiple_of(SECTOR))?;
+        writer.data(offset, chunk)?;
+        offset = end;
+        tick(writer);
+    }
+    let virtual_size = offset.next_multiple_of(SECTOR);
+    let padding = usize::try_from(virtual_size - offset).unwrap_or(0);
+    writer.data(offset, Bytes::from_static(&[0; 512]).slice(..padding))?;
+    Ok(virtual_size)
+}

@@ -1,0 +1,112 @@
+//! What an image is, without importing it.
+
+use diskimage::qcow2::{HEADER_BYTES, Header};
+use diskimage::{Error as ImageError, Format};
+
+use crate::error::{Error, FormatError};
+use crate::format::Input;
+use crate::format::qcow2::{HEAD_BYTES, Metadata, read_map};
+use crate::format::raw::SECTOR;
+use crate::recognize::{Opened, open};
+use crate::source::Source;
+use crate::transfer::Options;
+
+/// Where ISO 9660 has its volume descriptor: sector 16 of 2048 bytes (ECMA-119 §8.1).
+const ISO_DESCRIPTOR: usize = 16 * 2048;
+
+/// The facts about an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspection {
+    /// Names of the compressed layers, outermost first.
+    pub layers: Vec<&'static str>,
+    /// The image format below them.
+    pub format: Format,
+    /// Bytes of the object.
+    pub source_bytes: Option<u64>,
+    /// Bytes of the virtual disk, if they can be known without reading everything.
+    pub virtual_size: Option<u64>,
+    /// Bytes of the image that hold guest data, if the source has ranges.
+    pub allocated_bytes: Option<u64>,
+    /// Bytes of a cluster.
+    pub cluster_size: Option<u64>,
+    /// What is unusual about the image.
+    pub features: Vec<String>,
+    /// Other files that the image refers to.
+    pub references: Vec<String>,
+    /// Internal snapshots.
+    pub snapshots: u32,
+    /// Why an import would refuse the image.
+    pub refused: Option<String>,
+}
+
+/// Looks at the head of the source and, where it has ranges, at the tables of the image.
+pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Error> {
+    let Opened {
+        layers,
+        mut input,
+        format,
+        ..
+    } = open(source, options)?;
+    let mut found = Inspection {
+        layers: layers.iter().map(|codec| codec.name()).collect(),
+        format,
+        source_bytes: source.length(),
+        virtual_size: None,
+        allocated_bytes: None,
+        cluster_size: None,
+        features: Vec::new(),
+        references: Vec::new(),
+        snapshots: 0,
+        refused: None,
+    };
+    match format {
+        Format::Raw => {
+            let length = if layers.is_empty() { source.length() } else { None };
+            found.virtual_size = length.map(|length| length.next_multiple_of(SECTOR));
+            found.allocated_bytes = length;
+            let head = input.peek(ISO_DESCRIPTOR + 6)?;
+            if head.get(ISO_DESCRIPTOR + 1..) == Some(b"CD001") {
+                found.features.push("ISO 9660".into());
+            }
+        }
+        Format::Qcow2 => {
+            let header = Header::parse(&input.peek(HEADER_BYTES)?);
+            match header {
+                Ok(header) => describe(&mut found, header, source, &mut input)?,
+                Err(refusal) => found.refuse(&refusal),
+            }
+        }
+        other => found.refuse(&ImageError::UnsupportedFormat(other)),
+    }
+    Ok(found)
+}
+
+fn describe(
+    found: &mut Inspection,
+    header: Header,
+    source: &dyn Source,
+    input: &mut Input,
+) -> Result<(), Error> {
+    found.virtual_size = Some(header.virtual_size);
+    found.cluster_size = Some(header.cluster_size());
+    found.features = header.features();
+    found.snapshots = header.snapshots;
+    if let (Input::Direct { ranged: true, .. }, Some(length)) = (&mut *input, source.length()) {
+        let head = input.peek(HEAD_BYTES)?;
+        match read_map(header, length, &Metadata { head, source }) {
+            Ok(map) => found.allocated_bytes = Some(map.mapped_bytes()),
+            Err(Error::Format(FormatError::Image(refusal))) => found.refuse(&refusal),
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
+}
+
+impl Inspection {
+    fn refuse(&mut self, refusal: &ImageError) {
+        if let ImageError::BackingFile(name) | ImageError::DataFile(name) = refusal {
+            self.references.push(name.clone());
+        }
+        self.refused = Some(refusal.to_string());
+    }
+}

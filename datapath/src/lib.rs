@@ -1,0 +1,29 @@
+//! Everything between "bytes arrive" and "bytes are on the disk".
+//!
+//! ```text
+//!  source ──► meter ─► digest ─► decode ──────────► format ──────────► target ─► fsync
+//!  (async)    bytes    sha256…   gzip xz zstd bz2   raw qcow2          file | block device
+//!             in/total           (stack, sniffed)   extents            sparse, aligned, first MiB last
+//! ```
+//!
+//! One noun per stage: [`source`], [`decode`], [`format`], [`target`]. [`transfer`] stacks them.
+//! The crate knows no HTTP client, no TLS, no Kubernetes and no environment variable.
+
+#![warn(missing_docs)]
+
+pub mod bridge;
+pub mod chunks;
+pub mod decode;
+pub mod digest;
+pub mod error;
+pub mod format;
+pub mod inspect;
+pub mod meter;
+pub mod observe;
+mod recognize;
+pub mod source;
+pub mod target;
+pub mod transfer;
+
+pub use error::{Error, Stage};
+pub use transfer::transfer;

@@ -1,0 +1,165 @@
+//! The first stage behind a source: counts, digests, paces, and notices a request to stop.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use crate::chunks::Chunks;
+use crate::digest::Digest;
+use crate::error::{Error, SourceErrorKind};
+use crate::observe::Observer;
+use crate::source::Body;
+
+/// Longest sleep of the rate limiter without a look at the stop token.
+const PACE_STEP: Duration = Duration::from_millis(50);
+
+/// What outlives the meter, which disappears inside the decode stack.
+pub struct Readings {
+    position: AtomicU64,
+    digest: Mutex<Option<Digest>>,
+}
+
+impl Readings {
+    /// Bytes of the source that were consumed or skipped.
+    pub fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    /// The digest of all bytes, as `algorithm:hex`; once.
+    pub fn digest(&self) -> Option<String> {
+        self.digest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .map(Digest::finish)
+    }
+}
+
+/// A [`Body`] as [`Chunks`].
+pub struct Meter {
+    body: Box<dyn Body>,
+    total: Option<u64>,
+    readings: Arc<Readings>,
+    digesting: bool,
+    pace: Option<Pace>,
+    observer: Arc<dyn Observer>,
+    stop: CancellationToken,
+}
+
+impl Meter {
+    /// Measures `body`, whose whole length is `total` if the source knows.
+    pub fn new(
+        body: Box<dyn Body>,
+        total: Option<u64>,
+        digest: Option<Digest>,
+        limit_rate: Option<NonZeroU64>,
+        observer: Arc<dyn Observer>,
+        stop: CancellationToken,
+    ) -> Self {
+        let digesting = digest.is_some();
+        let readings = Arc::new(Readings {
+            position: AtomicU64::new(0),
+            digest: Mutex::new(digest),
+        });
+        Self {
+            body,
+            total,
+            readings,
+            digesting,
+            pace: limit_rate.map(Pace::new),
+            observer,
+            stop,
+        }
+    }
+
+    /// The figures, to be read while and after the meter runs.
+    pub fn readings(&self) -> Arc<Readings> {
+        Arc::clone(&self.readings)
+    }
+
+    /// True if every byte has to pass, since a digest is taken of all of them.
+    pub fn must_read_all(&self) -> bool {
+        self.digesting
+    }
+
+    /// Continues at `offset`. Only for bodies of ranged sources, without a digest.
+    pub fn skip_to(&mut self, offset: u64) -> Result<(), Error> {
+        self.body.skip_to(offset).map_err(stopped)?;
+        self.advance_to(offset);
+        Ok(())
+    }
+
+    fn advance_to(&self, position: u64) {
+        self.readings.position.store(position, Ordering::Relaxed);
+        self.observer.source_position(position, self.total);
+    }
+}
+
+/// A source that was told to stop has not failed.
+fn stopped(error: crate::error::SourceError) -> Error {
+    if error.kind() == SourceErrorKind::Stopped {
+        Error::Stopped
+    } else {
+        error.into()
+    }
+}
+
+impl Chunks for Meter {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        if self.stop.is_cancelled() {
+            return Err(Error::Stopped);
+        }
+        let Some(chunk) = self.body.next_chunk().map_err(stopped)? else {
+            return Ok(None);
+        };
+        if self.digesting
+            && let Some(digest) = &mut *self
+                .readings
+                .digest
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        {
+            digest.update(&chunk);
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.wait(chunk.len() as u64, &self.stop)?;
+        }
+        self.advance_to(self.readings.position() + chunk.len() as u64);
+        Ok(Some(chunk))
+    }
+}
+
+/// Keeps the average rate at or below a limit; a source that was slow for a while may not catch up by more than
+/// a second's worth.
+struct Pace {
+    bytes_per_second: NonZeroU64,
+    due: Instant,
+}
+
+impl Pace {
+    fn new(bytes_per_second: NonZeroU64) -> Self {
+        Self {
+            bytes_per_second,
+            due: Instant::now(),
+        }
+    }
+
+    fn wait(&mut self, bytes: u64, stop: &CancellationToken) -> Result<(), Error> {
+        let earliest = Instant::now()
+            .checked_sub(Duration::from_secs(1))
+            .unwrap_or(self.due);
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second.get());
+        self.due = self.due.max(earliest) + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        while let Some(left) = self.due.checked_duration_since(Instant::now()) {
+            if stop.is_cancelled() {
+                return Err(Error::Stopped);
+            }
+            std::thread::sleep(left.min(PACE_STEP));
+        }
+        Ok(())
+    }
+}

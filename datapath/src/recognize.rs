@@ -1,0 +1,181 @@
+//! The head of the source: which layers, which format, how large, which route.
+
+use std::sync::Arc;
+
+use diskimage::qcow2::{HEADER_BYTES, Header, MapBuilder};
+use diskimage::{DETECT_BYTES, Format};
+
+use crate::chunks::Peek;
+use crate::decode::{self, Codec, SNIFF_BYTES};
+use crate::digest::Digest;
+use crate::error::{DecodeError, Error, FormatError};
+use crate::format::Input;
+use crate::format::qcow2::{HEAD_BYTES, Metadata, read_map};
+use crate::format::raw::SECTOR;
+use crate::meter::{Meter, Readings};
+use crate::source::Source;
+use crate::transfer::{Options, Route, RouteTaken};
+
+/// An image, ready to be converted.
+pub(crate) enum Image {
+    /// The stream is the disk.
+    Raw {
+        /// Bytes in whole sectors, if known.
+        virtual_size: Option<u64>,
+    },
+    /// qcow2.
+    Qcow2 {
+        /// Its header.
+        header: Header,
+        /// Its map, on the ranged route.
+        map: Option<Box<MapBuilder>>,
+    },
+}
+
+impl Image {
+    pub(crate) fn format(&self) -> Format {
+        match self {
+            Self::Raw { .. } => Format::Raw,
+            Self::Qcow2 { .. } => Format::Qcow2,
+        }
+    }
+
+    pub(crate) fn header(&self) -> Option<&Header> {
+        match self {
+            Self::Raw { .. } => None,
+            Self::Qcow2 { header, .. } => Some(header),
+        }
+    }
+
+    pub(crate) fn virtual_size(&self) -> Option<u64> {
+        match self {
+            Self::Raw { virtual_size } => *virtual_size,
+            Self::Qcow2 { header, .. } => Some(header.virtual_size),
+        }
+    }
+
+    pub(crate) fn route(&self) -> RouteTaken {
+        match self {
+            Self::Raw { .. } => RouteTaken::Raw,
+            Self::Qcow2 { map: Some(_), .. } => RouteTaken::Ranged,
+            Self::Qcow2 { map: None, .. } => RouteTaken::OnePass,
+        }
+    }
+}
+
+/// A source of which everything is known that its head can tell.
+pub(crate) struct Recognized {
+    pub(crate) layers: Vec<Codec>,
+    pub(crate) image: Image,
+    pub(crate) input: Input,
+    pub(crate) readings: Arc<Readings>,
+}
+
+/// The undone layers of a source, and the first bytes below them.
+pub(crate) struct Opened {
+    pub(crate) layers: Vec<Codec>,
+    pub(crate) input: Input,
+    pub(crate) readings: Arc<Readings>,
+    pub(crate) format: Format,
+}
+
+/// Stacks meter and decoders, and decides the format.
+pub(crate) fn open(source: &dyn Source, options: &Options) -> Result<Opened, Error> {
+    let digest = options
+        .checksum
+        .as_ref()
+        .map(|checksum| Digest::new(checksum.algorithm()));
+    let meter = Meter::new(
+        source.body()?,
+        source.length(),
+        digest,
+        options.limit_rate,
+        Arc::clone(&options.observer),
+        options.stop.clone(),
+    );
+    let readings = meter.readings();
+    let mut stream = Peek::new(meter);
+    let head = stream.peek(SNIFF_BYTES)?;
+    if head.is_empty() {
+        return Err(DecodeError::Empty.into());
+    }
+    let (layers, mut input) = match decode::sniff(&head) {
+        Some(_) => {
+            let decoded = decode::open(Box::new(stream), &options.limits)?;
+            (decoded.layers, Input::Decoded(decoded.stream))
+        }
+        None => {
+            decode::check_supported(&head)?;
+            (
+                Vec::new(),
+                Input::Direct {
+                    stream,
+                    position: 0,
+                    ranged: source.is_ranged(),
+                },
+            )
+        }
+    };
+    let head = input.peek(DETECT_BYTES)?;
+    if head.is_empty() {
+        return Err(DecodeError::Empty.into());
+    }
+    let format = decide(Format::detect(&head), options.format)?;
+    Ok(Opened {
+        layers,
+        input,
+        readings,
+        format,
+    })
+}
+
+/// A forced format: raw is always true, the others must be what the content says.
+fn decide(found: Format, wanted: Option<Format>) -> Result<Format, Error> {
+    match wanted {
+        Some(Format::Raw) => Ok(Format::Raw),
+        Some(wanted) if wanted != found => {
+            Err(FormatError::from(diskimage::Error::NotThatFormat { wanted, found }).into())
+        }
+        _ => Ok(found),
+    }
+}
+
+/// Everything before the first data byte: also whether a map has no holes, where the source can be asked.
+pub(crate) fn recognize(source: &dyn Source, options: &Options) -> Result<Recognized, Error> {
+    let Opened {
+        layers,
+        mut input,
+        readings,
+        format,
+    } = open(source, options)?;
+    let image = match format {
+        Format::Raw => {
+            let length = if layers.is_empty() { source.length() } else { None };
+            Image::Raw {
+                virtual_size: length.map(|length| length.next_multiple_of(SECTOR)),
+            }
+        }
+        Format::Qcow2 => {
+            let header = Header::parse(&input.peek(HEADER_BYTES)?).map_err(FormatError::from)?;
+            let map = match (&mut input, source.length(), options.route) {
+                (Input::Direct { ranged: true, .. }, Some(length), Route::Auto) => {
+                    let head = input.peek(HEAD_BYTES)?;
+                    Some(Box::new(read_map(
+                        header.clone(),
+                        length,
+                        &Metadata { head, source },
+                    )?))
+                }
+                _ => None,
+            };
+            Image::Qcow2 { header, map }
+        }
+        other => return Err(FormatError::from(diskimage::Error::UnsupportedFormat(other)).into()),
+    };
+    Ok(Recognized {
+        layers,
+        image,
+        input,
+        readings,
+    })
+}

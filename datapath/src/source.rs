@@ -1,0 +1,39 @@
+//! What every source provides. The sources themselves (HTTP, file, …) live in the importer.
+//!
+//! Both traits are blocking: the data path runs on its own threads. A source that is asynchronous inside
+//! bridges with a byte-counted queue (see [`crate::bridge`]).
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::error::SourceError;
+
+/// An opened object whose bytes can be read once in order and, when [`Source::is_ranged`], at random.
+pub trait Source: Send + Sync {
+    /// What to call the source in logs: scheme, host and path, never credentials or a query.
+    fn name(&self) -> String;
+
+    /// Bytes in the whole object, if the source knows.
+    fn length(&self) -> Option<u64>;
+
+    /// True when [`Source::read_range`] and [`Body::skip_to`] work.
+    fn is_ranged(&self) -> bool;
+
+    /// The body from byte 0. Called once; a source that already has the first bytes hands them out here.
+    fn body(&self) -> Result<Box<dyn Body>, SourceError>;
+
+    /// Exactly the bytes of `range`, which lies within the length. Retries inside; only for ranged sources.
+    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError>;
+}
+
+/// The bytes of an object in order.
+pub trait Body: Send {
+    /// The next bytes (never an empty chunk), or `None` at the end. The end is only reported when it is
+    /// true: a body that is shorter or longer than announced is an error.
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError>;
+
+    /// Continue at `offset`, which is not before the current position. Only for ranged sources: whether
+    /// the bytes between are read and dropped or never fetched is the source's choice.
+    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError>;
+}

@@ -1,0 +1,37 @@
+//! Blank disks: no source at all.
+
+use tokio_util::sync::CancellationToken;
+
+use super::disk::Disk;
+use super::{Options, is_block_device};
+use crate::error::Error;
+
+/// Zeroed at once; bounds how long a stop request waits.
+const STEP_BYTES: u64 = 256 << 20;
+
+/// Makes the target an empty disk of `available` bytes (or of the whole device, if that is less). A device is zeroed
+/// only if preallocation is asked for: without it CDI leaves the content of a blank block volume alone.
+pub fn create_blank(options: &Options, stop: &CancellationToken) -> Result<(), Error> {
+    if is_block_device(&options.path) && !options.preallocate {
+        return Ok(());
+    }
+    let size = if is_block_device(&options.path) {
+        super::device_size(&options.path)?.min(options.available)
+    } else {
+        options.available
+    };
+    let disk = Disk::open(options, Some(size))?;
+    if !disk.is_zeroed() {
+        let mut at = super::HELD_BYTES.min(size);
+        while at < size {
+            if stop.is_cancelled() {
+                return Err(Error::Stopped);
+            }
+            let end = size.min(at + STEP_BYTES);
+            disk.zero_range(at..end)?;
+            at = end;
+        }
+    }
+    disk.commit(size, options.mode)?;
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! Which ranges of the disk have been written, for targets that cannot be assumed to be zero.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Intervals kept at once. Images in guest order need one; beyond this many, the smallest gaps are reported to be
+/// filled at once (data that comes later simply overwrites the zeros).
+const MAX_INTERVALS: usize = 64 << 10;
+
+/// A set of disjoint, non-adjacent byte ranges.
+#[derive(Debug, Default)]
+pub struct Coverage {
+    intervals: BTreeMap<u64, u64>,
+}
+
+impl Coverage {
+    /// Adds a range.
+    pub fn add(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let (mut start, mut end) = (range.start, range.end);
+        // Everything that touches the range: the last interval that begins at or before its end, and backwards.
+        while let Some((&s, &e)) = self.intervals.range(..=end).next_back()
+            && e >= start
+        {
+            self.intervals.remove(&s);
+            start = start.min(s);
+            end = end.max(e);
+        }
+        self.intervals.insert(start, end);
+    }
+
+    /// The ranges of `[0, size)` that were not added.
+    pub fn gaps(&self, size: u64) -> Vec<Range<u64>> {
+        let mut gaps = Vec::new();
+        let mut at = 0;
+        for (&start, &end) in &self.intervals {
+            if start >= size {
+                break;
+            }
+            if start > at {
+                gaps.push(at..start);
+            }
+            at = at.max(end);
+        }
+        if at < size {
+            gaps.push(at..size);
+        }
+        gaps
+    }
+
+    /// When there are too many intervals: gaps that the caller fills with zeros now; they count as covered.
+    pub fn overflow(&mut self) -> Vec<Range<u64>> {
+        if self.intervals.len() <= MAX_INTERVALS {
+            return Vec::new();
+        }
+        let last = self.intervals.values().next_back().copied().unwrap_or(0);
+        let mut gaps = self.gaps(last);
+        gaps.sort_unstable_by_key(|gap| gap.end - gap.start);
+        gaps.truncate(MAX_INTERVALS / 2);
+        for gap in &gaps {
+            self.add(gap.clone());
+        }
+        gaps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn overflow_closes_gaps() {
+        let mut coverage = Coverage::default();
+        for i in 0..=MAX_INTERVALS as u64 {
+            coverage.add(i * 10..i * 10 + 5);
+        }
+        assert_eq!(coverage.overflow().len(), MAX_INTERVALS / 2);
+        assert!(coverage.intervals.len() <= MAX_INTERVALS / 2 + 1);
+        assert!(coverage.overflow().is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn equals_a_bitmap(ranges in prop::collection::vec((0usize..200, 0usize..40), 0..40)) {
+            let mut coverage = Coverage::default();
+            let mut model = [false; 260];
+            for (start, length) in ranges {
+                coverage.add(start as u64..(start + length) as u64);
+                model[start..start + length].fill(true);
+            }
+            let mut uncovered = [false; 260];
+            for gap in coverage.gaps(260) {
+                prop_assert!(!gap.is_empty());
+                let at = |offset: u64| usize::try_from(offset).unwrap();
+                uncovered[at(gap.start)..at(gap.end)].fill(true);
+            }
+            prop_assert!(model.iter().zip(uncovered).all(|(covered, gap)| *covered != gap));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Inflating whole clusters whose size is known.
+
+use diskimage::qcow2::Compression;
+use flate2::{Decompress, FlushDecompress};
+use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
+
+/// Decoders of one worker thread; their state is reused from cluster to cluster.
+pub(super) struct Inflater {
+    deflate: libdeflater::Decompressor,
+    zstd: DCtx<'static>,
+}
+
+impl Inflater {
+    pub(super) fn new() -> Self {
+        Self {
+            deflate: libdeflater::Decompressor::new(),
+            zstd: DCtx::create(),
+        }
+    }
+
+    /// Fills `output` from `input`; bytes after the end of the compressed data are padding.
+    pub(super) fn inflate(
+        &mut self,
+        codec: Compression,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<(), String> {
+        match codec {
+            Compression::Deflate => self.inflate_deflate(input, output),
+            Compression::Zstd => self.inflate_zstd(input, output),
+        }
+    }
+
+    fn inflate_deflate(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), String> {
+        // libdeflate wants a complete stream and is the fastest. What it refuses, QEMU may still accept: it only
+        // asks that the cluster gets full, whether or not the stream says that it ends there.
+        if self.deflate.deflate_decompress(input, output) == Ok(output.len()) {
+            return Ok(());
+        }
+        let mut decoder = Decompress::new(false);
+        let mut filled = 0;
+        loop {
+            let consumed = usize::try_from(decoder.total_in()).unwrap_or(usize::MAX);
+            let rest = input.get(consumed..).unwrap_or_default();
+            decoder
+                .decompress(rest, &mut output[filled..], FlushDecompress::None)
+                .map_err(|error| format!("deflate: {error}"))?;
+            let now = usize::try_from(decoder.total_out()).unwrap_or(usize::MAX);
+            if now >= output.len() {
+                return Ok(());
+            }
+            if now == filled && usize::try_from(decoder.total_in()) == Ok(consumed) {
+                return Err(format!("deflate: the stream ends after {now} bytes"));
+            }
+            filled = now;
+        }
+    }
+
+    fn inflate_zstd(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), String> {
+        let wanted = output.len();
+        self.zstd.init().map_err(|code| get_error_name(code).to_owned())?;
+        let mut input = InBuffer::around(input);
+        let mut output = OutBuffer::around(output);
+        while output.pos() < wanted {
+            let before = (input.pos(), output.pos());
+            self.zstd
+                .decompress_stream(&mut output, &mut input)
+                .map_err(|code| format!("zstd: {}", get_error_name(code)))?;
+            if (input.pos(), output.pos()) == before {
+                return Err(format!("zstd: the stream ends after {} bytes", output.pos()));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn deflated(data: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(data).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn padding_after_the_stream_is_ignored() {
+        let data: Vec<u8> = (0..65536u32).map(|i| (i / 7 % 251) as u8).collect();
+        let mut zstd = zstd::bulk::compress(&data, 3).unwrap();
+        let mut deflate = deflated(&data);
+        deflate.extend([0xaa; 300]);
+        zstd.extend([0xaa; 300]);
+        let mut inflater = Inflater::new();
+        for (codec, input) in [(Compression::Deflate, deflate), (Compression::Zstd, zstd)] {
+            let mut output = vec![0; data.len()];
+            inflater.inflate(codec, &input, &mut output).unwrap();
+            assert!(output == data);
+        }
+    }
+
+    #[test]
+    fn a_full_cluster_is_enough_even_if_the_stream_goes_on() {
+        let data = vec![7u8; 70_000];
+        let mut output = vec![0; 65_536];
+        Inflater::new()
+            .inflate(Compression::Deflate, &deflated(&data), &mut output)
+            .unwrap();
+        assert!(output == data[..65_536]);
+    }
+
+    #[test]
+    fn short_and_corrupt_streams_are_errors() {
+        let mut inflater = Inflater::new();
+        let mut output = vec![0; 65_536];
+        let data = vec![7u8; 60_000];
+        for (codec, input) in [
+            (Compression::Deflate, deflated(&data)),
+            (Compression::Deflate, vec![0xff; 100]),
+            (Compression::Deflate, Vec::new()),
+            (Compression::Zstd, zstd::bulk::compress(&data, 3).unwrap()),
+            (Compression::Zstd, vec![0xff; 100]),
+            (Compression::Zstd, Vec::new()),
+        ] {
+            assert!(inflater.inflate(codec, &input, &mut output).is_err());
+        }
+    }
+}

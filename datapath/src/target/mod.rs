@@ -1,0 +1,92 @@
+//! The disk that is written: a regular file or a block device.
+//!
+//! [`Disk`] owns the file and what must be true of it: nothing complete-looking before [`Disk::commit`], zeros where
+//! the image says nothing. [`Writer`] takes extents in any order and spreads the work over threads.
+
+mod batch;
+mod blank;
+mod buffer;
+mod coverage;
+mod disk;
+mod inflate;
+mod open;
+mod queue;
+mod writer;
+mod zero;
+mod zeroing;
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+pub use blank::create_blank;
+pub use coverage::Coverage;
+pub use disk::Disk;
+pub use queue::Queue;
+pub use writer::{Clusters, Writer, with_writer};
+pub use zero::{ZERO_BLOCK, data_runs, is_zero};
+
+use crate::error::TargetError;
+
+/// What is held back until everything else is verified and on the disk: partition tables, boot sectors and file
+/// system superblocks of every common layout begin within the first MiB.
+pub const HELD_BYTES: u64 = 1 << 20;
+
+/// Where and how to write.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// A regular file to create, or an existing block device.
+    pub path: PathBuf,
+    /// Bytes that the disk may have at most; a device's size limits it too.
+    pub available: u64,
+    /// Grow a regular file to this many bytes at the end (never shrinks it).
+    pub size: Option<u64>,
+    /// Allocate every block, also for zeros.
+    pub preallocate: bool,
+    /// Bypass the page cache where the target can.
+    pub direct: bool,
+    /// Replace an existing regular file.
+    pub overwrite: bool,
+    /// Permissions at the end; while it is written only the owner can open the file.
+    pub mode: Option<u32>,
+}
+
+/// True if `path` is a block device, also through a symbolic link.
+pub fn is_block_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
+}
+
+/// Bytes of a block device.
+pub fn device_size(path: &Path) -> Result<u64, TargetError> {
+    use std::io::{Seek, SeekFrom};
+    std::fs::File::open(path)
+        .and_then(|mut file| file.seek(SeekFrom::End(0)))
+        .map_err(|source| TargetError::new("measure", path, source))
+}
+
+/// Bytes that an ordinary user may still write into the filesystem that holds `dir`.
+pub fn free_space(dir: &Path) -> Result<u64, TargetError> {
+    let stat = rustix::fs::statvfs(dir).map_err(|errno| TargetError::new("statfs", dir, errno.into()))?;
+    // statvfs counts f_bavail in units of f_frsize, which is what the kernel's statfs calls f_bsize.
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Removes what an interrupted transfer leaves: a regular file. A device keeps its zeroed first MiB.
+pub fn remove_partial(path: &Path) {
+    if !is_block_device(path)
+        && let Err(error) = std::fs::remove_file(path)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "could not remove the partial target");
+    }
+}
+
+impl TargetError {
+    /// `action` on `path` failed.
+    pub fn new(action: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self {
+            action,
+            path: path.display().to_string(),
+            source,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A bounded queue between threads whose bound is bytes, not messages.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+struct State<T> {
+    items: VecDeque<(T, usize)>,
+    /// Bytes in the queue and in the hands of consumers.
+    in_flight: usize,
+    closed: bool,
+}
+
+/// Many producers, many consumers. An item counts until it is done, not until it is taken.
+pub struct Queue<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+    budget: usize,
+}
+
+impl<T> Queue<T> {
+    /// A queue that lets `budget` bytes be in flight; a larger single item passes when nothing else is.
+    pub fn new(budget: usize) -> Self {
+        let state = State {
+            items: VecDeque::new(),
+            in_flight: 0,
+            closed: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            budget,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for room. `false`: the queue is closed and the item dropped.
+    pub fn push(&self, item: T, bytes: usize) -> bool {
+        let mut state = self.state();
+        while !state.closed && state.in_flight > 0 && state.in_flight.saturating_add(bytes) > self.budget {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.closed {
+            return false;
+        }
+        state.in_flight += bytes;
+        state.items.push_back((item, bytes));
+        drop(state);
+        self.changed.notify_all();
+        true
+    }
+
+    /// Waits for an item; `None` when the queue is closed and empty. The item's bytes are to be given back with
+    /// [`Queue::done`].
+    pub fn pop(&self) -> Option<(T, usize)> {
+        let mut state = self.state();
+        loop {
+            if let Some(item) = state.items.pop_front() {
+                return Some(item);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// An item's bytes are no longer held.
+    pub fn done(&self, bytes: usize) {
+        self.state().in_flight -= bytes;
+        self.changed.notify_all();
+    }
+
+    /// No more items; what is queued is still handed out.
+    pub fn close(&self) {
+        self.state().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// No more items, and what is queued is dropped: somebody failed.
+    pub fn abort(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.items.clear();
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn bytes_in_flight_stay_under_the_budget() {
+        let queue = Queue::new(100);
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while let Some((size, bytes)) = queue.pop() {
+                        assert_eq!(size, bytes);
+                        now.fetch_sub(bytes, Ordering::SeqCst);
+                        queue.done(bytes);
+                    }
+                });
+            }
+            for i in 0..1000 {
+                let bytes = i % 60 + 1;
+                assert!(queue.push(bytes, bytes));
+                most.fetch_max(now.fetch_add(bytes, Ordering::SeqCst) + bytes, Ordering::SeqCst);
+            }
+            queue.close();
+        });
+        // The counter is raised after the push, so it may lag by what a consumer takes back early, never lead.
+        assert!(most.load(Ordering::SeqCst) <= 100);
+    }
+
+    #[test]
+    fn an_item_larger_than_the_budget_passes_alone() {
+        let queue = Queue::new(10);
+        assert!(queue.push((), 50));
+        let (_, bytes) = queue.pop().unwrap();
+        queue.done(bytes);
+        assert!(queue.push((), 50));
+    }
+
+    #[test]
+    fn abort_wakes_a_waiting_producer() {
+        let queue = Queue::new(10);
+        assert!(queue.push((), 10));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| queue.push((), 10));
+            queue.abort();
+            assert!(!waiting.join().unwrap());
+        });
+        assert!(queue.pop().is_none());
+    }
+}

@@ -1,0 +1,116 @@
+//! Making ranges read as zeros by means that are known to do so.
+
+use std::ops::Range;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use tokio_util::sync::CancellationToken;
+
+use super::buffer::PAGE;
+use super::disk::{Disk, Kind};
+use crate::error::{Error, TargetError};
+
+/// Zeroed at once; bounds how long a device can keep a stop request waiting.
+const WINDOW_BYTES: u64 = 1 << 30;
+/// Zeros written at once where nothing better works.
+const ZEROS_BYTES: usize = 1 << 20;
+/// Ranges are zeroed in units of this; larger than any logical block in use (512, 4096, and 16384 of some NVMe).
+const ALIGNMENT: u64 = 64 << 10;
+
+impl Disk {
+    /// Deallocates a range so that it reads as zeros. On a device the kernel turns this into "write zeroes, may
+    /// unmap, no fallback" (`blkdev_fallocate`): it either guarantees zeros or fails, unlike a discard.
+    pub(super) fn punch(&self, range: &Range<u64>) -> Result<(), Errno> {
+        self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, range)
+    }
+
+    fn fallocate(&self, flags: FallocateFlags, range: &Range<u64>) -> Result<(), Errno> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start)
+    }
+
+    /// Makes a range read as zeros: deallocated if nobody asked for preallocation, else zeroed by the device, else
+    /// written. Parts of blocks at its ends are written.
+    pub(crate) fn zero_range(&self, range: Range<u64>) -> Result<(), TargetError> {
+        let aligned = range.start.next_multiple_of(ALIGNMENT).min(range.end);
+        // The end of a device is a multiple of its blocks, whatever their size.
+        let whole_end = if range.end >= self.capacity {
+            range.end
+        } else {
+            range.end - range.end % ALIGNMENT
+        };
+        let whole = aligned..whole_end.max(aligned);
+        self.write_zeros(range.start..whole.start)?;
+        let punched = !self.preallocate && self.punch(&whole).is_ok();
+        if !punched
+            && self
+                .fallocate(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, &whole)
+                .is_err()
+        {
+            self.write_zeros(whole.clone())?;
+        }
+        self.write_zeros(whole.end..range.end)
+    }
+
+    /// Writes zeros through the page cache.
+    pub(super) fn write_zeros(&self, range: Range<u64>) -> Result<(), TargetError> {
+        let zeros =
+            vec![0u8; ZEROS_BYTES.min(usize::try_from(range.end - range.start).unwrap_or(ZEROS_BYTES))];
+        let mut at = range.start;
+        while at < range.end {
+            let length = usize::try_from(range.end - at)
+                .unwrap_or(usize::MAX)
+                .min(zeros.len());
+            self.write_cached(at, &zeros[..length])?;
+            at += length as u64;
+        }
+        Ok(())
+    }
+}
+
+/// How far a device has been zeroed ahead of the data.
+///
+/// A device that can deallocate is zeroed window by window just before data is written into a window, so that the
+/// first byte need not wait for terabytes, and zeros in the data need no writing.
+#[derive(Debug)]
+pub(super) struct Frontier {
+    zeroed_to: u64,
+    limit: u64,
+    stop: CancellationToken,
+}
+
+impl Frontier {
+    /// For a disk of `virtual_size` bytes, if that is known; what lies behind the disk is left alone then.
+    pub(super) fn new(disk: &Disk, virtual_size: Option<u64>, stop: CancellationToken) -> Self {
+        let needed = disk.kind == Kind::Device && disk.zeroed;
+        let limit = virtual_size.map_or(disk.capacity, |size| {
+            size.next_multiple_of(ALIGNMENT).min(disk.capacity)
+        });
+        // A file reads as zeros; a device that is not zeroed has its gaps filled at the end.
+        Self {
+            zeroed_to: if needed { super::HELD_BYTES } else { u64::MAX },
+            limit,
+            stop,
+        }
+    }
+
+    /// Zeroes whole windows until everything before `end` reads as zeros or was written by us.
+    pub(super) fn advance(&mut self, disk: &Disk, end: u64) -> Result<(), Error> {
+        while self.zeroed_to < end.min(self.limit) {
+            if self.stop.is_cancelled() {
+                return Err(Error::Stopped);
+            }
+            let window_end = (self.zeroed_to + WINDOW_BYTES).min(self.limit);
+            // Windows begin and end at multiples of any block size, or at the end of the device.
+            debug_assert!(self.zeroed_to.is_multiple_of(PAGE as u64));
+            let window = self.zeroed_to..window_end;
+            if disk.punch(&window).is_err() {
+                disk.zero_range(window)?;
+            }
+            self.zeroed_to = window_end;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,231 @@
+//! The one function that stacks the stages.
+
+use std::fmt;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use diskimage::Format;
+use diskimage::qcow2::{Header, Stream};
+use tokio_util::sync::CancellationToken;
+
+use crate::decode;
+use crate::digest::Checksum;
+use crate::error::Error;
+use crate::format::{Input, qcow2, raw};
+use crate::observe::{Nobody, Observer, Phase};
+use crate::recognize::{Image, Recognized, recognize};
+use crate::source::Source;
+use crate::target::{self, Clusters, Disk, Writer, with_writer};
+
+/// Which way an image with a map may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Route {
+    /// Map first where the source has ranges, one pass elsewhere.
+    #[default]
+    Auto,
+    /// Never ask the source for ranges.
+    OnePass,
+}
+
+/// Which way an image took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteTaken {
+    /// The stream is the disk.
+    Raw,
+    /// The map was read first.
+    Ranged,
+    /// The map was read as it passed.
+    OnePass,
+}
+
+impl fmt::Display for RouteTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Raw => "raw",
+            Self::Ranged => "ranged",
+            Self::OnePass => "one-pass",
+        })
+    }
+}
+
+/// How to transfer.
+#[derive(Clone)]
+pub struct Options {
+    /// What the whole object must digest to, over the bytes as transferred.
+    pub checksum: Option<Checksum>,
+    /// The format, if the content must not decide.
+    pub format: Option<Format>,
+    /// Which way to go.
+    pub route: Route,
+    /// Caps of the decoders.
+    pub limits: decode::Limits,
+    /// Most source bytes a second.
+    pub limit_rate: Option<NonZeroU64>,
+    /// Threads that inflate and write.
+    pub workers: NonZeroUsize,
+    /// A directory for clusters that fit nowhere else; see [`crate::format::park`].
+    pub scratch: Option<PathBuf>,
+    /// Ends the transfer soon after it is cancelled.
+    pub stop: CancellationToken,
+    /// Who is told.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            checksum: None,
+            format: None,
+            route: Route::Auto,
+            limits: decode::Limits::default(),
+            limit_rate: None,
+            workers: NonZeroUsize::MIN.saturating_add(1),
+            scratch: None,
+            stop: CancellationToken::new(),
+            observer: Nobody::shared(),
+        }
+    }
+}
+
+/// What was recognised before the first data byte.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageFacts {
+    /// Names of the compressed layers, outermost first.
+    pub layers: Vec<&'static str>,
+    /// The image format below them.
+    pub format: Format,
+    /// Bytes of the virtual disk; `None` for raw images whose length only their end tells.
+    pub virtual_size: Option<u64>,
+    /// Which way the image takes.
+    pub route: RouteTaken,
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// What the image was.
+    pub facts: ImageFacts,
+    /// Bytes of the virtual disk.
+    pub virtual_size: u64,
+    /// Bytes of the target: more than the virtual size if it was grown.
+    pub disk_size: u64,
+    /// Source bytes that were consumed (or skipped, on the ranged route).
+    pub source_bytes: u64,
+    /// Bytes that were written to the target.
+    pub written_bytes: u64,
+    /// The digest of the whole object, if one was asked for.
+    pub checksum: Option<String>,
+    /// True if every block of the target is allocated.
+    pub preallocated: bool,
+}
+
+/// Moves an image from `source` onto the target. Returns when it is complete, verified and on the disk; after a
+/// failure nothing is left that looks complete.
+pub fn transfer(source: &dyn Source, target: &target::Options, options: &Options) -> Result<Report, Error> {
+    options.observer.phase(Phase::Info);
+    let Recognized {
+        layers,
+        image,
+        mut input,
+        readings,
+    } = recognize(source, options)?;
+    let facts = ImageFacts {
+        layers: layers.iter().map(|codec| codec.name()).collect(),
+        format: image.format(),
+        virtual_size: image.virtual_size(),
+        route: image.route(),
+    };
+    options.observer.image(&facts);
+    if let Image::Qcow2 { header, .. } = &image
+        && header.corrupt
+    {
+        tracing::warn!("the image is marked as corrupt by an earlier writer; reading it as qemu-img would");
+    }
+
+    options.observer.phase(Phase::Transfer);
+    let disk = Disk::open(target, facts.virtual_size)?;
+    let virtual_size = run(image, &mut input, &disk, options)?;
+    let checksum = verify_checksum(&mut input, options, || readings.digest())?;
+    let source_bytes = readings.position();
+
+    options.observer.phase(Phase::Resize);
+    let disk_size = disk.resize(virtual_size, target.size)?;
+    // The last look: what follows makes the disk complete.
+    if options.stop.is_cancelled() {
+        return Err(Error::Stopped);
+    }
+    let written_bytes = disk.commit(virtual_size, target.mode)?;
+    options.observer.target_written(written_bytes);
+    options.observer.phase(Phase::Complete);
+    Ok(Report {
+        facts,
+        virtual_size,
+        disk_size,
+        source_bytes,
+        written_bytes,
+        checksum,
+        preallocated: target.preallocate,
+    })
+}
+
+/// The middle of the stack: from the image's bytes to a written disk that only lacks its first MiB.
+fn run(image: Image, input: &mut Input, disk: &Disk, options: &Options) -> Result<u64, Error> {
+    let virtual_size = image.virtual_size();
+    let clusters = image.header().map(|header| Clusters {
+        compression: header.compression,
+        size: header.cluster_size(),
+    });
+    let tick = |writer: &Writer<'_>| options.observer.target_written(writer.disk().written_bytes());
+    with_writer(
+        disk,
+        clusters,
+        virtual_size,
+        options.workers,
+        &options.stop,
+        |writer| match image {
+            Image::Raw { .. } => {
+                let size = raw::copy(input, writer, tick)?;
+                writer.zero_until(size)?;
+                Ok(size)
+            }
+            Image::Qcow2 { header, map } => {
+                let size = header.virtual_size;
+                match map {
+                    Some(map) => qcow2::copy_mapped(&mut map.into_stream(), input, writer, tick)?,
+                    None => copy_one_pass(header, input, writer, options, tick)?,
+                }
+                writer.zero_until(size)?;
+                Ok(size)
+            }
+        },
+    )
+}
+
+fn copy_one_pass(
+    header: Header,
+    input: &mut Input,
+    writer: &mut Writer<'_>,
+    options: &Options,
+    tick: impl FnMut(&Writer<'_>),
+) -> Result<(), Error> {
+    let mut stream = Stream::one_pass(header)?;
+    qcow2::copy_one_pass(&mut stream, input, writer, options.scratch.clone(), tick)
+}
+
+/// A checksum is of the whole object: what the image did not need is read now.
+fn verify_checksum(
+    input: &mut Input,
+    options: &Options,
+    digest: impl FnOnce() -> Option<String>,
+) -> Result<Option<String>, Error> {
+    use crate::chunks::Chunks;
+    let Some(expected) = &options.checksum else {
+        return Ok(None);
+    };
+    while input.next_chunk()?.is_some() {}
+    let calculated = digest().unwrap_or_default();
+    expected.verify(&calculated)?;
+    tracing::info!("Checksum verification passed: {calculated}");
+    Ok(Some(calculated))
+}
