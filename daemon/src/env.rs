@@ -1,0 +1,259 @@
+//! The environment: the only place that reads it, and the types it is turned into.
+//!
+//! Everything else takes `&dyn Strings`, so tests pass a `HashMap` and no test has to change the
+//! environment of its process.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::secret::Secret;
+
+/// Where named strings come from.
+pub trait Strings {
+    /// The value of `name`; `None` when it is not set. An empty value is `Some("")`.
+    fn get(&self, name: &str) -> Option<String>;
+
+    /// All variables whose name begins with `prefix`, sorted by name.
+    fn with_prefix(&self, prefix: &str) -> Vec<(String, String)>;
+}
+
+/// The environment of this process. Bytes that are not UTF-8 become U+FFFD: Kubernetes cannot set such a value.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProcessEnv;
+
+impl Strings for ProcessEnv {
+    fn get(&self, name: &str) -> Option<String> {
+        std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+    }
+
+    fn with_prefix(&self, prefix: &str) -> Vec<(String, String)> {
+        let all = std::env::vars_os().map(|(name, value)| {
+            (
+                name.to_string_lossy().into_owned(),
+                value.to_string_lossy().into_owned(),
+            )
+        });
+        sorted(all.filter(|(name, _)| name.starts_with(prefix)))
+    }
+}
+
+impl Strings for HashMap<String, String> {
+    fn get(&self, name: &str) -> Option<String> {
+        HashMap::get(self, name).cloned()
+    }
+
+    fn with_prefix(&self, prefix: &str) -> Vec<(String, String)> {
+        let all = self.iter().map(|(name, value)| (name.clone(), value.clone()));
+        sorted(all.filter(|(name, _)| name.starts_with(prefix)))
+    }
+}
+
+fn sorted(pairs: impl Iterator<Item = (String, String)>) -> Vec<(String, String)> {
+    let mut pairs: Vec<_> = pairs.collect();
+    pairs.sort();
+    pairs
+}
+
+/// A text that is not one of the booleans of Go.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a boolean: use true or false")]
+pub struct NotABool(String);
+
+/// A boolean in the spellings of Go's `strconv.ParseBool`, which is what CDI's controllers write with.
+pub fn go_bool(text: &str) -> Result<bool, NotABool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
+        _ => Err(NotABool(text.to_owned())),
+    }
+}
+
+/// Every bad variable of one start, in the order in which they were read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EnvErrors(Vec<(String, String)>);
+
+impl EnvErrors {
+    /// The names of the bad variables and what is wrong with each.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(name, reason)| (name.as_str(), reason.as_str()))
+    }
+}
+
+impl fmt::Display for EnvErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, reason)) in self.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}environment variable {name}: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for EnvErrors {}
+
+/// Reads typed variables and remembers every failure; [`EnvReader::finish`] reports them together, so that
+/// one start shows all mistakes.
+///
+/// The getters treat an empty value as not set, as Go programs do. After a failure they return the value of
+/// an unset variable: whatever is built from it is thrown away by `finish`.
+pub struct EnvReader<'a> {
+    strings: &'a dyn Strings,
+    errors: EnvErrors,
+}
+
+impl<'a> EnvReader<'a> {
+    /// A reader of `strings` that has seen no failure.
+    pub fn new(strings: &'a dyn Strings) -> Self {
+        Self {
+            strings,
+            errors: EnvErrors::default(),
+        }
+    }
+
+    /// The text of `name`, unless it is unset or empty.
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.strings.get(name).filter(|value| !value.is_empty())
+    }
+
+    /// Like [`EnvReader::text`], for values that must not be printed.
+    pub fn secret(&self, name: &str) -> Option<Secret> {
+        self.text(name).map(Secret::from)
+    }
+
+    /// All variables whose name begins with `prefix`, sorted by name.
+    pub fn with_prefix(&self, prefix: &str) -> Vec<(String, String)> {
+        self.strings.with_prefix(prefix)
+    }
+
+    /// The value of `name` as `parse` understands it. The error of `parse` must not repeat a secret.
+    pub fn parsed<T, E: fmt::Display>(
+        &mut self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let text = self.text(name)?;
+        match parse(&text) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.reject(name, error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Like [`EnvReader::parsed`], and a failure when the variable is not set.
+    pub fn required<T, E: fmt::Display>(
+        &mut self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        if self.text(name).is_none() {
+            self.reject(name, "is not set or empty");
+            return None;
+        }
+        self.parsed(name, parse)
+    }
+
+    /// A boolean for which anything unparsable means `false` (`INSECURE_TLS` and the like).
+    pub fn lenient_bool(&self, name: &str) -> bool {
+        self.text(name)
+            .is_some_and(|text| go_bool(&text).unwrap_or(false))
+    }
+
+    /// Notes that `name` cannot be used, for checks that no parser of one variable can make.
+    pub fn reject(&mut self, name: &str, reason: impl Into<String>) {
+        self.errors.0.push((name.to_owned(), reason.into()));
+    }
+
+    /// All failures so far, if there was one.
+    pub fn finish(self) -> Result<(), EnvErrors> {
+        if self.errors.0.is_empty() {
+            Ok(())
+        } else {
+            Err(self.errors)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+        pairs
+            .iter()
+            .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn go_booleans_are_exactly_the_twelve_spellings() {
+        for text in ["1", "t", "T", "TRUE", "true", "True"] {
+            assert_eq!(go_bool(text), Ok(true), "{text}");
+        }
+        for text in ["0", "f", "F", "FALSE", "false", "False"] {
+            assert_eq!(go_bool(text), Ok(false), "{text}");
+        }
+        for text in ["", "yes", "tRUE", " true", "on", "2"] {
+            assert!(
+                go_bool(text)
+                    .unwrap_err()
+                    .to_string()
+                    .contains(&format!("{text:?}"))
+            );
+        }
+    }
+
+    #[test]
+    fn every_bad_variable_is_reported_at_once() {
+        let env = map(&[("A", "maybe"), ("B", "12"), ("C", "twelve")]);
+        let mut reader = EnvReader::new(&env);
+        assert_eq!(reader.required("A", go_bool), None);
+        assert_eq!(reader.parsed("B", str::parse::<u8>), Some(12));
+        assert_eq!(reader.parsed("C", str::parse::<u8>), None);
+        assert_eq!(reader.required("D", go_bool), None);
+        assert_eq!(
+            reader.finish().unwrap_err().to_string(),
+            "environment variable A: \"maybe\" is not a boolean: use true or false; \
+             environment variable C: invalid digit found in string; \
+             environment variable D: is not set or empty"
+        );
+    }
+
+    #[test]
+    fn empty_means_unset_and_good_values_leave_no_error() {
+        let env = map(&[("EMPTY", ""), ("YES", "T"), ("ODD", "yes"), ("KEY", "hunter2")]);
+        let mut reader = EnvReader::new(&env);
+        assert_eq!(reader.text("EMPTY"), None);
+        assert_eq!(reader.parsed("EMPTY", go_bool), None);
+        assert_eq!(reader.required("YES", go_bool), Some(true));
+        assert!(reader.lenient_bool("YES"));
+        assert!(!reader.lenient_bool("ODD"));
+        assert_eq!(format!("{:?}", reader.secret("KEY")), "Some(***)");
+        assert_eq!(reader.finish(), Ok(()));
+    }
+
+    #[test]
+    fn prefix_lists_are_sorted_by_name() {
+        let env = map(&[("H_2", "b"), ("H_1", "a"), ("X", "c")]);
+        let expected = vec![
+            ("H_1".to_owned(), "a".to_owned()),
+            ("H_2".to_owned(), "b".to_owned()),
+        ];
+        assert_eq!(env.with_prefix("H_"), expected);
+    }
+
+    #[test]
+    fn the_process_environment_is_readable() {
+        assert!(ProcessEnv.get("PATH").is_some());
+        assert_eq!(ProcessEnv.get("A_NAME_THAT_NOBODY_SETS"), None);
+        assert!(
+            ProcessEnv
+                .with_prefix("PATH")
+                .iter()
+                .any(|(name, _)| name == "PATH")
+        );
+    }
+}

@@ -1,0 +1,244 @@
+//! The klog flags that CDI's pods pass, parsed as Go's `flag` package does.
+//!
+//! `-x` and `--x` are the same, a value follows `=` or a space, a boolean needs none, and parsing ends at the
+//! first word that is no flag or after `--`. Only verbosity means something here: logs always go to stderr.
+
+use crate::env::go_bool;
+
+/// What a flag of klog takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Bool,
+    Number,
+    Text,
+}
+
+/// klog's flags by name, with what they take and klog's purpose in short.
+const FLAGS: [(&str, Kind, &str); 15] = [
+    ("add_dir_header", Kind::Bool, "accepted, no effect"),
+    (
+        "alsologtostderr",
+        Kind::Bool,
+        "accepted, logs always go to stderr",
+    ),
+    ("log_backtrace_at", Kind::Text, "accepted, no effect"),
+    ("log_dir", Kind::Text, "accepted, no effect: logs go to stderr"),
+    ("log_file", Kind::Text, "accepted, no effect: logs go to stderr"),
+    (
+        "log_file_max_size",
+        Kind::Number,
+        "accepted, no effect: logs go to stderr",
+    ),
+    ("logtostderr", Kind::Bool, "accepted, logs always go to stderr"),
+    ("one_output", Kind::Bool, "accepted, no effect"),
+    ("skip_headers", Kind::Bool, "accepted, no effect"),
+    ("skip_log_headers", Kind::Bool, "accepted, no effect"),
+    ("stderrthreshold", Kind::Text, "accepted, no effect"),
+    (
+        "v",
+        Kind::Number,
+        "log verbosity: 1 information, 3 debugging, 5 traces",
+    ),
+    ("vmodule", Kind::Text, "accepted, no effect"),
+    ("h", Kind::Bool, "show this text"),
+    ("help", Kind::Bool, "show this text"),
+];
+
+/// What the flags said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KlogFlags {
+    /// `-v`: how much to log; 0 when not given, 255 for anything larger.
+    pub verbosity: u8,
+    /// `-h` or `-help`: print [`usage`] and exit 0.
+    pub help: bool,
+}
+
+/// A command line that cannot be understood: print it and [`usage`] on stderr, and exit with
+/// [`FlagError::EXIT_CODE`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FlagError {
+    /// No flag has this name.
+    #[error("flag provided but not defined: -{0}")]
+    Unknown(String),
+    /// The command line ends where the flag's value should be.
+    #[error("flag needs an argument: -{0}")]
+    NoValue(String),
+    /// The value is of the wrong kind.
+    #[error("invalid value {value:?} for flag -{name}: {expected} is needed")]
+    Value {
+        /// The flag.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+    /// Dashes without a name (`-=x`, `---v`).
+    #[error("bad flag syntax: {0}")]
+    Syntax(String),
+}
+
+impl FlagError {
+    /// The exit code of Go's `flag` package for a wrong command line.
+    pub const EXIT_CODE: u8 = 2;
+}
+
+/// Reads the flags of `arguments`, which do not include the program's name.
+pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<KlogFlags, FlagError> {
+    let mut flags = KlogFlags::default();
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        let Some(body) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
+            break;
+        };
+        if body.is_empty() {
+            break;
+        }
+        let (name, value) = match body.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (body, None),
+        };
+        if name.is_empty() || name.starts_with('-') {
+            return Err(FlagError::Syntax(argument));
+        }
+        let Some(&(name, kind, _)) = FLAGS.iter().find(|(known, ..)| *known == name) else {
+            return Err(FlagError::Unknown(name.to_owned()));
+        };
+        let value = match (value, kind) {
+            (Some(value), _) => value,
+            (None, Kind::Bool) => "true".to_owned(),
+            (None, _) => arguments
+                .next()
+                .ok_or_else(|| FlagError::NoValue(name.to_owned()))?,
+        };
+        flags.set(name, kind, &value)?;
+    }
+    Ok(flags)
+}
+
+impl KlogFlags {
+    fn set(&mut self, name: &str, kind: Kind, value: &str) -> Result<(), FlagError> {
+        let wrong = |expected| FlagError::Value {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected,
+        };
+        match kind {
+            Kind::Text => {}
+            Kind::Bool => {
+                let on = go_bool(value).map_err(|_| wrong("true or false"))?;
+                if matches!(name, "h" | "help") {
+                    self.help = on;
+                }
+            }
+            Kind::Number => {
+                let number: u64 = value.parse().map_err(|_| wrong("a whole number"))?;
+                if name == "v" {
+                    self.verbosity = u8::try_from(number).unwrap_or(u8::MAX);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The list of flags, for stderr.
+pub fn usage(program: &str) -> String {
+    let mut text = format!("Usage of {program}:\n");
+    for (name, kind, purpose) in FLAGS {
+        let value = match kind {
+            Kind::Bool => "",
+            Kind::Number => " number",
+            Kind::Text => " text",
+        };
+        text.push_str(&format!("  -{name}{value}\n        {purpose}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<KlogFlags, FlagError> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn verbosity_is_read_in_every_spelling() {
+        for line in [
+            "-v=3",
+            "--v=3",
+            "-v 3",
+            "--v 3",
+            "-alsologtostderr -v=3",
+            "-v=1 -v=3",
+            "-logtostderr=false -stderrthreshold WARNING -vmodule a=2 -log_dir /tmp --v 3",
+            "-log_file=x -log_file_max_size 12 -log_backtrace_at f.go:1 -one_output -skip_headers -v=3",
+            "-skip_log_headers -add_dir_header=T -v=3",
+        ] {
+            assert_eq!(
+                parsed(line),
+                Ok(KlogFlags {
+                    verbosity: 3,
+                    help: false
+                }),
+                "{line}"
+            );
+        }
+        assert_eq!(parsed(""), Ok(KlogFlags::default()));
+        assert_eq!(parsed("-v=1000").unwrap().verbosity, u8::MAX);
+    }
+
+    #[test]
+    fn a_bare_boolean_does_not_take_the_next_word() {
+        assert_eq!(parsed("-alsologtostderr -v=2").unwrap().verbosity, 2);
+        assert_eq!(
+            parsed("-alsologtostderr false -v=2").unwrap().verbosity,
+            0,
+            "a word ends the flags"
+        );
+    }
+
+    #[test]
+    fn flags_end_at_two_dashes_or_a_word() {
+        for line in ["-- -v=3", "- -v=3", "word -unknown"] {
+            assert_eq!(parsed(line), Ok(KlogFlags::default()), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, text) in [
+            ("-nope", "flag provided but not defined: -nope"),
+            ("--nope=1", "flag provided but not defined: -nope"),
+            ("-v", "flag needs an argument: -v"),
+            (
+                "-v=high",
+                "invalid value \"high\" for flag -v: a whole number is needed",
+            ),
+            (
+                "-v -1",
+                "invalid value \"-1\" for flag -v: a whole number is needed",
+            ),
+            (
+                "-one_output=maybe",
+                "invalid value \"maybe\" for flag -one_output: true or false is needed",
+            ),
+            ("---v=3", "bad flag syntax: ---v=3"),
+            ("-=3", "bad flag syntax: -=3"),
+        ] {
+            assert_eq!(parsed(line).unwrap_err().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn usage_lists_every_flag() {
+        assert!(parsed("-help").unwrap().help && parsed("--h").unwrap().help);
+        let usage = usage("cdi-importer");
+        assert!(usage.starts_with("Usage of cdi-importer:\n"));
+        for (name, ..) in FLAGS {
+            assert!(usage.contains(&format!("  -{name}")), "{name}");
+        }
+    }
+}

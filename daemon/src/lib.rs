@@ -1,0 +1,26 @@
+//! What every pod process needs and no data path knows: settings, logs, signals, metrics, TLS and the
+//! message that a container leaves behind.
+//!
+//! A binary uses the modules in this order:
+//!
+//! 1. [`flags`] and [`logging`]: the klog flags that pods pass, then the log lines they expect.
+//! 2. [`mod@env`]: the whole environment, every bad variable reported at once; [`quantity`] and [`space`]
+//!    turn sizes into bytes; [`secret`] keeps passwords out of logs.
+//! 3. [`signal`], [`metrics`], [`tls`], [`cpus`]: what runs beside the work.
+//! 4. [`report`]: the termination message, the last thing a process writes.
+//!
+//! Every fixed path of a pod is in [`paths`].
+#![forbid(unsafe_code)]
+
+pub mod cpus;
+pub mod env;
+pub mod flags;
+pub mod logging;
+pub mod metrics;
+pub mod paths;
+pub mod quantity;
+pub mod report;
+pub mod secret;
+pub mod signal;
+pub mod space;
+pub mod tls;

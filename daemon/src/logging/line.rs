@@ -1,0 +1,270 @@
+//! One event as one line of text.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use serde_json::{Map, Value, json};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level};
+
+use super::clock::Utc;
+
+/// The parts of an event, in the order in which a line shows them.
+pub(super) struct Line {
+    level: Level,
+    target: &'static str,
+    /// `file.rs:12`.
+    place: String,
+    message: String,
+    fields: Vec<(&'static str, Value)>,
+}
+
+impl Line {
+    pub(super) fn of(event: &Event<'_>) -> Self {
+        let metadata = event.metadata();
+        let file = metadata
+            .file()
+            .and_then(|path| path.rsplit('/').next())
+            .unwrap_or("unknown");
+        let mut line = Self {
+            level: *metadata.level(),
+            target: metadata.target(),
+            place: format!("{file}:{}", metadata.line().unwrap_or(0)),
+            message: String::new(),
+            fields: Vec::new(),
+        };
+        event.record(&mut line);
+        line
+    }
+
+    /// klog's text form: level letter, `MMDD HH:MM:SS.uuuuuu`, pid in 7 columns, place.
+    pub(super) fn klog(&self, time: SystemTime, pid: u32) -> String {
+        let letter = match self.level {
+            Level::ERROR => 'E',
+            Level::WARN => 'W',
+            _ => 'I',
+        };
+        let Utc {
+            month,
+            day,
+            hour,
+            minute,
+            second,
+            microsecond,
+            ..
+        } = Utc::of(time);
+        format!(
+            "{letter}{month:02}{day:02} {hour:02}:{minute:02}:{second:02}.{microsecond:06} {pid:>7} {}] {}\n",
+            self.place,
+            self.text()
+        )
+    }
+
+    pub(super) fn plain(&self, program: &str) -> String {
+        let kind = if self.level == Level::WARN {
+            "warning: "
+        } else {
+            ""
+        };
+        format!("{program}: {kind}{}\n", self.text())
+    }
+
+    pub(super) fn json(&self, time: SystemTime) -> String {
+        let Utc {
+            year,
+            month,
+            day,
+            hour,
+            minute,
+            second,
+            microsecond,
+        } = Utc::of(time);
+        let mut object = Map::new();
+        for (name, value) in &self.fields {
+            object.insert((*name).to_owned(), value.clone());
+        }
+        // Last, so that no field can take the place of these.
+        let stamp =
+            format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{microsecond:06}Z");
+        object.insert("time".to_owned(), json!(stamp));
+        object.insert(
+            "level".to_owned(),
+            json!(self.level.as_str().to_ascii_lowercase()),
+        );
+        object.insert("target".to_owned(), json!(self.target));
+        object.insert("place".to_owned(), json!(self.place));
+        object.insert("message".to_owned(), json!(self.message));
+        format!("{}\n", Value::Object(object))
+    }
+
+    /// The message, then ` key=value` for each field.
+    fn text(&self) -> String {
+        let mut text = escaped(&self.message);
+        for (name, value) in &self.fields {
+            text.push(' ');
+            text.push_str(name);
+            text.push('=');
+            match value {
+                Value::String(value) if is_bare(value) => text.push_str(value),
+                // Quotes and escapes of JSON.
+                value => text.push_str(&value.to_string()),
+            }
+        }
+        text
+    }
+
+    fn add(&mut self, field: &Field, value: Value) {
+        match (field.name(), value) {
+            ("message", Value::String(message)) => self.message = message,
+            (name, value) => self.fields.push((name, value)),
+        }
+    }
+}
+
+/// True for a value that needs no quotes to be told from what follows it.
+fn is_bare(value: &str) -> bool {
+    !value.is_empty()
+        && !value.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '='))
+}
+
+/// `message` with control characters escaped: text of a server must not be able to forge a log line.
+fn escaped(message: &str) -> String {
+    if !message.contains(char::is_control) {
+        return message.to_owned();
+    }
+    message
+        .chars()
+        .fold(String::with_capacity(message.len()), |mut text, c| {
+            if c.is_control() {
+                text.extend(c.escape_default());
+            } else {
+                text.push(c);
+            }
+            text
+        })
+}
+
+impl Visit for Line {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.add(field, json!(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, json!(value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, json!(value));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, json!(value));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, json!(value));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field, json!(format!("{value:?}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    fn line(level: Level, message: &str, fields: Vec<(&'static str, Value)>) -> Line {
+        let place = "transfer.rs:383".to_owned();
+        Line {
+            level,
+            target: "daemon",
+            place,
+            message: message.to_owned(),
+            fields,
+        }
+    }
+
+    fn moment() -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_759_112_034) + Duration::from_micros(319_027)
+    }
+
+    #[test]
+    fn klog_lines_have_the_exact_shape() {
+        for (level, letter) in [
+            (Level::ERROR, 'E'),
+            (Level::WARN, 'W'),
+            (Level::INFO, 'I'),
+            (Level::DEBUG, 'I'),
+            (Level::TRACE, 'I'),
+        ] {
+            assert_eq!(
+                line(level, "msg", vec![("bytes", json!(7))]).klog(moment(), 1),
+                format!("{letter}0929 02:13:54.319027       1 transfer.rs:383] msg bytes=7\n")
+            );
+        }
+        assert!(
+            line(Level::INFO, "msg", vec![])
+                .klog(moment(), 1_234_567)
+                .contains(".319027 1234567 transfer")
+        );
+    }
+
+    #[test]
+    fn plain_lines_begin_with_the_program() {
+        let fields = || vec![("attempt", json!(2)), ("ok", json!(false))];
+        let program = "cdi-importer";
+        assert_eq!(
+            line(Level::INFO, "trying again", fields()).plain(program),
+            "cdi-importer: trying again attempt=2 ok=false\n"
+        );
+        assert_eq!(
+            line(Level::WARN, "odd", vec![]).plain(program),
+            "cdi-importer: warning: odd\n"
+        );
+    }
+
+    #[test]
+    fn values_are_quoted_where_they_would_be_ambiguous() {
+        let fields = vec![
+            ("a", json!("bare/value")),
+            ("b", json!("two words")),
+            ("c", json!("")),
+            ("d", json!("x=\"y\"\n")),
+        ];
+        assert_eq!(
+            line(Level::INFO, "m", fields).plain("p"),
+            "p: m a=bare/value b=\"two words\" c=\"\" d=\"x=\\\"y\\\"\\n\"\n"
+        );
+    }
+
+    #[test]
+    fn a_message_cannot_begin_a_line_of_its_own() {
+        let text = line(Level::INFO, "not found\nE0929 forged\u{1b}[2J", vec![]).plain("p");
+        assert_eq!(text, "p: not found\\nE0929 forged\\u{1b}[2J\n");
+    }
+
+    #[test]
+    fn json_lines_hold_everything_and_fields_cannot_replace_the_message() {
+        let fields = vec![
+            ("bytes", json!(7)),
+            ("level", json!("forged")),
+            ("time", json!("forged")),
+        ];
+        let text = line(Level::INFO, "a\nb", fields).json(moment());
+        assert_eq!(text.matches('\n').count(), 1);
+        assert_eq!(
+            serde_json::from_str::<Value>(&text).unwrap(),
+            json!({
+                "time": "2025-09-29T02:13:54.319027Z",
+                "level": "info",
+                "target": "daemon",
+                "place": "transfer.rs:383",
+                "message": "a\nb",
+                "bytes": 7,
+            })
+        );
+    }
+}

@@ -1,0 +1,18 @@
+//! Metrics of one process: what they count ([`Registry`]) and the HTTPS endpoint that shows them ([`server`]).
+//!
+//! The text format is written by hand: CDI's controllers read the progress line with a regular expression
+//! that allows one label, one space and no exponent, and a series must not exist before it is touched.
+//! Client libraries promise none of that.
+
+mod progress;
+mod registry;
+pub mod server;
+
+pub use progress::Progress;
+pub use registry::{Counter, Gauge, Registry};
+
+/// Name and help text of the importer's progress, as CDI's controllers and alert rules know them.
+pub const IMPORT_PROGRESS: (&str, &str) = (
+    "kubevirt_cdi_import_progress_total",
+    "The import progress in percentage",
+);

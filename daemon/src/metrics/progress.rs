@@ -1,0 +1,75 @@
+//! Progress in percent, for the controllers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// 100 % in hundredths of a percent.
+const COMPLETE: u64 = 10_000;
+
+/// How much of the work is done: a series that is absent until first touched, only grows, and reaches
+/// 100 only when somebody says that all is done. Clones share the value.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    /// 0 when untouched, otherwise 1 + hundredths of a percent, so that `fetch_max` covers both rules.
+    state: Arc<AtomicU64>,
+}
+
+impl Progress {
+    /// `done` of `total` bytes are finished. Up to 99.99 %: work remains after the last byte. Nothing is
+    /// known when `total` is 0, so the series stays as it is.
+    pub fn record(&self, done: u64, total: u64) {
+        if let Some(hundredths) = (u128::from(done) * u128::from(COMPLETE)).checked_div(total.into()) {
+            self.raise(u64::try_from(hundredths).unwrap_or(COMPLETE).min(COMPLETE - 1));
+        }
+    }
+
+    /// All work is done: 100 %.
+    pub fn finish(&self) {
+        self.raise(COMPLETE);
+    }
+
+    fn raise(&self, hundredths: u64) {
+        self.state.fetch_max(hundredths + 1, Ordering::Relaxed);
+    }
+
+    /// The value with two decimals, never in exponent form; `None` when untouched.
+    pub(super) fn text(&self) -> Option<String> {
+        let hundredths = self.state.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(format!("{}.{:02}", hundredths / 100, hundredths % 100))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_absent_until_touched_and_only_grows() {
+        let progress = Progress::default();
+        assert_eq!(progress.text(), None);
+        progress.record(5, 0);
+        assert_eq!(progress.text(), None, "nothing is known");
+        for (done, total, text) in [
+            (0, 10, "0.00"),
+            (1, 1_000_000, "0.00"),
+            (1, 10_000, "0.01"),
+            (4, 10, "40.00"),
+            (3, 10, "40.00"),
+            (u64::MAX - 1, u64::MAX, "99.99"),
+        ] {
+            progress.record(done, total);
+            assert_eq!(progress.text().as_deref(), Some(text), "{done}/{total}");
+        }
+    }
+
+    #[test]
+    fn one_hundred_is_reached_only_by_finish() {
+        let progress = Progress::default();
+        progress.record(10, 10);
+        progress.record(u64::MAX, 1);
+        assert_eq!(progress.text().as_deref(), Some("99.99"));
+        progress.finish();
+        progress.record(1, 10);
+        assert_eq!(progress.text().as_deref(), Some("100.00"));
+    }
+}

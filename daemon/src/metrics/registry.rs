@@ -1,0 +1,234 @@
+//! Counters and gauges, and their Prometheus text (exposition format 0.0.4).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::progress::Progress;
+
+/// All metrics of a process. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    families: Arc<Mutex<Vec<Family>>>,
+}
+
+/// A whole number that only grows. Clones share the value.
+#[derive(Debug, Clone, Default)]
+pub struct Counter(Arc<AtomicU64>);
+
+impl Counter {
+    /// Adds `amount`.
+    pub fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// The sum so far.
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A number that is set, such as seconds of a stage. Clones share the value.
+#[derive(Debug, Clone, Default)]
+pub struct Gauge(Arc<AtomicU64>);
+
+impl Gauge {
+    /// Replaces the value.
+    pub fn set(&self, value: f64) {
+        self.0.store(value.to_bits(), Ordering::Relaxed);
+    }
+
+    /// The last value that was set, 0 before.
+    pub fn value(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// All series of one name.
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    series: Vec<Series>,
+}
+
+#[derive(Debug)]
+struct Series {
+    /// `{name="value",…}`, empty without labels.
+    labels: String,
+    value: Value,
+}
+
+#[derive(Debug)]
+enum Value {
+    Counter(Counter),
+    Gauge(Gauge),
+    Progress(Progress),
+}
+
+impl Value {
+    fn kind(&self) -> &'static str {
+        match self {
+            // Progress is a counter by name and by contract, although it is a percentage.
+            Self::Counter(_) | Self::Progress(_) => "counter",
+            Self::Gauge(_) => "gauge",
+        }
+    }
+
+    /// `None` when the series must not be shown yet. Rust never prints a number in exponent form here.
+    fn text(&self) -> Option<String> {
+        match self {
+            Self::Counter(counter) => Some(counter.value().to_string()),
+            Self::Gauge(gauge) => Some(gauge.value().to_string()),
+            Self::Progress(progress) => progress.text(),
+        }
+    }
+}
+
+impl Registry {
+    /// A new counter. Counter names end in `_total`; label values come from a fixed set, never from input.
+    pub fn counter(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Counter {
+        let counter = Counter::default();
+        self.register(name, help, labels, Value::Counter(counter.clone()));
+        counter
+    }
+
+    /// A new gauge.
+    pub fn gauge(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Gauge {
+        let gauge = Gauge::default();
+        self.register(name, help, labels, Value::Gauge(gauge.clone()));
+        gauge
+    }
+
+    /// A new progress series, with the one label by which the controllers find it.
+    pub fn progress(&self, name: &'static str, help: &'static str, owner_uid: &str) -> Progress {
+        let progress = Progress::default();
+        self.register(
+            name,
+            help,
+            &[("ownerUID", owner_uid)],
+            Value::Progress(progress.clone()),
+        );
+        progress
+    }
+
+    fn register(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], value: Value) {
+        let mut families = self.lock();
+        let series = Series {
+            labels: label_text(labels),
+            value,
+        };
+        match families.iter_mut().find(|family| family.name == name) {
+            Some(family) => {
+                debug_assert!(
+                    family.series.iter().all(|s| s.labels != series.labels),
+                    "{name}{} is registered twice",
+                    series.labels
+                );
+                family.series.push(series);
+            }
+            None => families.push(Family {
+                name,
+                help,
+                series: vec![series],
+            }),
+        }
+    }
+
+    /// All series that may be shown, as text; a family without any is left out.
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        for family in self.lock().iter() {
+            let name = family.name;
+            let mut header = family.series.first().map(|series| {
+                format!(
+                    "# HELP {name} {}\n# TYPE {name} {}\n",
+                    family.help,
+                    series.value.kind()
+                )
+            });
+            for series in &family.series {
+                if let Some(value) = series.value.text() {
+                    text.push_str(&header.take().unwrap_or_default());
+                    text.push_str(&format!("{name}{} {value}\n", series.labels));
+                }
+            }
+        }
+        text
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Family>> {
+        // A panic elsewhere leaves the list whole: nothing in here can fail halfway.
+        self.families.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn label_text(labels: &[(&str, &str)]) -> String {
+    if labels.is_empty() {
+        return String::new();
+    }
+    let pairs: Vec<String> = labels
+        .iter()
+        .map(|(name, value)| {
+            let value = value
+                .replace('\\', r"\\")
+                .replace('"', r#"\""#)
+                .replace('\n', r"\n");
+            format!("{name}=\"{value}\"")
+        })
+        .collect();
+    format!("{{{}}}", pairs.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::IMPORT_PROGRESS;
+
+    #[test]
+    fn progress_has_the_exact_text_of_the_contract() {
+        let registry = Registry::default();
+        let progress = registry.progress(IMPORT_PROGRESS.0, IMPORT_PROGRESS.1, "0b9c7c5e-6e0e");
+        assert_eq!(registry.encode(), "");
+        progress.record(1, 3);
+        assert_eq!(
+            registry.encode(),
+            "# HELP kubevirt_cdi_import_progress_total The import progress in percentage\n\
+             # TYPE kubevirt_cdi_import_progress_total counter\n\
+             kubevirt_cdi_import_progress_total{ownerUID=\"0b9c7c5e-6e0e\"} 33.33\n"
+        );
+    }
+
+    #[test]
+    fn series_of_one_family_share_a_header() {
+        let registry = Registry::default();
+        let source = registry.counter("cdi_importer_errors_total", "Errors.", &[("stage", "source")]);
+        registry.counter("cdi_importer_errors_total", "Errors.", &[("stage", "target")]);
+        let seconds = registry.gauge("cdi_importer_stage_seconds", "Seconds.", &[("stage", "target")]);
+        registry
+            .counter("cdi_importer_retries_total", "Retries.", &[])
+            .add(u64::MAX);
+        source.add(2);
+        seconds.set(0.000_000_25);
+        assert_eq!(
+            registry.encode(),
+            "# HELP cdi_importer_errors_total Errors.\n\
+             # TYPE cdi_importer_errors_total counter\n\
+             cdi_importer_errors_total{stage=\"source\"} 2\n\
+             cdi_importer_errors_total{stage=\"target\"} 0\n\
+             # HELP cdi_importer_stage_seconds Seconds.\n\
+             # TYPE cdi_importer_stage_seconds gauge\n\
+             cdi_importer_stage_seconds{stage=\"target\"} 0.00000025\n\
+             # HELP cdi_importer_retries_total Retries.\n\
+             # TYPE cdi_importer_retries_total counter\n\
+             cdi_importer_retries_total 18446744073709551615\n"
+        );
+    }
+
+    #[test]
+    fn label_values_are_escaped() {
+        assert_eq!(
+            label_text(&[("a", "x\"y\\z\n"), ("b", "")]),
+            r#"{a="x\"y\\z\n",b=""}"#
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! The fixed paths of a pod.
+//!
+//! The controllers mount volumes at these places; nothing else tells the process where they are. Tests
+//! cannot write to them, so [`TEST_ROOT_VARIABLE`] moves them all under one folder.
+
+use std::path::{Path, PathBuf};
+
+use crate::env::Strings;
+
+/// Moves every path of [`Paths`] under the folder it names. For tests only, and not documented for users.
+pub const TEST_ROOT_VARIABLE: &str = "CDI_WORKERS_TEST_ROOT";
+
+/// The target volume in filesystem mode.
+pub const DATA: &str = "/data";
+/// The disk image on the target volume in filesystem mode.
+pub const DISK_IMAGE: &str = "/data/disk.img";
+/// The target in block mode; its existence decides the mode.
+pub const BLOCK_DEVICE: &str = "/dev/cdi-block-volume";
+/// The scratch volume, where there is one.
+pub const SCRATCH: &str = "/scratch";
+/// CA certificates of the cluster's import proxy.
+pub const PROXY_CERTS: &str = "/proxycerts/";
+/// Secrets with extra HTTP headers, a folder each.
+pub const EXTRA_HEADERS: &str = "/extraheaders";
+/// What the kubelet shows as the reason of a container's end.
+pub const TERMINATION_LOG: &str = "/dev/termination-log";
+
+/// The fixed paths, at their place or under a test folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths {
+    root: PathBuf,
+}
+
+impl Paths {
+    /// The paths under folder `prefix`, or at their place.
+    pub fn from_prefix(prefix: Option<&str>) -> Self {
+        let root = prefix.filter(|prefix| !prefix.is_empty()).unwrap_or("/");
+        Self {
+            root: PathBuf::from(root),
+        }
+    }
+
+    /// The paths as [`TEST_ROOT_VARIABLE`] says.
+    pub fn from_env(strings: &dyn Strings) -> Self {
+        Self::from_prefix(strings.get(TEST_ROOT_VARIABLE).as_deref())
+    }
+
+    /// Where absolute path `fixed` is.
+    pub fn at(&self, fixed: &str) -> PathBuf {
+        self.root
+            .join(Path::new(fixed).strip_prefix("/").unwrap_or(Path::new(fixed)))
+    }
+
+    /// [`DATA`].
+    pub fn data(&self) -> PathBuf {
+        self.at(DATA)
+    }
+
+    /// [`DISK_IMAGE`].
+    pub fn disk_image(&self) -> PathBuf {
+        self.at(DISK_IMAGE)
+    }
+
+    /// [`BLOCK_DEVICE`].
+    pub fn block_device(&self) -> PathBuf {
+        self.at(BLOCK_DEVICE)
+    }
+
+    /// [`SCRATCH`].
+    pub fn scratch(&self) -> PathBuf {
+        self.at(SCRATCH)
+    }
+
+    /// [`PROXY_CERTS`].
+    pub fn proxy_certs(&self) -> PathBuf {
+        self.at(PROXY_CERTS)
+    }
+
+    /// [`EXTRA_HEADERS`].
+    pub fn extra_headers(&self) -> PathBuf {
+        self.at(EXTRA_HEADERS)
+    }
+
+    /// [`TERMINATION_LOG`].
+    pub fn termination_log(&self) -> PathBuf {
+        self.at(TERMINATION_LOG)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn without_a_prefix_paths_are_at_their_place() {
+        for paths in [Paths::from_prefix(None), Paths::from_prefix(Some(""))] {
+            assert_eq!(paths.disk_image(), Path::new(DISK_IMAGE));
+            assert_eq!(paths.proxy_certs(), Path::new(PROXY_CERTS));
+        }
+    }
+
+    #[test]
+    fn a_prefix_moves_every_path() {
+        let env = HashMap::from([(TEST_ROOT_VARIABLE.to_owned(), "/tmp/root".to_owned())]);
+        let paths = Paths::from_env(&env);
+        assert_eq!(paths.data(), Path::new("/tmp/root/data"));
+        assert_eq!(paths.block_device(), Path::new("/tmp/root/dev/cdi-block-volume"));
+        assert_eq!(paths.scratch(), Path::new("/tmp/root/scratch"));
+        assert_eq!(paths.extra_headers(), Path::new("/tmp/root/extraheaders"));
+        assert_eq!(
+            paths.termination_log(),
+            Path::new("/tmp/root/dev/termination-log")
+        );
+    }
+}

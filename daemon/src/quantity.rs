@@ -1,0 +1,197 @@
+//! Kubernetes quantities as whole bytes.
+//!
+//! Grammar: `<signed number><suffix>`, where the suffix is binary (`Ki` … `Ei`), decimal (`n u m`, none,
+//! `k M G T P E`) or an exponent (`e3`, `E-2`); see `k8s.io/apimachinery/pkg/api/resource.Quantity`.
+
+/// The longest text that is looked at. Real quantities have fewer than 30 characters.
+const MAX_LENGTH: usize = 64;
+
+/// The largest size of a file or device: Linux counts offsets in a signed 64-bit number.
+const MAX_BYTES: u64 = i64::MAX.unsigned_abs();
+
+/// Why a text is not a usable size.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// The text does not follow the grammar.
+    #[error(
+        "{0:?} is not a Kubernetes quantity: use a number with an optional suffix, such as 500Mi, 10Gi or 1e9"
+    )]
+    Syntax(String),
+    /// A size below zero.
+    #[error("quantity {0:?} is negative: a size must be zero or more")]
+    Negative(String),
+    /// A size that no file can have, or more digits than can be computed exactly.
+    #[error("quantity {0:?} is too large: the limit is {MAX_BYTES} bytes")]
+    TooLarge(String),
+}
+
+/// The bytes of quantity `text`; fractions round up to the next whole byte.
+pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
+    let syntax = || QuantityError::Syntax(text.chars().take(MAX_LENGTH).collect());
+    if text.len() > MAX_LENGTH {
+        return Err(syntax());
+    }
+    let (negative, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let suffix_at = unsigned
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(suffix_at);
+    let scale = Scale::parse(suffix).ok_or_else(syntax)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.len() + fraction.len() == 0 || fraction.contains('.') {
+        return Err(syntax());
+    }
+    // Trailing zeros of a fraction say nothing and would only use up digits.
+    let fraction = fraction.trim_end_matches('0');
+    let digits = format!("0{whole}{fraction}");
+    let bytes = digits
+        .parse::<u128>()
+        .ok()
+        .and_then(|mantissa| scale.apply(mantissa, fraction.len()))
+        .filter(|&bytes| bytes <= MAX_BYTES)
+        .ok_or_else(|| QuantityError::TooLarge(text.to_owned()));
+    if negative && bytes != Ok(0) {
+        return Err(QuantityError::Negative(text.to_owned()));
+    }
+    bytes
+}
+
+/// What a suffix multiplies by.
+#[derive(Clone, Copy)]
+enum Scale {
+    PowerOf2(u32),
+    PowerOf10(i32),
+}
+
+impl Scale {
+    fn parse(suffix: &str) -> Option<Self> {
+        Some(match suffix {
+            "Ki" => Self::PowerOf2(10),
+            "Mi" => Self::PowerOf2(20),
+            "Gi" => Self::PowerOf2(30),
+            "Ti" => Self::PowerOf2(40),
+            "Pi" => Self::PowerOf2(50),
+            "Ei" => Self::PowerOf2(60),
+            "n" => Self::PowerOf10(-9),
+            "u" => Self::PowerOf10(-6),
+            "m" => Self::PowerOf10(-3),
+            "" => Self::PowerOf10(0),
+            "k" => Self::PowerOf10(3),
+            "M" => Self::PowerOf10(6),
+            "G" => Self::PowerOf10(9),
+            "T" => Self::PowerOf10(12),
+            "P" => Self::PowerOf10(15),
+            "E" => Self::PowerOf10(18),
+            _ => Self::PowerOf10(suffix.strip_prefix(['e', 'E'])?.parse().ok()?),
+        })
+    }
+
+    /// `ceil(mantissa / 10^fraction_digits * scale)`, or `None` when the steps overflow.
+    fn apply(self, mantissa: u128, fraction_digits: usize) -> Option<u64> {
+        if mantissa == 0 {
+            return Some(0);
+        }
+        let fraction_digits = i32::try_from(fraction_digits).ok()?;
+        let (scaled, power_of_10) = match self {
+            Self::PowerOf2(n) => (mantissa.checked_mul(1 << n)?, -fraction_digits),
+            Self::PowerOf10(n) => (mantissa, n.checked_sub(fraction_digits)?),
+        };
+        let factor = 10_u128.checked_pow(power_of_10.unsigned_abs());
+        let value = match (factor, power_of_10 < 0) {
+            (Some(factor), true) => scaled.div_ceil(factor),
+            // A divisor above u128 is above every u128 value: the quotient is between zero and one.
+            (None, true) => 1,
+            (factor, false) => scaled.checked_mul(factor?)?,
+        };
+        u64::try_from(value).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_suffixes_have_their_value() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("2276332667", 2_276_332_667),
+            ("1k", 1_000),
+            ("1M", 1_000_000),
+            ("1G", 1_000_000_000),
+            ("1T", 1_000_000_000_000),
+            ("1P", 1_000_000_000_000_000),
+            ("1E", 1_000_000_000_000_000_000),
+            ("1Ki", 1 << 10),
+            ("500Mi", 500 << 20),
+            ("1Gi", 1 << 30),
+            ("1Ti", 1 << 40),
+            ("1Pi", 1 << 50),
+            ("7Ei", 7 << 60),
+            ("1e3", 1_000),
+            ("1E3", 1_000),
+            ("1e+3", 1_000),
+            ("+5Gi", 5 << 30),
+            ("1.5Gi", 3 << 29),
+            (".5Mi", 1 << 19),
+            ("5.", 5),
+            ("1.10000000000000000000000000000000000000000000000000000", 2),
+            ("9223372036854775807", MAX_BYTES),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn fractions_of_a_byte_round_up() {
+        for (text, bytes) in [
+            ("1288490188800m", 1_288_490_189),
+            ("1000m", 1),
+            ("1001m", 2),
+            ("1m", 1),
+            ("1u", 1),
+            ("1n", 1),
+            ("0.5", 1),
+            ("1e-3", 1),
+            ("1e-2000000000", 1),
+            ("0.3Ki", 308),
+            ("0e2000000000", 0),
+            ("-0", 0),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_quantity_is_named_in_the_error() {
+        let longest = "1".repeat(MAX_LENGTH + 1);
+        for text in [
+            "", " 1Gi", "1Gi ", "Gi", ".", "-", "1..2", "1.2.3", "1gi", "1KiB", "1e", "1e1.5", "0x10",
+            &longest,
+        ] {
+            let error = parse_bytes(text).unwrap_err();
+            assert!(matches!(error, QuantityError::Syntax(_)), "{text}: {error}");
+            assert!(text.len() > MAX_LENGTH || error.to_string().contains(&format!("{text:?}")));
+        }
+    }
+
+    #[test]
+    fn negative_and_too_large_sizes_are_refused() {
+        for text in ["-1", "-1Gi", "-1m", "-9999999999Ei"] {
+            assert_eq!(parse_bytes(text), Err(QuantityError::Negative(text.to_owned())));
+        }
+        for text in [
+            "9223372036854775808",
+            "8Ei",
+            "10E",
+            "1e19",
+            "1e2000000000",
+            "99999999999999999999999Ei",
+        ] {
+            assert_eq!(parse_bytes(text), Err(QuantityError::TooLarge(text.to_owned())));
+        }
+    }
+}

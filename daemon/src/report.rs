@@ -1,0 +1,268 @@
+//! The termination message: what the kubelet stores when a container ends.
+//!
+//! CDI's controllers parse it as JSON after exit code 0 and show it as text after any other, so a process
+//! that fails writes text and one that succeeds writes JSON.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// The kubelet keeps no more of a termination message
+/// (`MaxContainerTerminationMessageLength` in `k8s.io/kubernetes/pkg/kubelet/container`).
+pub const MAX_LENGTH_BYTES: usize = 4096;
+
+/// The structured message. Fields appear in this order and are left out while `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Termination {
+    /// The controller should start the pod again with a scratch volume.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scratch_space_required: Option<bool>,
+    /// The target's space is allocated, not sparse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preallocation_applied: Option<bool>,
+    /// An upload server ended because its time was over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_passed: Option<bool>,
+    /// Where a VDDK import ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vddk_info: Option<VddkInfo>,
+    /// Labels for the DataVolume, from the environment of a container disk.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// A sentence for the user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Library and host of a VDDK import.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct VddkInfo {
+    /// Version of the library.
+    pub version: String,
+    /// The ESXi host.
+    pub host: String,
+}
+
+/// Why no termination message was written.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The kubelet would cut the JSON, and the controller could not parse what is left.
+    #[error("Termination message length {0} exceeds maximum length of {MAX_LENGTH_BYTES} bytes")]
+    TooLong(usize),
+    /// The message has no JSON form.
+    #[error("the termination message cannot be written as JSON: {0}")]
+    Encode(#[from] serde_json::Error),
+    /// The file cannot be written.
+    #[error("cannot write the termination message to {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl Termination {
+    /// One line of JSON, or an error when the kubelet would cut it.
+    pub fn to_json(&self) -> Result<String, ReportError> {
+        let json = serde_json::to_string(self)?;
+        if json.len() > MAX_LENGTH_BYTES {
+            return Err(ReportError::TooLong(json.len()));
+        }
+        Ok(json)
+    }
+}
+
+/// Logs `message` as JSON and writes it to `path`. Nothing is written when it is too long.
+pub fn write_json(path: &Path, message: &Termination) -> Result<(), ReportError> {
+    let json = message.to_json()?;
+    // Log scrapers look for this line.
+    tracing::info!("{json}");
+    write(path, &json)
+}
+
+/// Writes `text` to `path` as one line; an empty text leaves the file alone.
+///
+/// A text that the kubelet would cut loses its middle instead: its beginning says which step failed, and its
+/// end holds the cause, which the controllers search for (`no space left on device`).
+pub fn write_text(path: &Path, text: &str) -> Result<(), ReportError> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let line = text.replace(['\n', '\r'], " ");
+    write(path, &without_middle(&line))
+}
+
+fn without_middle(line: &str) -> String {
+    const GAP: &str = " [...] ";
+    const HALF: usize = (MAX_LENGTH_BYTES - GAP.len()) / 2;
+    if line.len() <= MAX_LENGTH_BYTES {
+        return line.to_owned();
+    }
+    // A character that lies across a cut goes with the middle.
+    let head = (0..=HALF)
+        .rev()
+        .find_map(|end| line.get(..end))
+        .unwrap_or_default();
+    let tail = (line.len() - HALF..=line.len())
+        .find_map(|start| line.get(start..))
+        .unwrap_or_default();
+    [head, GAP, tail].concat()
+}
+
+fn write(path: &Path, line: &str) -> Result<(), ReportError> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut file| file.write_all(line.as_bytes()))
+        .map_err(|source| ReportError::Write {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+/// `error` and its causes, joined by `: ` as Go joins wrapped errors. A cause that its wrapper already
+/// repeats is not said twice.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let part = error.to_string();
+        if !text.ends_with(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn json_has_the_keys_in_order_and_omits_what_is_unset() {
+        let all = Termination {
+            scratch_space_required: Some(false),
+            preallocation_applied: Some(true),
+            deadline_passed: Some(true),
+            vddk_info: Some(VddkInfo {
+                version: "8.0.1".to_owned(),
+                host: "esx".to_owned(),
+            }),
+            labels: BTreeMap::from([("b".to_owned(), "2".to_owned()), ("a".to_owned(), "1".to_owned())]),
+            message: Some("Import Complete".to_owned()),
+        };
+        assert_eq!(
+            all.to_json().unwrap(),
+            concat!(
+                r#"{"scratchSpaceRequired":false,"preallocationApplied":true,"deadlinePassed":true,"#,
+                r#""vddkInfo":{"Version":"8.0.1","Host":"esx"},"labels":{"a":"1","b":"2"},"#,
+                r#""message":"Import Complete"}"#
+            )
+        );
+        assert_eq!(Termination::default().to_json().unwrap(), "{}");
+    }
+
+    #[test]
+    fn json_is_written_up_to_the_limit_and_refused_above() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let frame = r#"{"message":""}"#.len();
+        let message = |length| Termination {
+            message: Some("x".repeat(length)),
+            ..Termination::default()
+        };
+
+        write_json(&path, &message(MAX_LENGTH_BYTES - frame)).unwrap();
+        assert_eq!(fs::read(&path).unwrap().len(), MAX_LENGTH_BYTES);
+
+        let error = write_json(&path, &message(MAX_LENGTH_BYTES - frame + 1)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "Termination message length 4097 exceeds maximum length of 4096 bytes"
+        );
+        assert_eq!(
+            fs::read(&path).unwrap().len(),
+            MAX_LENGTH_BYTES,
+            "the old message is untouched"
+        );
+    }
+
+    #[test]
+    fn text_becomes_one_line_replaces_the_old_one_and_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        write_text(&path, "a much longer message").unwrap();
+        write_text(&path, "one\ntwo\nthree").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one two three");
+        write_text(&path, "").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one two three");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn an_empty_text_creates_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        write_text(&path, "").unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_long_text_keeps_its_step_and_its_cause() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let middle = "é".repeat(MAX_LENGTH_BYTES);
+        write_text(
+            &path,
+            &format!("Unable to process data: {middle}: no space left on device"),
+        )
+        .unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(
+            (MAX_LENGTH_BYTES - 4..=MAX_LENGTH_BYTES).contains(&text.len()),
+            "{}",
+            text.len()
+        );
+        assert!(
+            text.starts_with("Unable to process data: é") && text.ends_with("é: no space left on device")
+        );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = write_text(folder.path(), "text").unwrap_err().to_string();
+        assert!(error.contains(&folder.path().display().to_string()), "{error}");
+    }
+
+    #[test]
+    fn a_chain_says_every_cause_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("unable to write to file")]
+        struct Outer(#[source] Middle);
+        #[derive(Debug, thiserror::Error)]
+        #[error("disk: {0}")]
+        struct Middle(#[source] io::Error);
+        let error = Outer(Middle(io::Error::other("no space left on device")));
+        assert_eq!(
+            chain(&error),
+            "unable to write to file: disk: no space left on device"
+        );
+    }
+}

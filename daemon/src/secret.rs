@@ -1,0 +1,52 @@
+//! Text that must never be printed.
+
+use std::fmt;
+
+/// A password, key or token. `Debug` and `Display` print `***`; only [`Secret::expose`] gives the text.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps `text`.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, for the one place that sends it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formatting_hides_the_text_and_expose_shows_it() {
+        let secret = Secret::new("hunter2");
+        assert_eq!(
+            format!("{secret} {secret:?} {:?}", Some(&secret)),
+            "*** *** Some(***)"
+        );
+        assert_eq!(secret.expose(), "hunter2");
+    }
+}

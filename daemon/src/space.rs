@@ -1,0 +1,76 @@
+//! How much of a volume a disk image may use.
+
+/// Sizes of disk images are multiples of this: qemu-img and CDI's controllers round to whole MiB.
+pub const ALIGNMENT_BYTES: u64 = 1 << 20;
+
+/// The part of a volume that its filesystem keeps for itself (`FILESYSTEM_OVERHEAD`), as a fraction of the
+/// image. What is not a non-negative number counts as none, as CDI does.
+pub fn overhead(text: &str) -> f64 {
+    text.parse()
+        .ok()
+        .filter(|fraction: &f64| fraction.is_finite() && *fraction >= 0.0)
+        .unwrap_or(0.0)
+}
+
+/// The bytes that an image may have on a volume with `available` bytes:
+/// `available / (1 + overhead)`, rounded up to a byte and then down to [`ALIGNMENT_BYTES`].
+///
+/// The division is done in `f64` on purpose: the controllers compute the size of the volume in `float64`, and
+/// an exact division would differ from theirs by a whole MiB now and then.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the value is not negative, and `as` saturates where the spelled-out conversion does not exist"
+)]
+pub fn usable_space(available: u64, overhead: f64) -> u64 {
+    let bytes = (available as f64 / (1.0 + overhead)).ceil() as u64;
+    // Above 2^53 the conversion to f64 can round up, beyond what there is.
+    let bytes = bytes.min(available);
+    bytes - bytes % ALIGNMENT_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usable_space_matches_the_vectors_of_the_controllers() {
+        for (text, available, usable) in [
+            ("0.06", 1_073_741_824, 1_012_924_416),
+            ("0.06", 104_857_600, 98_566_144),
+            ("0", 1_073_741_824, 1_073_741_824),
+            ("0", 1_000_000_000, 999_292_928),
+            ("0.055", 5_368_709_120, 5_088_739_328),
+            ("0.06", 2_276_332_667, 2_147_483_648),
+        ] {
+            assert_eq!(
+                usable_space(available, overhead(text)),
+                usable,
+                "{text} of {available}"
+            );
+        }
+    }
+
+    #[test]
+    fn usable_space_never_exceeds_what_is_available() {
+        for available in [
+            0,
+            1,
+            ALIGNMENT_BYTES - 1,
+            ALIGNMENT_BYTES,
+            (1 << 60) - 1,
+            u64::MAX,
+        ] {
+            assert!(usable_space(available, 0.0) <= available);
+        }
+        assert_eq!(usable_space(ALIGNMENT_BYTES - 1, 0.0), 0);
+    }
+
+    #[test]
+    fn an_overhead_that_is_no_fraction_counts_as_none() {
+        for text in ["", "six", "-0.5", "NaN", "inf"] {
+            assert_eq!(overhead(text), 0.0, "{text}");
+        }
+        assert_eq!(overhead("0.055"), 0.055);
+    }
+}

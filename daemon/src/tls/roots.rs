@@ -1,0 +1,219 @@
+//! The certificates that a client trusts, and where they come from.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::TlsError;
+
+/// No file with certificates is longer: a ConfigMap holds 1 MiB at most, a bundle of all public CAs 250 KiB.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// Trusted certificates.
+#[derive(Debug)]
+pub struct Roots {
+    /// As issuers of other certificates.
+    pub(super) issuers: RootCertStore,
+    /// The same, and what cannot be an issuer, as they stand: a server may show one of them itself.
+    pub(super) exact: HashSet<CertificateDer<'static>>,
+}
+
+impl Roots {
+    /// No certificate at all.
+    pub fn none() -> Self {
+        Self {
+            issuers: RootCertStore::empty(),
+            exact: HashSet::new(),
+        }
+    }
+
+    /// The roots of the operating system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR` when set. Having none is no
+    /// error: plain HTTP needs none.
+    pub fn system() -> Self {
+        let mut roots = Self::none();
+        let found = rustls_native_certs::load_native_certs();
+        for error in found.errors {
+            tracing::debug!(%error, "a part of the system's certificates cannot be read");
+        }
+        for certificate in found.certs {
+            roots.add(certificate);
+        }
+        roots
+    }
+
+    /// Trusts `certificate`, as an issuer and as it stands.
+    pub fn add(&mut self, certificate: CertificateDer<'static>) {
+        if let Err(error) = self.issuers.add(certificate.clone()) {
+            tracing::debug!(%error, "a certificate cannot be an issuer of others");
+        }
+        self.exact.insert(certificate);
+    }
+
+    /// Trusts the certificates in every file directly in `folder` whose name does not begin with a dot, whatever
+    /// its extension. Links are followed: the files of a mounted Secret are links into its hidden `..data`.
+    pub fn add_dir(&mut self, folder: &Path) -> Result<(), TlsError> {
+        for path in files(folder)? {
+            tracing::info!("Attempting to get certs from {}", path.display());
+            let pem = read(&path).map_err(|source| TlsError::ReadCert {
+                path: path.clone(),
+                source,
+            })?;
+            if self.add_pem(&pem) == 0 {
+                tracing::warn!("No certs in {}", path.display());
+            }
+        }
+        Ok(())
+    }
+
+    /// Like [`Roots::add_dir`], for a folder that may be missing or hold anything.
+    pub fn add_optional_dir(&mut self, folder: &Path) {
+        for path in files(folder).unwrap_or_default() {
+            if let Ok(pem) = read(&path) {
+                self.add_pem(&pem);
+            }
+        }
+    }
+
+    /// Trusts the certificates in `pem`, passing over everything else in it, and says how many there are.
+    fn add_pem(&mut self, pem: &[u8]) -> usize {
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
+            .filter_map(Result::ok)
+            .filter(|der| x509_parser::parse_x509_certificate(der).is_ok())
+            .collect();
+        let count = certificates.len();
+        for certificate in certificates {
+            self.add(certificate);
+        }
+        count
+    }
+}
+
+/// The non-hidden files of `folder`, in order of their names.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
+    let list = |source| TlsError::ListCerts {
+        path: folder.to_owned(),
+        source,
+    };
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(list)? {
+        let path = entry.map_err(list)?.path();
+        if !is_hidden(&path) && path.is_file() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name()
+        .is_some_and(|name: &OsStr| name.as_bytes().starts_with(b"."))
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length <= MAX_FILE_BYTES) {
+        return Ok(bytes);
+    }
+    Err(io::Error::other(format!(
+        "the file has more than {MAX_FILE_BYTES} bytes"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn pem(name: &str) -> String {
+        let key = KeyPair::generate().unwrap();
+        CertificateParams::new([name.to_owned()])
+            .unwrap()
+            .self_signed(&key)
+            .unwrap()
+            .pem()
+    }
+
+    #[test]
+    fn every_visible_file_of_a_mounted_secret_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("..2024_01_01");
+        fs::create_dir(&data).unwrap();
+        fs::write(data.join("ca.pem"), pem("a") + &pem("b")).unwrap();
+        symlink("..2024_01_01", folder.path().join("..data")).unwrap();
+        symlink("..data/ca.pem", folder.path().join("ca.pem")).unwrap();
+        fs::write(folder.path().join("no-extension"), format!("text\n{}", pem("c"))).unwrap();
+        fs::write(folder.path().join(".hidden"), pem("d")).unwrap();
+        fs::create_dir(folder.path().join("folder.pem")).unwrap();
+        symlink("nowhere", folder.path().join("dangling.pem")).unwrap();
+
+        let mut roots = Roots::none();
+        roots.add_dir(folder.path()).unwrap();
+        assert_eq!((roots.exact.len(), roots.issuers.len()), (3, 3));
+
+        let mut roots = Roots::none();
+        roots.add_optional_dir(folder.path());
+        assert_eq!((roots.exact.len(), roots.issuers.len()), (3, 3));
+    }
+
+    #[test]
+    fn files_without_certificates_are_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        fs::write(folder.path().join("broken"), broken).unwrap();
+        fs::write(folder.path().join("cut"), &pem("a")[..200]).unwrap();
+        fs::write(folder.path().join("empty"), "").unwrap();
+        fs::write(
+            folder.path().join("key"),
+            KeyPair::generate().unwrap().serialize_pem(),
+        )
+        .unwrap();
+        fs::write(folder.path().join("mixed"), format!("{broken}{}", pem("b"))).unwrap();
+        let mut roots = Roots::none();
+        roots.add_dir(folder.path()).unwrap();
+        assert_eq!(roots.exact.len(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_listed_is_an_error_unless_optional() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("missing");
+        let mut roots = Roots::none();
+        let error = roots.add_dir(&missing).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("Error listing files in {}: ", missing.display())),
+            "{error}"
+        );
+        roots.add_optional_dir(&missing);
+        assert!(roots.exact.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("huge");
+        File::create(&path).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+        let error = Roots::none().add_dir(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("huge") && error.contains("4194304"), "{error}");
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(MAX_FILE_BYTES)
+            .unwrap();
+        Roots::none().add_dir(folder.path()).unwrap();
+    }
+}
