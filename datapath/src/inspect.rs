@@ -5,9 +5,8 @@ use diskimage::{Error as ImageError, Format};
 
 use crate::error::{Error, FormatError};
 use crate::format::Input;
-use crate::format::qcow2::{HEAD_BYTES, Metadata, read_map};
 use crate::format::raw::SECTOR;
-use crate::recognize::{Opened, open};
+use crate::recognize::{Opened, fetch_map, open};
 use crate::source::Source;
 use crate::transfer::Options;
 
@@ -72,7 +71,7 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
         Format::Qcow2 => {
             let header = Header::parse(&input.peek(HEADER_BYTES)?);
             match header {
-                Ok(header) => describe(&mut found, header, source, &mut input)?,
+                Ok(header) => describe(&mut found, &header, source, &mut input)?,
                 Err(refusal) => found.refuse(&refusal),
             }
         }
@@ -83,7 +82,7 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
 
 fn describe(
     found: &mut Inspection,
-    header: Header,
+    header: &Header,
     source: &dyn Source,
     input: &mut Input,
 ) -> Result<(), Error> {
@@ -91,13 +90,10 @@ fn describe(
     found.cluster_size = Some(header.cluster_size());
     found.features = header.features();
     found.snapshots = header.snapshots;
-    if let (Input::Direct { ranged: true, .. }, Some(length)) = (&mut *input, source.length()) {
-        let head = input.peek(HEAD_BYTES)?;
-        match read_map(header, length, &Metadata { head, source }) {
-            Ok(map) => found.allocated_bytes = Some(map.mapped_bytes()),
-            Err(Error::Format(FormatError::Image(refusal))) => found.refuse(&refusal),
-            Err(other) => return Err(other),
-        }
+    match fetch_map(header, source, input) {
+        Ok(map) => found.allocated_bytes = map.map(|map| map.mapped_bytes()),
+        Err(Error::Format(FormatError::Image(refusal))) => found.refuse(&refusal),
+        Err(other) => return Err(other),
     }
     Ok(())
 }

@@ -179,3 +179,23 @@ pub(crate) fn recognize(source: &dyn Source, options: &Options) -> Result<Recogn
         readings,
     })
 }
+
+/// The map of the image, if the source can be asked for ranges. It is asked only here: finding out costs a request.
+pub(crate) fn fetch_map(
+    header: &Header,
+    source: &dyn Source,
+    input: &mut Input,
+) -> Result<Option<MapBuilder>, Error> {
+    let Some(length) = source.length() else {
+        return Ok(None);
+    };
+    let Input::Direct { ranged, .. } = input else {
+        return Ok(None);
+    };
+    *ranged = source.is_ranged();
+    if !*ranged {
+        return Ok(None);
+    }
+    let head = input.peek(HEAD_BYTES)?;
+    read_map(header.clone(), length, &Metadata { head, source }).map(Some)
+}

@@ -226,6 +226,5 @@ fn verify_checksum(
     while input.next_chunk()?.is_some() {}
     let calculated = digest().unwrap_or_default();
     expected.verify(&calculated)?;
-    tracing::info!("Checksum verification passed: {calculated}");
     Ok(Some(calculated))
 }

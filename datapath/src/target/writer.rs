@@ -20,6 +20,10 @@ use crate::error::{Error, FormatError, TargetError};
 /// Bytes that may wait for the writing threads, those that they work on included.
 const QUEUE_BYTES: usize = 6 << 20;
 
+/// Most writing threads: each has up to 2 MiB of memory of its own, and the bound of the process is 64 MiB whatever the
+/// number of cores.
+const MAX_THREADS: usize = 8;
+
 /// How compressed clusters of the image become data.
 #[derive(Debug, Clone, Copy)]
 pub struct Clusters {
@@ -67,7 +71,7 @@ pub fn with_writer<T>(
     let fed = std::thread::scope(|scope| {
         // However `feed` ends, by a panic too, the threads must not wait for more.
         let _closer = Closer(&shared.queue);
-        for _ in 0..threads.get() {
+        for _ in 0..threads.get().min(MAX_THREADS) {
             scope.spawn(|| shared.work());
         }
         let mut writer = Writer {

@@ -8,6 +8,8 @@
     reason = "each test file uses a part"
 )]
 
+pub mod objects;
+
 use std::ops::Range;
 use std::path::Path;
 
@@ -16,12 +18,13 @@ use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
 use datapath::target;
 
-/// An object in memory that arrives in chunks of a fixed size, and may break.
+/// An object in memory that arrives in chunks of chosen sizes, and may break.
 pub struct Memory {
     pub bytes: Bytes,
-    pub chunk: usize,
+    /// Bytes of the chunks, over and over again.
+    pub chunks: Vec<usize>,
     pub ranged: bool,
-    /// Fails with a source error at this offset.
+    /// Fails with a source error instead of giving the byte at this offset.
     pub broken_at: Option<usize>,
 }
 
@@ -29,7 +32,7 @@ impl Memory {
     pub fn new(bytes: impl Into<Bytes>) -> Self {
         Self {
             bytes: bytes.into(),
-            chunk: 100_000,
+            chunks: vec![100_000],
             ranged: false,
             broken_at: None,
         }
@@ -60,7 +63,7 @@ impl Source for Memory {
         Ok(Box::new(MemoryBody {
             bytes: self.bytes.clone(),
             position: 0,
-            chunk: self.chunk.max(1),
+            chunks: self.chunks.clone().into_iter().cycle(),
             broken_at: self.broken_at.unwrap_or(usize::MAX),
         }))
     }
@@ -75,16 +78,21 @@ impl Source for Memory {
 struct MemoryBody {
     bytes: Bytes,
     position: usize,
-    chunk: usize,
+    chunks: std::iter::Cycle<std::vec::IntoIter<usize>>,
     broken_at: usize,
 }
 
 impl Body for MemoryBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let end = (self.position + self.chunk).min(self.bytes.len());
-        if end > self.broken_at {
+        if self.position == self.broken_at {
             return Err(SourceError::new(SourceErrorKind::Io, "the wire is cut"));
         }
+        let size = self.chunks.next().unwrap_or(usize::MAX).max(1);
+        let end = self
+            .position
+            .saturating_add(size)
+            .min(self.bytes.len())
+            .min(self.broken_at);
         let chunk = self.bytes.slice(self.position..end);
         self.position = end;
         Ok((!chunk.is_empty()).then_some(chunk))
@@ -107,6 +115,13 @@ pub fn file(path: &Path) -> target::Options {
         overwrite: false,
         mode: None,
     }
+}
+
+/// A folder in memory where there is one: these tests make thousands of small disks, each of which is synced.
+pub fn fast_folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }
 
 /// Deterministic noise.
