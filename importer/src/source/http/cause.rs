@@ -1,0 +1,53 @@
+//! A transport failure in plain words.
+
+use std::error::Error;
+use std::io;
+
+use datapath::error::errno_text;
+
+/// Layers of the client whose own text says nothing about the cause.
+const NOISE: [&str; 6] = [
+    "error sending request",
+    "client error (Connect)",
+    "client error (SendRequest)",
+    "request or response body error",
+    "error decoding response body",
+    "error reading a body from connection",
+];
+
+/// The causes of `error` from the outside in, without URLs (which hold secrets) and repetitions:
+/// `tcp connect error: connection refused`.
+pub(super) fn plain_cause(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut words: Vec<String> = Vec::new();
+    let mut layer: Option<&(dyn Error + 'static)> = Some(&error);
+    while let Some(current) = layer {
+        let text = match current.downcast_ref::<io::Error>() {
+            Some(io) => errno_text(io),
+            None => current.to_string(),
+        };
+        let repeats = words.last().is_some_and(|last| last.contains(&text));
+        if !repeats && !NOISE.contains(&text.as_str()) {
+            words.push(text);
+        }
+        layer = current.source();
+    }
+    if words.is_empty() {
+        error.to_string()
+    } else {
+        words.join(": ")
+    }
+}
+
+/// True when the TLS layer itself refused: a certificate does not get better by asking again.
+pub(super) fn is_tls_refusal(error: &reqwest::Error) -> bool {
+    let mut layer: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(current) = layer {
+        let wrapped = current.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        if current.is::<rustls::Error>() || wrapped.is_some_and(|inner| inner.is::<rustls::Error>()) {
+            return true;
+        }
+        layer = current.source();
+    }
+    false
+}

@@ -1,0 +1,241 @@
+//! One request: which headers go where, redirects, and what counts as a failure.
+
+use std::time::Duration;
+
+use datapath::error::SourceError;
+use datapath::error::SourceErrorKind;
+use http::HeaderMap;
+use http::HeaderValue;
+use http::StatusCode;
+use http::header;
+use reqwest::Response;
+use url::Url;
+
+use super::cause::is_tls_refusal;
+use super::cause::plain_cause;
+use super::config::Credentials;
+use super::config::HttpConfig;
+use super::config::printable;
+use super::headers::Header;
+use super::retry::Failure;
+use crate::source::proxy::ProxyConfig;
+
+/// Redirects that are followed before it is called a loop; what browsers and Go's client settled on
+/// is 10 to 20.
+const MAX_REDIRECTS: usize = 10;
+
+/// Longest wait for one connection, TLS handshake included.
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+
+/// Headers that decide how the answer is framed or which bytes it holds: they are ours to set.
+const RESERVED: [header::HeaderName; 9] = [
+    header::ACCEPT_ENCODING,
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::IF_RANGE,
+    header::RANGE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Sends requests on behalf of one import.
+pub(super) struct Client {
+    http: reqwest::Client,
+    start: Url,
+    credentials: Option<Credentials>,
+    headers: HeaderMap,
+}
+
+/// The part of the object that a request asks for.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    /// Offset of the first byte.
+    pub(super) start: u64,
+    /// Offset after the last byte; the end of the object when `None`.
+    pub(super) end: Option<u64>,
+    /// Validator that the object must still have.
+    pub(super) if_range: Option<HeaderValue>,
+}
+
+impl Client {
+    pub(super) fn new(config: HttpConfig) -> Result<Self, SourceError> {
+        let unusable = |error: reqwest::Error| {
+            let message = format!("Error creating http client: {}", plain_cause(error));
+            SourceError::new(SourceErrorKind::Invalid, message)
+        };
+        let headers = extra_headers(config.headers);
+        let mut tls = rustls::ClientConfig::clone(&config.tls);
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let http = reqwest::Client::builder()
+            .http1_only()
+            .tls_backend_preconfigured(tls)
+            // Also what a proxy sees in CONNECT; an extra header of this name wins over it.
+            .user_agent(config.user_agent)
+            .redirect(reqwest::redirect::Policy::none())
+            .referer(false)
+            .connect_timeout(CONNECT_LIMIT)
+            .no_proxy()
+            .proxy(through(config.proxy))
+            .build()
+            .map_err(unusable)?;
+        let mut start = config.url;
+        let credentials = config.credentials.or_else(|| Credentials::of_url(&start));
+        strip_user_info(&mut start);
+        start.set_fragment(None);
+        Ok(Self {
+            http,
+            start,
+            credentials,
+            headers,
+        })
+    }
+
+    /// Where the import began, before any redirect.
+    pub(super) fn start(&self) -> &Url {
+        &self.start
+    }
+
+    /// Sends one GET to `url` and follows redirects: the final answer, whatever its status, and where it
+    /// came from.
+    pub(super) async fn get(&self, url: &Url, part: Option<&Part>) -> Result<(Response, Url), Failure> {
+        let mut url = url.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.send(&url, part).await?;
+            match redirect_target(&response, &url)? {
+                None => return Ok((response, url)),
+                Some(target) => url = target,
+            }
+        }
+        let message = format!(
+            "stopped after {MAX_REDIRECTS} redirects, the last one to {}",
+            printable(&url)
+        );
+        Err(Failure::Final(SourceError::new(
+            SourceErrorKind::Invalid,
+            message,
+        )))
+    }
+
+    async fn send(&self, url: &Url, part: Option<&Part>) -> Result<Response, Failure> {
+        let mut target = url.clone();
+        strip_user_info(&mut target);
+        let mut request = self.http.get(target).headers(self.headers_for(url, part));
+        if let Some(credentials) = self.credentials_for(url) {
+            request = request.basic_auth(&credentials.user, Some(&credentials.password));
+        }
+        request.send().await.map_err(transport_failure)
+    }
+
+    fn headers_for(&self, url: &Url, part: Option<&Part>) -> HeaderMap {
+        let mut headers = if self.is_same_origin(url) {
+            self.headers.clone()
+        } else {
+            HeaderMap::new()
+        };
+        // Progress, checksum and ranges all count bytes of the object as it is stored.
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if let Some(part) = part {
+            let last = part
+                .end
+                .map(|end| end.saturating_sub(1).to_string())
+                .unwrap_or_default();
+            if let Ok(range) = HeaderValue::try_from(format!("bytes={}-{last}", part.start)) {
+                headers.insert(header::RANGE, range);
+            }
+            headers.extend(
+                part.if_range
+                    .clone()
+                    .map(|validator| (header::IF_RANGE, validator)),
+            );
+        }
+        headers
+    }
+
+    /// Ours go to the origin that they were given for and nowhere else; a redirect may carry its own.
+    fn credentials_for(&self, url: &Url) -> Option<Credentials> {
+        if !self.is_same_origin(url) {
+            return Credentials::of_url(url);
+        }
+        // An explicit `Authorization` is more specific than user and password, and two make no request.
+        let explicit = self.headers.contains_key(header::AUTHORIZATION);
+        self.credentials.clone().filter(|_| !explicit)
+    }
+
+    fn is_same_origin(&self, url: &Url) -> bool {
+        url.origin() == self.start.origin()
+    }
+}
+
+fn strip_user_info(url: &mut Url) {
+    // These fail only for URLs without a host, which the configuration has refused.
+    url.set_username("").ok();
+    url.set_password(None).ok();
+}
+
+fn extra_headers(extras: Vec<Header>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for extra in extras {
+        if RESERVED.contains(&extra.name) {
+            tracing::warn!(
+                "extra header {} is ignored: the importer sets it itself",
+                extra.name
+            );
+        } else {
+            headers.append(extra.name, extra.value);
+        }
+    }
+    headers
+}
+
+fn through(proxy: ProxyConfig) -> reqwest::Proxy {
+    reqwest::Proxy::custom(move |url| proxy.proxy_for(url).cloned())
+}
+
+fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, Failure> {
+    let redirects = matches!(
+        response.status(),
+        StatusCode::MOVED_PERMANENTLY
+            | StatusCode::FOUND
+            | StatusCode::SEE_OTHER
+            | StatusCode::TEMPORARY_REDIRECT
+            | StatusCode::PERMANENT_REDIRECT
+    );
+    let Some(location) = response.headers().get(header::LOCATION).filter(|_| redirects) else {
+        return Ok(None);
+    };
+    let refused = |reason: &str| {
+        let message = format!(
+            "{} redirects to a place that cannot be followed: {reason}",
+            printable(from)
+        );
+        Failure::Final(SourceError::new(SourceErrorKind::Invalid, message))
+    };
+    let location = std::str::from_utf8(location.as_bytes()).map_err(|_| refused("Location is not text"))?;
+    let mut target = from.join(location).map_err(|error| refused(&error.to_string()))?;
+    target.set_fragment(None);
+    match target.scheme() {
+        "http" | "https" => Ok(Some(target)),
+        other => Err(refused(&format!("scheme {other} is neither http nor https"))),
+    }
+}
+
+/// The failure of a connection or of a body, in words for the log and the termination message.
+pub(super) fn transport_failure(error: reqwest::Error) -> Failure {
+    let is_final = is_tls_refusal(&error) || error.is_builder();
+    let kind = if error.is_connect() {
+        SourceErrorKind::Connect
+    } else {
+        SourceErrorKind::Io
+    };
+    let error = SourceError::new(kind, format!("HTTP request errored: {}", plain_cause(error)));
+    if is_final {
+        Failure::Final(error)
+    } else {
+        Failure::Transient {
+            error,
+            retry_after: None,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What an HTTP import is told: where, who is asking, and how patient to be.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datapath::error::SourceError;
+use datapath::error::SourceErrorKind;
+use percent_encoding::percent_decode_str;
+use rustls::ClientConfig;
+use url::Url;
+
+use super::headers::Header;
+use crate::source::proxy::ProxyConfig;
+
+/// The name that servers and proxies know CDI's importer by.
+pub const USER_AGENT: &str = "cdi-golang-importer";
+
+/// The settings of an [`HttpSource`](super::HttpSource).
+#[derive(Debug, Clone)]
+pub struct HttpConfig {
+    /// The endpoint; user-info in it is honored as basic auth and never printed.
+    pub url: Url,
+    /// Basic auth; wins over user-info in the URL.
+    pub credentials: Option<Credentials>,
+    /// Extra request headers, sent to the origin of `url` only.
+    pub headers: Vec<Header>,
+    /// Sent unless an extra header of that name is given.
+    pub user_agent: String,
+    /// Trust anchors and verification; ALPN is added here.
+    pub tls: Arc<ClientConfig>,
+    /// Which requests go through which proxy.
+    pub proxy: ProxyConfig,
+    /// The caller verifies a checksum of the whole object, so that a resume may do without a validator.
+    pub trust_unvalidated: bool,
+    /// Longest time without a new byte before the transfer is given up.
+    pub no_progress_limit: Duration,
+    /// Silence on one connection after which it is replaced by another.
+    pub idle_limit: Duration,
+    /// Consecutive failures without a new byte that are allowed; `None` leaves it to the time limit.
+    pub retries: Option<u32>,
+    /// Bound of the first pause between attempts; each further one doubles it.
+    pub first_delay: Duration,
+    /// Bound of every pause, also of one that the server asks for with `Retry-After`.
+    pub max_delay: Duration,
+    /// Bytes in flight between the network and the data path.
+    pub bridge_budget_bytes: usize,
+}
+
+impl HttpConfig {
+    /// The defaults for `endpoint`, which must be an absolute HTTP or HTTPS URL.
+    pub fn new(endpoint: &str, tls: Arc<ClientConfig>) -> Result<Self, SourceError> {
+        Ok(Self {
+            url: parse_endpoint(endpoint)?,
+            credentials: None,
+            headers: Vec::new(),
+            user_agent: USER_AGENT.to_owned(),
+            tls,
+            proxy: ProxyConfig::default(),
+            trust_unvalidated: false,
+            no_progress_limit: Duration::from_secs(600),
+            idle_limit: Duration::from_secs(60),
+            retries: None,
+            first_delay: Duration::from_millis(500),
+            max_delay: Duration::from_secs(30),
+            bridge_budget_bytes: 4 << 20,
+        })
+    }
+}
+
+fn parse_endpoint(endpoint: &str) -> Result<Url, SourceError> {
+    let invalid = |reason: &dyn fmt::Display| {
+        let message = format!("unable to parse endpoint \"{}\": {reason}", redacted(endpoint));
+        SourceError::new(SourceErrorKind::Invalid, message)
+    };
+    let url = Url::parse(endpoint).map_err(|error| invalid(&error))?;
+    match url.scheme() {
+        "http" | "https" => Ok(url),
+        other => Err(invalid(&format!(
+            "unsupported protocol scheme \"{other}\", use http or https"
+        ))),
+    }
+}
+
+/// A text that may be no URL at all, without what could be a password or a signature in it.
+fn redacted(endpoint: &str) -> &str {
+    let visible = endpoint.split(['?', '#']).next().unwrap_or_default();
+    visible.rsplit('@').next().unwrap_or_default()
+}
+
+/// A URL as it may be printed: without user-info, query and fragment, where secrets live.
+pub(super) fn printable(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    match url.port() {
+        Some(port) => format!("{}://{host}:{port}{}", url.scheme(), url.path()),
+        None => format!("{}://{host}{}", url.scheme(), url.path()),
+    }
+}
+
+/// User and password for basic auth.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    pub(super) user: String,
+    pub(super) password: String,
+}
+
+impl Credentials {
+    /// Credentials from the environment or a flag; none unless both parts are there.
+    pub fn new(user: &str, password: &str) -> Option<Self> {
+        let complete = !user.is_empty() && !password.is_empty();
+        complete.then(|| Self {
+            user: user.to_owned(),
+            password: password.to_owned(),
+        })
+    }
+
+    /// The user-info of a URL, percent-decoded; a user without password counts here.
+    pub(super) fn of_url(url: &Url) -> Option<Self> {
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let present = !url.username().is_empty() || url.password().is_some();
+        present.then(|| Self {
+            user: decoded(url.username()),
+            password: decoded(url.password().unwrap_or_default()),
+        })
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(redacted)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_need_both_parts() {
+        assert!(Credentials::new("user", "").is_none());
+        assert!(Credentials::new("", "password").is_none());
+        assert!(Credentials::new("user", "password").is_some());
+    }
+
+    #[test]
+    fn user_info_is_decoded() {
+        let url = Url::parse("http://a%40b:p%3Aw@host/").unwrap();
+        assert_eq!(Credentials::of_url(&url), Credentials::new("a@b", "p:w"));
+        assert_eq!(Credentials::of_url(&Url::parse("http://host/").unwrap()), None);
+    }
+
+    #[test]
+    fn nothing_secret_is_printed() {
+        let url = Url::parse("https://u:secret@host:8443/disk.img?signature=secret#secret").unwrap();
+        assert_eq!(printable(&url), "https://host:8443/disk.img");
+        for endpoint in [
+            "ftp://u:secret@host/disk?secret",
+            "u:secret@host",
+            "http://u:secret@ho st/",
+        ] {
+            let message = parse_endpoint(endpoint).unwrap_err().to_string();
+            assert!(message.starts_with("unable to parse endpoint \""), "{message}");
+            assert!(!message.contains("secret"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Which object a response speaks of: its validators and its length, and whether two responses agree.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use datapath::error::SourceError;
+use datapath::error::SourceErrorKind;
+use http::HeaderMap;
+use http::HeaderName;
+use http::HeaderValue;
+use http::header;
+
+/// What a response says about the identity of the object.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    length: Option<u64>,
+    etag: Option<HeaderValue>,
+    last_modified: Option<HeaderValue>,
+    encoding: Option<String>,
+    strong: Option<(HeaderName, HeaderValue)>,
+}
+
+impl Identity {
+    /// The identity in the head of a 200 or 206; `length` is that of the whole object.
+    pub(super) fn of(headers: &HeaderMap, length: Option<u64>) -> Self {
+        Self {
+            length,
+            etag: headers.get(header::ETAG).cloned(),
+            last_modified: headers.get(header::LAST_MODIFIED).cloned(),
+            encoding: content_encoding(headers),
+            strong: strong_validator(headers),
+        }
+    }
+
+    pub(super) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    pub(super) fn encoding(&self) -> Option<&str> {
+        self.encoding.as_deref()
+    }
+
+    /// The value for `If-Range`: only a strong validator proves that two parts belong together
+    /// (RFC 9110 §13.1.5).
+    pub(super) fn strong(&self) -> Option<&HeaderValue> {
+        self.strong.as_ref().map(|(_, value)| value)
+    }
+
+    /// True when `later` carries the very validator that `If-Range` is sent with.
+    pub(super) fn is_proven_by(&self, later: &HeaderMap) -> bool {
+        self.strong
+            .as_ref()
+            .is_some_and(|(name, value)| later.get(name) == Some(value))
+    }
+
+    /// Fails when `later` is about another object, or another version of it. What one of the two does
+    /// not say cannot differ; dates count only where entity tags do not decide.
+    pub(super) fn check(&self, later: &Self) -> Result<(), SourceError> {
+        let differs = |fact, was: Option<String>, is: Option<String>| match (was, is) {
+            (Some(was), Some(is)) if was != is => Err(changed(fact, &was, &is)),
+            _ => Ok(()),
+        };
+        differs(
+            "length",
+            self.length.map(|n| n.to_string()),
+            later.length.map(|n| n.to_string()),
+        )?;
+        differs(
+            "Content-Encoding",
+            Some(self.coding().to_owned()),
+            Some(later.coding().to_owned()),
+        )?;
+        match (&self.etag, &later.etag) {
+            (Some(was), Some(is)) => differs("ETag", Some(opaque(was)), Some(opaque(is))),
+            _ => {
+                let text = |value: &Option<HeaderValue>| value.as_ref().map(opaque);
+                differs(
+                    "Last-Modified",
+                    text(&self.last_modified),
+                    text(&later.last_modified),
+                )
+            }
+        }
+    }
+
+    fn coding(&self) -> &str {
+        self.encoding().unwrap_or("identity")
+    }
+}
+
+/// The text of a validator; of a weak `ETag` the part that is compared (RFC 9110 §8.8.3.2).
+fn opaque(validator: &HeaderValue) -> String {
+    let text = String::from_utf8_lossy(validator.as_bytes());
+    text.strip_prefix("W/").unwrap_or(&text).to_owned()
+}
+
+/// The error for an object that was replaced while it was read.
+pub(super) fn changed(fact: &str, was: &str, is: &str) -> SourceError {
+    let message = format!(
+        "the object changed during the transfer: its {fact} was {was} and is {is} now. Start the import again"
+    );
+    SourceError::new(SourceErrorKind::Changed, message)
+}
+
+/// A strong `ETag`, else a `Last-Modified` that is strong in the sense of RFC 9110 §8.8.2.2: at least one
+/// second older than the `Date` of the same response, so that no second change can hide in it.
+fn strong_validator(headers: &HeaderMap) -> Option<(HeaderName, HeaderValue)> {
+    if let Some(etag) = headers.get(header::ETAG)
+        && etag.as_bytes().starts_with(b"\"")
+    {
+        return Some((header::ETAG, etag.clone()));
+    }
+    let time = |name| httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok();
+    let last_modified = time(header::LAST_MODIFIED)?;
+    let age = time(header::DATE)?.duration_since(last_modified).ok()?;
+    let value = headers.get(header::LAST_MODIFIED)?.clone();
+    (age >= Duration::from_secs(1)).then_some((header::LAST_MODIFIED, value))
+}
+
+/// `Content-Encoding` in lower case, all lines joined; none for `identity`.
+fn content_encoding(headers: &HeaderMap) -> Option<String> {
+    let lines = headers.get_all(header::CONTENT_ENCODING).iter();
+    let text: Vec<String> = lines
+        .map(|line| String::from_utf8_lossy(line.as_bytes()).to_lowercase())
+        .collect();
+    let codings: Vec<&str> = text
+        .iter()
+        .flat_map(|line| line.split(','))
+        .map(str::trim)
+        .filter(|coding| !coding.is_empty() && *coding != "identity")
+        .collect();
+    (!codings.is_empty()).then(|| codings.join(", "))
+}
+
+/// A parsed `Content-Range` (RFC 9110 §14.4).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ContentRange {
+    /// The bytes that follow; none in a 416.
+    pub(super) part: Option<Range<u64>>,
+    /// The length of the whole object, unless the server does not know.
+    pub(super) total: Option<u64>,
+}
+
+impl ContentRange {
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        Self::parse(headers.get(header::CONTENT_RANGE)?.to_str().ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (part, total) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
+        let total = match total {
+            "*" => None,
+            number => Some(number.parse().ok()?),
+        };
+        if part == "*" {
+            return Some(Self { part: None, total });
+        }
+        let (first, last) = part.split_once('-')?;
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        let end = last
+            .checked_add(1)
+            .filter(|end| first < *end && total.is_none_or(|total| *end <= total))?;
+        Some(Self {
+            part: Some(first..end),
+            total,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(HeaderName, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (name.clone(), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    fn identity(pairs: &[(HeaderName, &'static str)], length: u64) -> Identity {
+        Identity::of(&headers(pairs), Some(length))
+    }
+
+    #[test]
+    fn only_strong_validators_are_used() {
+        const MODIFIED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+        const SAME_SECOND: &str = MODIFIED;
+        const SECOND_LATER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
+        let (lm, date) = (header::LAST_MODIFIED, header::DATE);
+        for (pairs, expected) in [
+            (vec![(header::ETAG, "\"a\"")], Some("\"a\"")),
+            (vec![(header::ETAG, "W/\"a\"")], None),
+            (vec![(lm.clone(), MODIFIED)], None),
+            (vec![(lm.clone(), MODIFIED), (date.clone(), SAME_SECOND)], None),
+            (
+                vec![(lm.clone(), MODIFIED), (date.clone(), SECOND_LATER)],
+                Some(MODIFIED),
+            ),
+            (
+                vec![(header::ETAG, "W/\"a\""), (lm, MODIFIED), (date, SECOND_LATER)],
+                Some(MODIFIED),
+            ),
+        ] {
+            let identity = identity(&pairs, 1);
+            assert_eq!(
+                identity.strong().map(|value| value.to_str().unwrap()),
+                expected,
+                "{pairs:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_difference_names_both_sides() {
+        let first = identity(&[(header::ETAG, "\"a\"")], 100);
+        assert!(first.check(&identity(&[(header::ETAG, "\"a\"")], 100)).is_ok());
+        assert!(first.check(&Identity::of(&HeaderMap::new(), None)).is_ok());
+        for (later, words) in [
+            (
+                identity(&[(header::ETAG, "\"b\"")], 100),
+                "ETag was \"a\" and is \"b\" now",
+            ),
+            (
+                identity(&[(header::ETAG, "\"a\"")], 99),
+                "length was 100 and is 99 now",
+            ),
+            (
+                identity(&[(header::CONTENT_ENCODING, "gzip")], 100),
+                "was identity and is gzip now",
+            ),
+        ] {
+            let error = first.check(&later).unwrap_err();
+            assert_eq!(error.kind(), SourceErrorKind::Changed);
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn content_encodings_are_joined_and_identity_is_none() {
+        for (value, expected) in [
+            ("identity", None),
+            ("GZIP", Some("gzip")),
+            ("gzip , br", Some("gzip, br")),
+        ] {
+            let identity = identity(&[(header::CONTENT_ENCODING, value)], 1);
+            assert_eq!(identity.encoding(), expected);
+        }
+    }
+
+    #[test]
+    fn content_ranges_are_parsed_strictly() {
+        let parsed = |part, total| Some(ContentRange { part, total });
+        for (text, expected) in [
+            ("bytes 0-0/1", parsed(Some(0..1), Some(1))),
+            ("bytes 5-9/10", parsed(Some(5..10), Some(10))),
+            ("bytes 5-9/*", parsed(Some(5..10), None)),
+            ("bytes */10", parsed(None, Some(10))),
+            ("bytes 5-10/10", None),
+            ("bytes 9-5/10", None),
+            ("bytes 0-18446744073709551615/*", None),
+            ("items 0-1/2", None),
+            ("bytes -/", None),
+        ] {
+            assert_eq!(ContentRange::parse(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! HTTP and HTTPS: one GET decides everything, ranges and a validator make it resumable.
+//!
+//! ```text
+//!  HttpSource ── open: GET ──► identity (length, validator) + the first response
+//!     │                             │
+//!     ├─ body() ─► HttpBody ─bridge─ Download ─► Client   one long read, resumed after each failure
+//!     └─ read_range() ────────────── Download ─► Client   short reads beside it, on other connections
+//! ```
+
+mod body;
+mod cause;
+mod client;
+mod config;
+mod download;
+mod headers;
+mod identity;
+mod retry;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use bytes::Bytes;
+use bytes::BytesMut;
+use datapath::error::SourceError;
+use datapath::error::SourceErrorKind;
+use datapath::source::Body;
+use datapath::source::Source;
+use http::StatusCode;
+use http::header;
+use reqwest::Response;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use self::body::HttpBody;
+use self::body::Surroundings;
+use self::body::stopped;
+use self::client::Client;
+pub use self::config::Credentials;
+pub use self::config::HttpConfig;
+pub use self::config::USER_AGENT;
+use self::config::printable;
+use self::download::Download;
+use self::download::Object;
+use self::download::within;
+pub use self::headers::Header;
+pub use self::headers::parse_header;
+pub use self::headers::read_secret_headers;
+use self::identity::ContentRange;
+use self::identity::Identity;
+use self::retry::Failure;
+use self::retry::Patience;
+
+/// Times that the first request is sent before its failure is reported, within about three seconds: enough
+/// for a service that is just being moved; longer waits are the business of whoever started the import.
+const FIRST_ATTEMPTS: u32 = 3;
+
+/// Longest wait for the answer that tells whether ranges work. A server that serves one connection at a
+/// time cannot answer while the body is open; it is then simply read in order.
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Memory that is reserved at once for a range; more follows the bytes that really arrive.
+const RESERVED_BYTES: u64 = 1 << 20;
+
+/// What undoes itself later: the decode stage recognizes these by content, so the bytes stay as they came.
+const DECODED_LATER: [&str; 5] = ["gzip", "x-gzip", "zstd", "bzip2", "xz"];
+
+/// An object on an HTTP server whose first response is open. All methods block; do not call them inside
+/// an asynchronous task.
+pub struct HttpSource {
+    surroundings: Surroundings,
+    name: String,
+    content_type: Option<String>,
+    first: Mutex<Option<Response>>,
+    accepts_ranges: Option<String>,
+    is_ranged: OnceLock<bool>,
+}
+
+impl HttpSource {
+    /// Sends the GET on the runtime of `handle` and checks its answer: status 200, a content encoding that
+    /// can be undone. `stop` ends every wait of this source, now and later.
+    pub fn open(config: HttpConfig, handle: Handle, stop: CancellationToken) -> Result<Self, SourceError> {
+        let (name, patience) = (printable(&config.url), Patience::of(&config));
+        let (trust_unvalidated, bridge_budget_bytes) = (config.trust_unvalidated, config.bridge_budget_bytes);
+        let client = Client::new(config)?;
+        let asking = ask(&client, &patience);
+        let answer = handle
+            .block_on(stop.run_until_cancelled(asking))
+            .unwrap_or_else(|| Err(stopped()));
+        let (response, location) = answer.inspect_err(|error| tracing::debug!("{error}"))?;
+        let identity = Identity::of(response.headers(), response.content_length());
+        check_encoding(&identity)?;
+        let text = |name| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
+        let (content_type, accepts_ranges) = (text(header::CONTENT_TYPE), text(header::ACCEPT_RANGES));
+        warn_about(&response, &identity, content_type.as_deref());
+        let object = Arc::new(Object {
+            client,
+            identity,
+            location: Mutex::new(location),
+            patience,
+            trust_unvalidated,
+        });
+        Ok(Self {
+            surroundings: Surroundings {
+                object,
+                handle,
+                stop,
+                bridge_budget_bytes,
+            },
+            name,
+            content_type,
+            first: Mutex::new(Some(response)),
+            accepts_ranges,
+            is_ranged: OnceLock::new(),
+        })
+    }
+
+    /// `Content-Type` of the answer.
+    pub fn content_type(&self) -> Option<&str> {
+        self.content_type.as_deref()
+    }
+
+    /// The content coding that is still on the bytes; none for `identity`.
+    pub fn content_encoding(&self) -> Option<&str> {
+        self.object().identity.encoding()
+    }
+
+    fn object(&self) -> &Object {
+        &self.surroundings.object
+    }
+
+    fn block_on<T>(&self, work: impl Future<Output = Result<T, SourceError>>) -> Result<T, SourceError> {
+        let Surroundings { handle, stop, .. } = &self.surroundings;
+        handle
+            .block_on(stop.run_until_cancelled(work))
+            .unwrap_or_else(|| Err(stopped()))
+    }
+
+    /// Asks for one byte: what servers and caches announce is not always what they do.
+    async fn probe(&self) -> Result<bool, SourceError> {
+        let (object, identity) = (self.object(), &self.object().identity);
+        let part = object.part(0, Some(1))?;
+        let limit = PROBE_LIMIT.min(object.patience.idle_limit);
+        let response = within(limit, object.get(Some(&part)))
+            .await
+            .map_err(Failure::into_error)?;
+        let (answered, total) =
+            ContentRange::of(response.headers()).map_or((None, None), |r| (r.part, r.total));
+        let later = Identity::of(response.headers(), total);
+        let is_part = response.status() == StatusCode::PARTIAL_CONTENT && answered == Some(0..1);
+        Ok(is_part && identity.check(&later).is_ok())
+    }
+}
+
+impl Source for HttpSource {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.object().identity.length()
+    }
+
+    /// Known length, a strong validator, and ranges that were seen to work (asked once, when first needed).
+    fn is_ranged(&self) -> bool {
+        let refused = self
+            .accepts_ranges
+            .as_deref()
+            .is_some_and(|units| !units.eq_ignore_ascii_case("bytes"));
+        let identity = &self.object().identity;
+        if refused || identity.strong().is_none() || identity.length().is_none_or(|length| length == 0) {
+            return false;
+        }
+        *self.is_ranged.get_or_init(|| {
+            self.block_on(self.probe()).unwrap_or_else(|error| {
+                tracing::info!(cause = %error, "no ranges from this server");
+                false
+            })
+        })
+    }
+
+    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let is_ranged = self.is_ranged.get().copied().unwrap_or(false);
+        Ok(Box::new(HttpBody::new(
+            self.surroundings.clone(),
+            first,
+            is_ranged,
+        )))
+    }
+
+    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        let length = self.length().unwrap_or(0);
+        if range.start > range.end || range.end > length {
+            let message = format!(
+                "bytes {} to {} are not within {length} bytes",
+                range.start, range.end
+            );
+            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+        }
+        self.block_on(collect(
+            Download::within(self.object(), range.clone()),
+            range.end - range.start,
+        ))
+    }
+}
+
+async fn collect(mut download: Download<'_>, length: u64) -> Result<Bytes, SourceError> {
+    let Some(first) = download.next().await? else {
+        return Ok(Bytes::new());
+    };
+    if first.len() as u64 == length {
+        return Ok(first);
+    }
+    let mut bytes = BytesMut::with_capacity(usize::try_from(length.min(RESERVED_BYTES)).unwrap_or(0));
+    bytes.extend_from_slice(&first);
+    while let Some(chunk) = download.next().await? {
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes.freeze())
+}
+
+/// The first request, tried again after what looks like a server that is just not there yet.
+async fn ask(client: &Client, patience: &Patience) -> Result<(Response, Url), SourceError> {
+    let attempts = patience.retries.map_or(FIRST_ATTEMPTS, |retries| {
+        FIRST_ATTEMPTS.min(retries.saturating_add(1))
+    });
+    let mut attempt = 1;
+    loop {
+        // No idle limit yet: a cache may fetch the whole object before it answers.
+        match within(patience.no_progress_limit, ask_once(client)).await {
+            Ok(answer) => return Ok(answer),
+            Err(Failure::Transient { error, retry_after }) if attempt < attempts && passes_soon(&error) => {
+                // 1 s and 2 s with the default of half a second.
+                let pause = patience.first_delay.saturating_mul(1 << attempt);
+                let asked = retry_after.unwrap_or_default();
+                tracing::info!(attempt, cause = %error, "the source is not ready, trying again");
+                tokio::time::sleep(pause.max(asked).min(patience.max_delay)).await;
+                attempt += 1;
+            }
+            Err(failure) => return Err(failure.into_error()),
+        }
+    }
+}
+
+fn passes_soon(error: &SourceError) -> bool {
+    use SourceErrorKind::Connect;
+    use SourceErrorKind::Io;
+    use SourceErrorKind::Status;
+    matches!(error.kind(), Connect | Io | Status(429 | 502 | 503 | 504))
+}
+
+async fn ask_once(client: &Client) -> Result<(Response, Url), Failure> {
+    let (response, location) = client.get(client.start(), None).await?;
+    match response.status() {
+        StatusCode::OK => Ok((response, location)),
+        status => Err(Failure::status(200, status, response.headers())),
+    }
+}
+
+fn check_encoding(identity: &Identity) -> Result<(), SourceError> {
+    match identity.encoding() {
+        Some(coding) if !DECODED_LATER.contains(&coding) => {
+            let message = format!(
+                "the server answers with Content-Encoding {coding:?} although it was asked for the object as \
+                 it is: serve it without, or with one of {}",
+                DECODED_LATER.join(", ")
+            );
+            Err(SourceError::new(SourceErrorKind::Invalid, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn warn_about(response: &Response, identity: &Identity, content_type: Option<&str>) {
+    if let Some(content_type) = content_type.filter(|text| text.starts_with("text/")) {
+        tracing::warn!("Unexpected content type '{content_type}'. Content might not be a KubeVirt image.");
+    }
+    if identity.length().is_none() && !response.headers().contains_key(header::TRANSFER_ENCODING) {
+        tracing::warn!("the server announces no length: a transfer that breaks cannot be told from its end");
+    }
+}

@@ -1,0 +1,308 @@
+//! When to try again, and when to give up.
+
+use std::time::Duration;
+use std::time::SystemTime;
+
+use datapath::error::SourceError;
+use datapath::error::SourceErrorKind;
+use http::HeaderMap;
+use http::StatusCode;
+use http::header;
+use tokio::time::Instant;
+
+use super::config::HttpConfig;
+
+/// Why one attempt failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Another attempt may succeed, not before `retry_after` if the server asked for that.
+    Transient {
+        error: SourceError,
+        retry_after: Option<Duration>,
+    },
+    /// No attempt will succeed.
+    Final(SourceError),
+}
+
+impl Failure {
+    pub(super) fn transient(kind: SourceErrorKind, cause: impl Into<String>) -> Self {
+        Self::Transient {
+            error: SourceError::new(kind, cause),
+            retry_after: None,
+        }
+    }
+
+    /// An answer with a status that was not expected. Overload and trouble behind a gateway pass
+    /// (RFC 9110 §15.5.9, §15.6; 429: RFC 6585 §4), anything else stays.
+    pub(super) fn status(expected: u16, status: StatusCode, headers: &HeaderMap) -> Self {
+        let code = status.as_u16();
+        let message = format!(
+            "expected status code {expected}, got {code}. Status: {}",
+            status_text(status)
+        );
+        let error = SourceError::new(SourceErrorKind::Status(code), message);
+        let passes = matches!(
+            status,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+        );
+        if passes || status.is_server_error() {
+            Self::Transient {
+                error,
+                retry_after: retry_after(headers, SystemTime::now()),
+            }
+        } else {
+            Self::Final(error)
+        }
+    }
+
+    pub(super) fn into_error(self) -> SourceError {
+        match self {
+            Self::Transient { error, .. } | Self::Final(error) => error,
+        }
+    }
+}
+
+/// `404 Not Found`.
+pub(super) fn status_text(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(reason) => format!("{} {reason}", status.as_u16()),
+        None => status.as_u16().to_string(),
+    }
+}
+
+/// `Retry-After` in seconds or as a date (RFC 9110 §10.2.3).
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).ok(),
+    }
+}
+
+/// How patient to be; the part of the configuration that retries need.
+#[derive(Debug, Clone)]
+pub(super) struct Patience {
+    pub(super) no_progress_limit: Duration,
+    pub(super) idle_limit: Duration,
+    pub(super) retries: Option<u32>,
+    pub(super) first_delay: Duration,
+    pub(super) max_delay: Duration,
+}
+
+impl Patience {
+    pub(super) fn of(config: &HttpConfig) -> Self {
+        Self {
+            no_progress_limit: config.no_progress_limit,
+            idle_limit: config.idle_limit.min(config.no_progress_limit),
+            retries: config.retries,
+            first_delay: config.first_delay,
+            max_delay: config.max_delay,
+        }
+    }
+
+    /// The pause after `failures` consecutive failures: exponential with full jitter, so that many pods
+    /// that lost the same server do not come back at the same moment. `random` lies in `0..1`.
+    fn delay(&self, failures: u32, random: f64) -> Duration {
+        let doublings = failures.saturating_sub(1).min(16);
+        self.first_delay
+            .saturating_mul(1 << doublings)
+            .min(self.max_delay)
+            .mul_f64(random)
+    }
+}
+
+/// The attempts to get one more byte. A new value is made after each byte gained, which is what resets
+/// the counters.
+pub(super) struct Attempts<'a> {
+    patience: &'a Patience,
+    waiting_since: Instant,
+    failures: u32,
+    furthest_repeated: u64,
+}
+
+impl<'a> Attempts<'a> {
+    pub(super) fn new(patience: &'a Patience) -> Self {
+        Self {
+            patience,
+            waiting_since: Instant::now(),
+            failures: 0,
+            furthest_repeated: 0,
+        }
+    }
+
+    /// How long the next wait for the server may take. Doubled by each failure: a server that needs a
+    /// minute and a half before it answers is reached too.
+    pub(super) fn wait_limit(&self) -> Duration {
+        let patient = self
+            .patience
+            .idle_limit
+            .saturating_mul(1 << self.failures.min(16));
+        patient.min(self.remaining())
+    }
+
+    /// So many bytes were read again on the way to a new one. Getting further than any attempt before is
+    /// progress; doing the same way again and again is not.
+    pub(super) fn repeated(&mut self, bytes: u64) {
+        if bytes > self.furthest_repeated {
+            self.furthest_repeated = bytes;
+            self.waiting_since = Instant::now();
+        }
+    }
+
+    /// Takes a failure into account: the pause before the next attempt, or the error to give up with.
+    /// `place` says where in the object the transfer stands.
+    pub(super) fn failed(&mut self, failure: Failure, place: &str) -> Result<Duration, SourceError> {
+        let (error, retry_after) = match failure {
+            Failure::Final(error) => return Err(error),
+            Failure::Transient { error, retry_after } => (error, retry_after),
+        };
+        self.failures += 1;
+        if self
+            .patience
+            .retries
+            .is_some_and(|allowed| self.failures > allowed)
+        {
+            let message = format!(
+                "giving up {place} after {} failures in a row: {error}",
+                self.failures
+            );
+            return Err(SourceError::new(error.kind(), message));
+        }
+        if self.remaining().is_zero() {
+            let limit = self.patience.no_progress_limit.as_secs_f64();
+            let message = format!("no new byte for {limit} s {place}, giving up: {error}");
+            return Err(SourceError::new(error.kind(), message));
+        }
+        let asked = retry_after.unwrap_or_default().min(self.patience.max_delay);
+        let delay = self
+            .patience
+            .delay(self.failures, fastrand::f64())
+            .max(asked)
+            .min(self.remaining());
+        tracing::info!(attempt = self.failures, cause = %error, "the source broke {place}, resuming");
+        Ok(delay)
+    }
+
+    fn remaining(&self) -> Duration {
+        self.patience
+            .no_progress_limit
+            .saturating_sub(self.waiting_since.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patience() -> Patience {
+        Patience {
+            no_progress_limit: Duration::from_secs(600),
+            idle_limit: Duration::from_secs(60),
+            retries: None,
+            first_delay: Duration::from_millis(500),
+            max_delay: Duration::from_secs(30),
+        }
+    }
+
+    fn broken() -> Failure {
+        Failure::transient(SourceErrorKind::Io, "connection reset")
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_bound() {
+        let patience = patience();
+        for (failures, seconds) in [
+            (1, 0.5),
+            (2, 1.0),
+            (3, 2.0),
+            (6, 16.0),
+            (7, 30.0),
+            (u32::MAX, 30.0),
+        ] {
+            assert_eq!(
+                patience.delay(failures, 1.0),
+                Duration::from_secs_f64(seconds),
+                "{failures}"
+            );
+            assert_eq!(patience.delay(failures, 0.0), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn time_without_a_byte_ends_the_attempts() {
+        let patience = Patience {
+            no_progress_limit: Duration::from_secs(2),
+            ..patience()
+        };
+        let mut attempts = Attempts::new(&patience);
+        assert!(attempts.failed(broken(), "at byte 5").is_ok());
+        attempts.waiting_since = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        assert!(attempts.failed(broken(), "at byte 5").unwrap() <= Duration::from_secs(1));
+        assert!(attempts.wait_limit() <= Duration::from_secs(1));
+        attempts.waiting_since = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
+        let error = attempts.failed(broken(), "at byte 5").unwrap_err().to_string();
+        assert_eq!(error, "no new byte for 2 s at byte 5, giving up: connection reset");
+    }
+
+    #[test]
+    fn only_getting_further_counts_as_progress_of_a_repetition() {
+        let patience = patience();
+        let mut attempts = Attempts::new(&patience);
+        attempts.repeated(100);
+        let since = attempts.waiting_since;
+        attempts.repeated(100);
+        assert_eq!(attempts.waiting_since, since);
+        attempts.repeated(101);
+        assert!(attempts.waiting_since > since);
+    }
+
+    #[test]
+    fn a_number_of_retries_ends_the_attempts() {
+        let patience = Patience {
+            retries: Some(2),
+            ..patience()
+        };
+        let mut attempts = Attempts::new(&patience);
+        assert!(attempts.failed(broken(), "at byte 5").is_ok());
+        assert!(attempts.failed(broken(), "at byte 5").is_ok());
+        let error = attempts.failed(broken(), "at byte 5").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "giving up at byte 5 after 3 failures in a row: connection reset"
+        );
+    }
+
+    #[test]
+    fn statuses_that_pass_are_told_from_those_that_stay() {
+        for (code, passes) in [
+            (404, false),
+            (403, false),
+            (408, true),
+            (429, true),
+            (500, true),
+            (503, true),
+        ] {
+            let status = StatusCode::from_u16(code).unwrap();
+            let failure = Failure::status(206, status, &HeaderMap::new());
+            assert_eq!(matches!(failure, Failure::Transient { .. }), passes, "{code}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        for (text, expected) in [
+            ("7", Some(7)),
+            ("Sun, 06 Nov 1994 08:49:47 GMT", Some(10)),
+            ("Sun, 06 Nov 1994 08:49:07 GMT", None),
+            ("soon", None),
+        ] {
+            let headers = HeaderMap::from_iter([(header::RETRY_AFTER, text.parse().unwrap())]);
+            assert_eq!(
+                retry_after(&headers, now),
+                expected.map(Duration::from_secs),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! One check over many cases, on all cores, with every failing case in the message of the test.
+
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+use crate::fail::OrFail;
+
+/// How many failures are shown in full; a broken stage fails hundreds of cases for one reason.
+const SHOWN: usize = 12;
+
+/// Runs `check` on every case. Fails the test if it panics on any, after all cases have run.
+#[track_caller]
+pub fn check_all<C: Display + Send>(
+    cases: impl IntoIterator<Item = C, IntoIter: Send>,
+    check: impl Fn(&C) + Sync,
+) {
+    let cases = Mutex::new(cases.into_iter());
+    let failures = Mutex::new(Vec::new());
+    let next = || cases.lock().ok().or_fail("the list of cases").next();
+    let work = || {
+        while let Some(case) = next() {
+            if let Err(reason) = catch_unwind(AssertUnwindSafe(|| check(&case))) {
+                let reason = format!("{case}: {}", sentence(reason.as_ref()));
+                failures.lock().ok().or_fail("the list of failures").push(reason);
+            }
+        }
+    };
+    let workers = std::thread::available_parallelism()
+        .or_fail("the number of cores")
+        .get();
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(work);
+        }
+    });
+    let failures = failures.into_inner().ok().or_fail("the list of failures");
+    let shown = failures
+        .iter()
+        .take(SHOWN)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join("\n\n");
+    assert!(failures.is_empty(), "{} cases failed:\n\n{shown}", failures.len());
+}
+
+/// What a panic said.
+fn sentence(payload: &(dyn std::any::Any + Send)) -> &str {
+    let literal = payload.downcast_ref::<&str>().copied();
+    literal
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("panicked")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "2 cases failed")]
+    fn every_case_runs_and_every_failure_counts() {
+        check_all(1..=10, |n| assert!(n % 5 != 0, "{n} is a multiple of 5"));
+    }
+}

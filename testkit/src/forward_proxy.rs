@@ -1,0 +1,134 @@
+//! A forward proxy for plain HTTP (absolute URLs) and for tunnels (`CONNECT`, SOCKS5) that records what it
+//! sees.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+
+use crate::wire;
+use crate::wire::Request;
+
+const SOCKS_VERSION: u8 = 5;
+
+/// The address type of a host name (RFC 1928 §5).
+const SOCKS_NAME: u8 = 3;
+
+/// A running proxy on a loopback port of its own; stops when dropped.
+pub struct ForwardProxy {
+    address: SocketAddr,
+    requests: Arc<Mutex<Vec<Request>>>,
+    runtime: Option<Runtime>,
+}
+
+impl ForwardProxy {
+    /// Starts a proxy that sends every request to `upstream`, whatever host it names, so that tests can
+    /// use names that do not resolve.
+    pub fn start(upstream: SocketAddr) -> io::Result<Self> {
+        let requests = Arc::<Mutex<Vec<Request>>>::default();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+        let address = listener.local_addr()?;
+        let seen = Arc::clone(&requests);
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(forward(stream, upstream, Arc::clone(&seen)));
+            }
+        });
+        Ok(Self {
+            address,
+            requests,
+            runtime: Some(runtime),
+        })
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The first request of every connection so far.
+    pub fn requests(&self) -> Vec<Request> {
+        self.requests
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl Drop for ForwardProxy {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn forward(
+    mut client: TcpStream,
+    upstream: SocketAddr,
+    seen: Arc<Mutex<Vec<Request>>>,
+) -> io::Result<()> {
+    let mut first = [0];
+    client.peek(&mut first).await?;
+    let is_socks = first == [SOCKS_VERSION];
+    let request = if is_socks {
+        accept_socks(&mut client).await?
+    } else {
+        Request::read(&mut client).await?
+    };
+    let Some(request) = request else { return Ok(()) };
+    seen.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(request.clone());
+    let mut server = TcpStream::connect(upstream).await?;
+    if is_socks {
+        // Succeeded, bound to 0.0.0.0:0.
+        client
+            .write_all(&[SOCKS_VERSION, 0, 0, 1, 0, 0, 0, 0, 0, 0])
+            .await?;
+    } else if request.method == "CONNECT" {
+        wire::write_head(&mut client, 200, &[]).await?;
+    } else {
+        let mut head = format!("{} {} HTTP/1.1\r\n", request.method, request.path());
+        for (name, value) in &request.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        server.write_all(format!("{head}\r\n").as_bytes()).await?;
+    }
+    tokio::io::copy_bidirectional(&mut client, &mut server).await?;
+    Ok(())
+}
+
+/// RFC 1928 without authentication, for names only: recorded as a request of method `SOCKS5`.
+async fn accept_socks(client: &mut TcpStream) -> io::Result<Option<Request>> {
+    let mut methods = vec![0; usize::from(read_pair(client).await?.1)];
+    client.read_exact(&mut methods).await?;
+    client.write_all(&[SOCKS_VERSION, 0]).await?;
+    read_pair(client).await?;
+    if read_pair(client).await?.1 != SOCKS_NAME {
+        return Ok(None);
+    }
+    let mut name = vec![0; usize::from(client.read_u8().await?)];
+    client.read_exact(&mut name).await?;
+    let port = client.read_u16().await?;
+    Ok(Some(Request {
+        method: "SOCKS5".to_owned(),
+        target: format!("{}:{port}", String::from_utf8_lossy(&name)),
+        headers: Vec::new(),
+    }))
+}
+
+async fn read_pair(client: &mut TcpStream) -> io::Result<(u8, u8)> {
+    Ok((client.read_u8().await?, client.read_u8().await?))
+}

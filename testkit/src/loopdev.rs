@@ -1,0 +1,121 @@
+//! Loop devices: real block devices of any size and sector size, without hardware.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::fail::OrFail;
+use crate::tools;
+
+/// What the device holds before an import: anything that is not written or zeroed shows.
+pub const DIRT: u8 = 0xFF;
+
+/// An attached loop device; detached, with its backing file removed, when dropped.
+pub struct LoopDevice {
+    device: PathBuf,
+    backing: PathBuf,
+    bytes: u64,
+}
+
+impl LoopDevice {
+    /// Attaches a device of `bytes` (a multiple of `sector_size`) whose backing file lies in `folder`, filled with 0xFF.
+    /// Needs root.
+    pub fn new(folder: &Path, bytes: u64, sector_size: u32) -> Self {
+        assert_eq!(bytes % u64::from(sector_size), 0, "a device holds whole sectors");
+        let backing = tempfile::Builder::new()
+            .prefix("loop-")
+            .tempfile_in(folder)
+            .or_fail("create the backing file of a loop device")
+            .into_temp_path()
+            .keep()
+            .or_fail("keep the backing file of a loop device");
+        File::options()
+            .write(true)
+            .open(&backing)
+            .and_then(|f| f.set_len(bytes))
+            .or_fail(backing.display());
+        let sectors = sector_size.to_string();
+        let args = ["--find", "--show", "--sector-size", &sectors];
+        let printed = tools::run(
+            "losetup",
+            args.iter().map(AsRef::as_ref).chain([backing.as_os_str()]),
+        );
+        let device = Self {
+            device: PathBuf::from(printed.trim()),
+            backing,
+            bytes,
+        };
+        device.make_dirty();
+        device
+    }
+
+    /// The device node, `/dev/loopN`.
+    pub fn path(&self) -> &Path {
+        &self.device
+    }
+
+    /// Size of the device in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Fills the whole device with 0xFF.
+    fn make_dirty(&self) {
+        let file = File::options()
+            .write(true)
+            .open(&self.device)
+            .or_fail(self.device.display());
+        let dirt = vec![DIRT; 1 << 20];
+        let mut offset = 0;
+        while offset < self.bytes {
+            let length = usize::try_from(self.bytes - offset)
+                .unwrap_or(usize::MAX)
+                .min(dirt.len());
+            file.write_all_at(&dirt[..length], offset)
+                .or_fail(self.device.display());
+            offset += length as u64;
+        }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let detached = Command::new(tools::find("losetup"))
+            .arg("--detach")
+            .arg(&self.device)
+            .status();
+        let detached = detached.is_ok_and(|status| status.success());
+        // A second panic would hide the first.
+        assert!(
+            detached || std::thread::panicking(),
+            "{} is still in use",
+            self.device.display()
+        );
+        // The folder is a temporary one: a leftover goes with it.
+        std::fs::remove_file(&self.backing).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk;
+
+    #[test]
+    fn a_device_has_the_sector_size_and_the_dirt_it_was_given() {
+        let folder = tempfile::tempdir().unwrap();
+        for sector_size in [512, 4096] {
+            let device = LoopDevice::new(folder.path(), 3 << 20, sector_size);
+            let name = device.path().file_name().unwrap().to_str().unwrap();
+            let queue = format!("/sys/block/{name}/queue/logical_block_size");
+            assert_eq!(
+                std::fs::read_to_string(queue).unwrap().trim(),
+                sector_size.to_string()
+            );
+            assert!(disk::begins_with_only(&[DIRT], device.path(), device.bytes()));
+            File::options().write(true).open(device.path()).unwrap().write_all_at(b"x", (3 << 20) - 1).unwrap();
+            assert!(!disk::begins_with_only(&[DIRT], device.path(), device.bytes()));
+        }
+    }
+}

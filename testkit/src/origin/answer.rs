@@ -1,0 +1,202 @@
+//! Which head and which bytes answer a request: the decisions of an origin, without any I/O.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::script::Fault;
+use super::script::Framing;
+use super::script::Object;
+use super::script::Ranges;
+use super::script::Script;
+use crate::wire;
+use crate::wire::Request;
+
+/// An answer that is ready to be written.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: Vec<(String, String)>,
+    /// Offset in the object of the first byte of `body`.
+    pub(super) offset: u64,
+    pub(super) body: Bytes,
+    pub(super) chunked: bool,
+    pub(super) close: bool,
+}
+
+impl Answer {
+    fn empty(status: u16) -> Self {
+        Self {
+            status,
+            headers: vec![("Content-Length".into(), "0".into())],
+            offset: 0,
+            body: Bytes::new(),
+            chunked: false,
+            close: false,
+        }
+    }
+
+    fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// A refusal that comes before the object is looked at; `seen` requests came for this path before.
+pub(super) fn refusal(script: &Script, request: &Request, seen: usize) -> Option<Answer> {
+    let path = request.path();
+    if let Some(locations) = script.redirects.get(path)
+        && let Some(location) = locations.get(seen).or(locations.last())
+    {
+        return Some(Answer::empty(302).with("Location", location));
+    }
+    if let Some((limit, status)) = script.expires.get(path)
+        && seen >= *limit
+    {
+        return Some(Answer::empty(*status));
+    }
+    if let Some(secret) = &script.basic_auth {
+        let expected = format!("Basic {}", base64(secret.as_bytes()));
+        if request.header("authorization") != Some(&expected) {
+            return Some(Answer::empty(401).with("WWW-Authenticate", "Basic realm=\"test\""));
+        }
+    }
+    if let Some((name, value)) = &script.required_header
+        && request.header(name) != Some(value)
+    {
+        return Some(Answer::empty(403));
+    }
+    if let (Some(status), "HEAD") = (script.head_status, request.method.as_str()) {
+        return Some(Answer::empty(status));
+    }
+    None
+}
+
+/// The answer to the `nth` GET that reaches the object.
+pub(super) fn answer(script: &Script, request: &Request, nth: usize, fault: &Fault) -> Answer {
+    if let Fault::Status(status, retry_after) = fault {
+        let answer = Answer::empty(*status);
+        return match retry_after {
+            Some(value) => answer.with("Retry-After", value),
+            None => answer,
+        };
+    }
+    let object = match &script.replaced {
+        Some((from, other)) if nth >= *from => other,
+        _ => &script.object,
+    };
+    match wanted_range(script, request, object) {
+        None => whole(script, object),
+        Some(range) if range.start >= object.len() || range.start >= range.end => {
+            Answer::empty(416).with("Content-Range", format!("bytes */{}", object.len()))
+        }
+        Some(range) => part(script, object, range),
+    }
+}
+
+fn wanted_range(script: &Script, request: &Request, object: &Object) -> Option<Range<u64>> {
+    if !matches!(script.ranges, Ranges::Served | Ranges::Silent) {
+        return None;
+    }
+    // RFC 9110 §13.1.5: a validator that does not match turns the range off.
+    if let Some(validator) = request.header("if-range")
+        && Some(validator) != object.etag.as_deref()
+        && Some(validator) != object.last_modified.as_deref()
+    {
+        return None;
+    }
+    request.range(object.len())
+}
+
+fn whole(script: &Script, object: &Object) -> Answer {
+    let mut headers = common_headers(script, object);
+    match script.framing {
+        Framing::Length => headers.push(("Content-Length".into(), object.len().to_string())),
+        Framing::Lie(length) => headers.push(("Content-Length".into(), length.to_string())),
+        Framing::Chunked => headers.push(("Transfer-Encoding".into(), "chunked".into())),
+        Framing::UntilClose => headers.push(("Connection".into(), "close".into())),
+    }
+    Answer {
+        status: 200,
+        headers,
+        offset: 0,
+        body: object.body.clone(),
+        chunked: script.framing == Framing::Chunked,
+        close: matches!(script.framing, Framing::UntilClose | Framing::Lie(_)),
+    }
+}
+
+fn part(script: &Script, object: &Object, range: Range<u64>) -> Answer {
+    let content_range = format!("bytes {}-{}/{}", range.start, range.end - 1, object.len());
+    let mut headers = common_headers(script, object);
+    headers.push((
+        "Content-Range".into(),
+        script.content_range.clone().unwrap_or(content_range),
+    ));
+    let length = script.part_length.unwrap_or(range.end - range.start);
+    headers.push(("Content-Length".into(), length.to_string()));
+    let index = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+    Answer {
+        status: 206,
+        headers,
+        offset: range.start,
+        body: object.body.slice(index(range.start)..index(range.end)),
+        chunked: false,
+        close: script.part_length.is_some(),
+    }
+}
+
+fn common_headers(script: &Script, object: &Object) -> Vec<(String, String)> {
+    let mut headers = vec![("Date".to_owned(), wire::now())];
+    let accept_ranges = match script.ranges {
+        Ranges::Served | Ranges::Claimed => Some("bytes"),
+        Ranges::Refused => Some("none"),
+        Ranges::Silent | Ranges::Unknown => None,
+    };
+    let optional = [
+        ("Accept-Ranges", accept_ranges),
+        ("ETag", object.etag.as_deref()),
+        ("Last-Modified", object.last_modified.as_deref()),
+    ];
+    for (name, value) in optional {
+        headers.extend(value.map(|value| (name.to_owned(), value.to_owned())));
+    }
+    headers.extend(script.headers.iter().cloned());
+    headers
+}
+
+/// RFC 4648 §4, enough for `Authorization: Basic`.
+fn base64(input: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in input.chunks(3) {
+        let bits = group
+            .iter()
+            .fold(0u32, |bits, byte| (bits << 8) | u32::from(*byte));
+        let bits = bits << (8 * (3 - group.len()));
+        for position in 0..4 {
+            let symbol = ALPHABET[(bits >> (18 - 6 * position)) as usize & 63];
+            text.push(if position <= group.len() {
+                char::from(symbol)
+            } else {
+                '='
+            });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn base64_pads() {
+        for (plain, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("user:pw", "dXNlcjpwdw=="),
+        ] {
+            assert_eq!(super::base64(plain.as_bytes()), text);
+        }
+    }
+}

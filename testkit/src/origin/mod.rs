@@ -1,0 +1,278 @@
+//! An HTTP(S) origin that serves one object and fails on request.
+
+mod answer;
+mod script;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+
+use self::answer::Answer;
+pub use self::script::Fault;
+pub use self::script::Framing;
+pub use self::script::Object;
+pub use self::script::Ranges;
+pub use self::script::Script;
+use crate::wire;
+use crate::wire::Request;
+use crate::wire::Stream;
+
+/// Bytes of a body that are written at once; small, so that the rate of a slow server is even.
+const WRITE_BYTES: usize = 16 * 1024;
+
+/// A running server on a loopback port of its own; stops when dropped.
+pub struct Origin {
+    address: SocketAddr,
+    scheme: &'static str,
+    state: Arc<State>,
+    runtime: Option<Runtime>,
+}
+
+/// A request that was answered, or is being answered.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// What was asked.
+    pub request: Request,
+    /// The status of the answer; 0 when the connection was closed instead.
+    pub status: u16,
+    /// Bytes of the body that were written so far.
+    pub body_bytes: u64,
+}
+
+struct State {
+    script: Script,
+    tls: Option<tokio_rustls::TlsAcceptor>,
+    log: Mutex<Log>,
+}
+
+#[derive(Default)]
+struct Log {
+    requests: Vec<Recorded>,
+    seen: HashMap<String, usize>,
+    answered_gets: usize,
+}
+
+impl Origin {
+    /// Serves `script` over plain HTTP.
+    pub fn start(script: Script) -> io::Result<Self> {
+        Self::spawn(script, None)
+    }
+
+    /// Serves `script` over HTTPS (see [`crate::certs`]).
+    pub fn start_tls(script: Script, tls: Arc<rustls::ServerConfig>) -> io::Result<Self> {
+        Self::spawn(script, Some(tls.into()))
+    }
+
+    fn spawn(script: Script, tls: Option<tokio_rustls::TlsAcceptor>) -> io::Result<Self> {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let state = Arc::new(State {
+            script,
+            tls,
+            log: Mutex::default(),
+        });
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+        let address = listener.local_addr()?;
+        let serving = Arc::clone(&state);
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(Arc::clone(&serving).connection(stream));
+            }
+        });
+        Ok(Self {
+            address,
+            scheme,
+            state,
+            runtime: Some(runtime),
+        })
+    }
+
+    /// The URL of `path` (which begins with `/`) on this server.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}://{}{path}", self.scheme, self.address)
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Every request so far, in order of arrival.
+    pub fn requests(&self) -> Vec<Recorded> {
+        self.state.log().requests.clone()
+    }
+
+    /// Bytes of all bodies that were written so far.
+    pub fn body_bytes(&self) -> u64 {
+        self.state
+            .log()
+            .requests
+            .iter()
+            .map(|request| request.body_bytes)
+            .sum()
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl State {
+    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves one connection until the peer or a fault ends it; errors are the business of the peer.
+    async fn connection(self: Arc<Self>, tcp: TcpStream) {
+        let mut stream: Box<dyn Stream> = match &self.tls {
+            None => Box::new(tcp),
+            Some(tls) => match tls.accept(tcp).await {
+                Ok(stream) => Box::new(stream),
+                Err(_) => return,
+            },
+        };
+        while let Ok(Some(request)) = Request::read(&mut *stream).await {
+            match self.respond(&mut *stream, request).await {
+                Ok(After::KeepOpen) => {}
+                Ok(After::Close) => {
+                    // TLS says goodbye, TCP sends FIN: the peer sees a clean end.
+                    stream.shutdown().await.ok();
+                    return;
+                }
+                Ok(After::Reset) => {
+                    // Zero linger makes the kernel send RST when the socket is closed.
+                    stream.tcp().set_zero_linger().ok();
+                    return;
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    async fn respond(&self, stream: &mut dyn Stream, request: Request) -> io::Result<After> {
+        tokio::time::sleep(self.script.latency).await;
+        let (index, answer, fault) = self.decide(&request);
+        match fault {
+            Fault::Refuse => return Ok(After::Close),
+            Fault::Silence => std::future::pending().await,
+            _ => {}
+        }
+        wire::write_head(stream, answer.status, &answer.headers).await?;
+        if request.method == "HEAD" {
+            return Ok(After::KeepOpen);
+        }
+        self.write_body(stream, index, &answer, &fault).await
+    }
+
+    /// Chooses the answer and records the request.
+    fn decide(&self, request: &Request) -> (usize, Answer, Fault) {
+        let mut log = self.log();
+        let seen = log.seen.entry(request.path().to_owned()).or_default();
+        let before = *seen;
+        *seen += 1;
+        let (answer, fault) = match answer::refusal(&self.script, request, before) {
+            Some(answer) => (answer, Fault::None),
+            None => {
+                let nth = log.answered_gets;
+                log.answered_gets += usize::from(request.method == "GET");
+                let fault = self.script.faults.get(nth).cloned().unwrap_or(Fault::None);
+                (answer::answer(&self.script, request, nth, &fault), fault)
+            }
+        };
+        log.requests.push(Recorded {
+            request: request.clone(),
+            status: if matches!(fault, Fault::Refuse | Fault::Silence) {
+                0
+            } else {
+                answer.status
+            },
+            body_bytes: 0,
+        });
+        (log.requests.len() - 1, answer, fault)
+    }
+
+    async fn write_body(
+        &self,
+        stream: &mut dyn Stream,
+        index: usize,
+        answer: &Answer,
+        fault: &Fault,
+    ) -> io::Result<After> {
+        let (limit, after) = match fault {
+            Fault::CutAt(offset) => (*offset, After::Close),
+            Fault::ResetAt(offset) => (*offset, After::Reset),
+            Fault::StallAt(offset) => (*offset, After::Close),
+            _ => (u64::MAX, After::KeepOpen),
+        };
+        let mut offset = answer.offset;
+        for piece in answer.body.chunks(WRITE_BYTES) {
+            let allowed = usize::try_from(limit.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let piece = &piece[..piece.len().min(allowed)];
+            if piece.is_empty() {
+                break;
+            }
+            if answer.chunked {
+                stream
+                    .write_all(format!("{:x}\r\n", piece.len()).as_bytes())
+                    .await?;
+            }
+            stream.write_all(piece).await?;
+            if answer.chunked {
+                stream.write_all(b"\r\n").await?;
+            }
+            stream.flush().await?;
+            offset += piece.len() as u64;
+            if let Some(recorded) = self.log().requests.get_mut(index) {
+                recorded.body_bytes += piece.len() as u64;
+            }
+            self.pause_for(piece.len()).await;
+        }
+        if offset < answer.offset + answer.body.len() as u64 {
+            if matches!(fault, Fault::StallAt(_)) {
+                std::future::pending::<()>().await;
+            }
+            return Ok(after);
+        }
+        if answer.chunked && self.script.cut_end_mark {
+            return Ok(After::Close);
+        }
+        if answer.chunked {
+            stream.write_all(b"0\r\n\r\n").await?;
+        }
+        stream.flush().await?;
+        Ok(if answer.close {
+            After::Close
+        } else {
+            After::KeepOpen
+        })
+    }
+
+    async fn pause_for(&self, bytes: usize) {
+        if let Some(rate) = self.script.rate {
+            tokio::time::sleep(Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64)).await;
+        }
+    }
+}
+
+/// What becomes of the connection after an answer.
+enum After {
+    KeepOpen,
+    Close,
+    Reset,
+}

@@ -1,0 +1,344 @@
+//! Runs the binary under test as a user's shell would, with a time limit, and measures it from outside.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+use crate::fail::OrFail;
+use crate::tools;
+
+/// How often a running program is looked at.
+const POLL: Duration = Duration::from_millis(2);
+
+/// What writes a program's standard input.
+type Feed = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<()> + Send>;
+
+/// A program that is about to run.
+pub struct Program {
+    path: PathBuf,
+    args: Vec<OsString>,
+    wrapper: Vec<OsString>,
+    env: Vec<(String, OsString)>,
+    feed: Option<Feed>,
+    timeout: Duration,
+}
+
+impl Program {
+    /// The program at `path`, with no arguments, nothing on standard input and one minute to finish.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            args: Vec::new(),
+            wrapper: Vec::new(),
+            env: Vec::new(),
+            feed: None,
+            timeout: Duration::from_secs(60),
+        }
+    }
+
+    /// Adds one argument.
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets an environment variable.
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Runs the program as the last arguments of another one, such as `strace -f`.
+    pub fn under<A: Into<OsString>>(mut self, wrapper: &str, args: impl IntoIterator<Item = A>) -> Self {
+        self.wrapper.push(tools::find(wrapper).into());
+        self.wrapper.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// What `feed` writes comes in on standard input, through a pipe. A program that stops reading is no error.
+    pub fn stdin(
+        mut self,
+        feed: impl FnOnce(&mut dyn Write) -> std::io::Result<()> + Send + 'static,
+    ) -> Self {
+        self.feed = Some(Box::new(feed));
+        self
+    }
+
+    /// The content of `file` comes in on standard input, through a pipe: it cannot be seeked.
+    pub fn stdin_file(self, file: &Path) -> Self {
+        let mut file = std::fs::File::open(file).or_fail(file.display());
+        self.stdin(move |pipe| std::io::copy(&mut file, pipe).map(drop))
+    }
+
+    /// `bytes` come in on standard input, through a pipe.
+    pub fn stdin_bytes(self, bytes: impl Into<Vec<u8>>) -> Self {
+        let bytes = bytes.into();
+        self.stdin(move |pipe| pipe.write_all(&bytes))
+    }
+
+    /// How long the program may run before it is killed.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Runs the program to its end and measures its memory.
+    pub fn run(self) -> Finished {
+        let report = tempfile::NamedTempFile::new().or_fail("a file for the report of `time`");
+        let mut wrapped = self;
+        // GNU time forks before it executes the program, so the peak is the program's own; the peak of a
+        // direct child would contain that of this process, from which it was forked.
+        wrapped.wrapper.push(tools::find("time").into());
+        wrapped
+            .wrapper
+            .extend(["-q", "-f", "%M", "-o"].map(OsString::from));
+        wrapped.wrapper.push(report.path().into());
+        let mut finished = wrapped.start().wait();
+        let report = std::fs::read_to_string(report.path()).or_fail("the report of `time`");
+        finished.peak_rss_bytes = report.trim().parse::<u64>().ok().map(|kib| kib * 1024);
+        finished
+    }
+
+    /// Starts the program and leaves it running, for a test that sends signals.
+    pub fn start(self) -> Running {
+        let words: Vec<OsString> = self
+            .wrapper
+            .into_iter()
+            .chain([self.path.into_os_string()])
+            .chain(self.args)
+            .collect();
+        let name = words
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ");
+        let (first, rest) = words.split_first().or_fail("a program has a path");
+        let mut child = Command::new(first)
+            .args(rest)
+            .envs(self.env)
+            // Whoever stops the group stops the wrapper and the program.
+            .process_group(0)
+            .stdin(if self.feed.is_some() {
+                Stdio::piped()
+            } else {
+                Stdio::null()
+            })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .or_fail(&name);
+        if let (Some(feed), Some(mut pipe)) = (self.feed, child.stdin.take()) {
+            // EPIPE is the program's right; whether it should have read on shows in its exit code.
+            std::thread::spawn(move || feed(&mut pipe).ok());
+        }
+        let stdout = child
+            .stdout
+            .take()
+            .map(collect)
+            .or_fail("a piped standard output");
+        let stderr = child.stderr.take().map(collect).or_fail("a piped standard error");
+        Running {
+            name,
+            child,
+            stdout,
+            stderr,
+            started: Instant::now(),
+            timeout: self.timeout,
+        }
+    }
+}
+
+/// A program that runs.
+pub struct Running {
+    name: String,
+    child: Child,
+    stdout: JoinHandle<String>,
+    stderr: JoinHandle<String>,
+    started: Instant,
+    timeout: Duration,
+}
+
+impl Running {
+    /// Sends a signal to the program (and to what wraps it). One that has ended is left alone.
+    pub fn signal(&self, signal: Signal) {
+        rustix::process::kill_process_group(self.pid(), signal).ok();
+    }
+
+    /// Waits for the end. A program that exceeds its time is killed and the test fails.
+    pub fn wait(mut self) -> Finished {
+        while !self.has_ended() {
+            if self.started.elapsed() > self.timeout {
+                self.signal(Signal::KILL);
+                panic!("{} did not end within {:?}", self.name, self.timeout);
+            }
+            std::thread::sleep(POLL);
+        }
+        let wall = self.started.elapsed();
+        let written_bytes = written_bytes(self.child.id());
+        let status = self.child.wait().or_fail(&self.name);
+        Finished {
+            name: self.name,
+            status,
+            stdout: self.stdout.join().ok().or_fail("the reader of standard output"),
+            stderr: self.stderr.join().ok().or_fail("the reader of standard error"),
+            wall,
+            written_bytes,
+            peak_rss_bytes: None,
+        }
+    }
+
+    /// Whether the program has ended, without reaping it: its accounts are still needed.
+    fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        rustix::process::waitid(WaitId::Pid(self.pid()), options)
+            .or_fail(&self.name)
+            .is_some()
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+/// How a program ended and what it took.
+#[derive(Debug)]
+pub struct Finished {
+    /// The command line, for messages.
+    pub name: String,
+    status: ExitStatus,
+    /// Everything on standard output.
+    pub stdout: String,
+    /// Everything on standard error.
+    pub stderr: String,
+    /// From start to end.
+    pub wall: Duration,
+    /// Bytes that the program passed to `write` and its relatives: to the target, and the few of its log.
+    pub written_bytes: u64,
+    /// The largest resident set of the program; `None` when it was started to be signalled.
+    pub peak_rss_bytes: Option<u64>,
+}
+
+impl Finished {
+    /// The exit code as a shell shows it: 128 + the signal's number for a program that was killed.
+    pub fn code(&self) -> i32 {
+        self.status
+            .code()
+            .or_else(|| self.status.signal().map(|signal| 128 + signal))
+            .unwrap_or(-1)
+    }
+
+    /// Whether the program panicked or died of a fault instead of saying what was wrong.
+    pub fn crashed(&self) -> bool {
+        const RUST_PANIC: i32 = 101;
+        const FAULTS: [Signal; 4] = [Signal::ABORT, Signal::SEGV, Signal::BUS, Signal::ILL];
+        self.code() == RUST_PANIC
+            || self.stderr.contains("panicked at")
+            || FAULTS.iter().any(|signal| self.code() == 128 + signal.as_raw())
+    }
+
+    /// Fails the test unless the program succeeded.
+    #[track_caller]
+    pub fn assert_success(&self, case: &str) {
+        assert!(
+            self.code() == 0,
+            "{case}: exit code {}\n{}\n{}",
+            self.code(),
+            self.name,
+            self.stderr
+        );
+    }
+
+    /// Fails the test unless the program ended with `code` and said `sentence` on standard error.
+    #[track_caller]
+    pub fn assert_failure(&self, code: i32, sentence: &str) {
+        assert!(
+            self.code() == code && self.stderr.contains(sentence),
+            "expected exit code {code} and {sentence:?}, got exit code {}\n{}\n{}",
+            self.code(),
+            self.name,
+            self.stderr
+        );
+    }
+}
+
+/// Reads a pipe to its end on a thread of its own.
+fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What arrived before an error is still worth showing.
+        pipe.read_to_end(&mut bytes).ok();
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// `wchar` of proc(5): bytes that an ended, not yet reaped process and the children it waited for have written.
+fn written_bytes(pid: u32) -> u64 {
+    let file = format!("/proc/{pid}/io");
+    let accounts = std::fs::read_to_string(&file).or_fail(&file);
+    let wchar = accounts.lines().find_map(|line| line.strip_prefix("wchar: "));
+    wchar
+        .and_then(|count| count.parse().ok())
+        .or_fail(format!("{file} has no `wchar` line"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Program {
+        Program::new("/bin/sh").args(["-c", script])
+    }
+
+    #[test]
+    fn output_code_written_bytes_and_memory_are_the_programs_own() {
+        let ballast = vec![1_u8; 256 << 20];
+        let script = "cat >/dev/null; head -c 5000000 /dev/zero > /dev/null; echo out; echo err >&2; exit 7";
+        let finished = shell(script).stdin_bytes(vec![b'x'; 100_000]).run();
+        assert_eq!(
+            (
+                finished.code(),
+                finished.stdout.as_str(),
+                finished.stderr.as_str()
+            ),
+            (7, "out\n", "err\n")
+        );
+        assert!(
+            (5_000_000..5_300_000).contains(&finished.written_bytes),
+            "{}",
+            finished.written_bytes
+        );
+        let peak = finished.peak_rss_bytes.unwrap();
+        assert!(
+            peak > 0 && peak < 64 << 20,
+            "{peak} bytes, this process has {}",
+            ballast.len()
+        );
+    }
+
+    #[test]
+    fn a_signal_ends_a_running_program() {
+        let running = shell("sleep 60").start();
+        running.signal(Signal::TERM);
+        let finished = running.wait();
+        assert_eq!(finished.code(), 143);
+        assert!(finished.wall < Duration::from_secs(10));
+    }
+
+    #[test]
+    #[should_panic(expected = "did not end within")]
+    fn a_program_that_hangs_fails_the_test() {
+        shell("sleep 60").timeout(Duration::from_millis(50)).run();
+    }
+}

@@ -1,0 +1,93 @@
+//! The programs that tests compare against or build their inputs with.
+//!
+//! A missing program fails the test with the name of its Debian package: a skipped oracle proves nothing.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::fail::OrFail;
+
+/// Program and the Debian package that ships it.
+const PACKAGES: [(&str, &str); 10] = [
+    ("bzip2", "bzip2"),
+    ("gzip", "gzip"),
+    ("losetup", "mount"),
+    ("nginx", "nginx-light"),
+    ("qemu-img", "qemu-utils"),
+    ("qemu-io", "qemu-utils"),
+    ("strace", "strace"),
+    ("time", "time"),
+    ("xz", "xz-utils"),
+    ("zstd", "zstd"),
+];
+
+/// Where administrators' programs live; a user's `PATH` often lacks it.
+const SYSTEM_FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+
+/// The full path of `name`. Fails the test with the package to install when it is missing.
+pub fn find(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(SYSTEM_FOLDERS.iter().map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+        .unwrap_or_else(|| {
+            let package = PACKAGES
+                .iter()
+                .find(|(program, _)| *program == name)
+                .map_or(name, |(_, p)| p);
+            panic!("this test needs the program {name}: apt-get install {package}")
+        })
+}
+
+/// Runs `name` to its end and returns what it printed. Fails the test when it fails.
+pub fn run<A: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = A>) -> String {
+    let mut command = Command::new(find(name));
+    command.args(args).stdin(Stdio::null());
+    checked(name, &command.output().or_fail(name))
+}
+
+/// Runs `name` with `input` on its standard input and returns its standard output.
+pub fn filter<A: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = A>, input: &[u8]) -> Vec<u8> {
+    let mut child = Command::new(find(name))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .or_fail(name);
+    let mut stdin = child.stdin.take().or_fail("a piped standard input");
+    let output = std::thread::scope(|scope| {
+        let feeder = scope.spawn(move || stdin.write_all(input));
+        let output = child.wait_with_output().or_fail(name);
+        feeder.join().ok().or_fail("the feeding thread").or_fail(name);
+        output
+    });
+    checked(name, &output);
+    output.stdout
+}
+
+/// Whether `qemu-img convert -O raw` accepts `image` (of format `format`); the result is left in `raw`.
+pub fn qemu_converts(format: &str, image: &Path, raw: &Path) -> bool {
+    Command::new(find("qemu-img"))
+        .args(["convert", "-t", "unsafe", "-f", format, "-O", "raw"])
+        .args([image, raw])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .or_fail("qemu-img")
+        .success()
+}
+
+fn checked(name: &str, output: &Output) -> String {
+    assert!(
+        output.status.success(),
+        "{name} failed ({}): {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
