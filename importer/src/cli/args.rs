@@ -1,0 +1,334 @@
+//! The command line: subcommands, flags, their help and how their values are parsed.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+use datapath::digest::Checksum;
+use diskimage::Format;
+
+/// `FILESYSTEM_OVERHEAD` of a CDI that nobody configured (`spec.config.filesystemOverhead.global`).
+pub const DEFAULT_OVERHEAD: f64 = 0.06;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  success                              5  no space, or the target is too small
+  1  internal error                       6  the checksum does not match
+  2  wrong usage                          7  the target cannot be written
+  3  the source cannot be read      128 + n  ended by signal n
+  4  the image is corrupt or refused";
+
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  cdi-importer import https://example.org/debian.qcow2 disk.img
+  cdi-importer import --checksum sha256:9f86d0…0a08 https://example.org/disk.raw.xz /dev/vg0/vm1
+  cdi-importer import --size 20Gi --preallocate ./fedora.qcow2 disk.img
+  curl -s https://example.org/disk.img.gz | cdi-importer import - disk.img";
+
+const INFO_EXAMPLES: &str = "\
+Examples:
+  cdi-importer info https://example.org/debian.qcow2
+  cdi-importer info --json ./disk.qcow2 | jq .virtual_size";
+
+/// Brings a disk image onto a disk, in one pass.
+///
+/// Reads an image over HTTP(S) or from a file, undoes its compression, converts it to a raw disk and writes
+/// only the bytes that hold data. Nothing is stored on the way, and nothing that looks complete is left
+/// behind by a failure.
+///
+/// Started with klog flags or with IMPORTER_SOURCE set, the program behaves as the importer pod of KubeVirt CDI.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cdi-importer",
+    version,
+    max_term_width = 100,
+    styles = STYLES,
+    arg_required_else_help = true,
+    after_help = EXIT_CODES
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write an image to a file or block device as a raw disk
+    #[command(after_help = [IMPORT_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Import(Box<ImportArgs>),
+    /// Show what an image is and how large a volume it needs, reading only metadata where possible
+    #[command(after_help = [INFO_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Info(Box<InfoArgs>),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page (roff)
+    Man,
+}
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// What to read and how.
+    #[command(flatten)]
+    pub source: SourceArgs,
+
+    /// Where the disk goes: a file that does not exist yet, or a block device (its content is lost)
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub target: PathBuf,
+
+    /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or sha512
+    #[arg(long, value_name = "ALG:HEX", help_heading = "Source")]
+    pub checksum: Option<Checksum>,
+
+    /// Read at most this many bytes a second; the suffixes K, M and G are powers of 1024
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Source")]
+    pub limit_rate: Option<NonZeroU64>,
+
+    /// Leave unwritten what is zero (default)
+    #[arg(long, conflicts_with = "preallocate", help_heading = "Target")]
+    pub sparse: bool,
+
+    /// Allocate the whole disk, zeros included
+    #[arg(long, help_heading = "Target")]
+    pub preallocate: bool,
+
+    /// Write past the page cache (O_DIRECT) where the target can
+    #[arg(long, help_heading = "Target")]
+    pub direct: bool,
+
+    /// Replace a file that exists
+    #[arg(long, help_heading = "Target")]
+    pub force: bool,
+
+    /// Make the disk this large (500Mi, 20Gi, 2e9); an image that is larger is refused. Files only
+    #[arg(long, value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Target")]
+    pub size: Option<u64>,
+
+    /// How to read an image
+    #[arg(long, value_enum, default_value_t = Route::Auto, help_heading = "Transfer")]
+    pub route: Route,
+
+    /// Folder for images whose order needs more memory than is allowed; most never do [default: none]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Transfer")]
+    pub scratch: Option<PathBuf>,
+
+    /// Threads that decompress and write [default: the CPUs that this process may use]
+    #[arg(long, value_name = "N", help_heading = "Transfer")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Progress::Auto, help_heading = "Output")]
+    pub progress: Progress,
+
+    /// Print nothing but errors
+    #[arg(short, long, conflicts_with = "progress", help_heading = "Output")]
+    pub quiet: bool,
+
+    /// How much to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Arguments of `info`.
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// What to read and how.
+    #[command(flatten)]
+    pub source: SourceArgs,
+
+    /// Print one JSON object
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+
+    /// Part of a volume that its filesystem keeps for itself, as a fraction of the disk
+    #[arg(long, value_name = "FRACTION", default_value_t = DEFAULT_OVERHEAD, value_parser = fraction,
+          help_heading = "Output")]
+    pub overhead: f64,
+
+    /// How much to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// What to read and how: shared by `import` and `info`.
+#[derive(Debug, Args)]
+pub struct SourceArgs {
+    /// http:// or https:// URL, file:// URL, path, or `-` for standard input
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub source: String,
+
+    /// Take the image for this format (raw or qcow2) instead of recognizing it by its content
+    #[arg(long, value_name = "FORMAT", help_heading = "Source")]
+    pub format: Option<Format>,
+
+    /// User name for HTTP basic authentication
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "password_file",
+        help_heading = "Source"
+    )]
+    pub user: Option<String>,
+
+    /// File with the password of --user; a line break at its end does not count
+    #[arg(long, value_name = "FILE", requires = "user", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    pub password_file: Option<PathBuf>,
+
+    /// Extra HTTP header, such as 'Accept: text/plain'; may be repeated
+    #[arg(long = "header", value_name = "N: V", help_heading = "Source")]
+    pub headers: Vec<String>,
+
+    /// File with one extra HTTP header whose value is secret; may be repeated
+    #[arg(long = "secret-header-file", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    pub secret_header_files: Vec<PathBuf>,
+
+    /// Folder with PEM certificates of further authorities to trust
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Source")]
+    pub ca_dir: Option<PathBuf>,
+
+    /// Do not verify the server's certificate
+    #[arg(long, conflicts_with = "ca_dir", help_heading = "Source")]
+    pub insecure: bool,
+
+    /// Attempts in a row without a new byte before giving up [default: only the time limit counts]
+    #[arg(long, value_name = "N", help_heading = "Source")]
+    pub retries: Option<u32>,
+
+    /// Give up after this many seconds without a new byte
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, help_heading = "Source")]
+    pub no_progress_timeout: Duration,
+}
+
+/// How much to log: shared by `import` and `info`.
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    /// Say more: -v what happens, -vv details, -vvv everything
+    #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
+    pub verbose: u8,
+}
+
+impl LogArgs {
+    /// The number for klog's `-v` that shows what this many `-v` ask for.
+    pub fn verbosity(&self) -> u8 {
+        match self.verbose {
+            0 => 0,
+            1 => 1,
+            2 => 3,
+            _ => 5,
+        }
+    }
+}
+
+/// `--route`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Route {
+    /// Its map first, where the source has ranges
+    Auto,
+    /// From the first byte to the last, with one request
+    OnePass,
+}
+
+/// `--progress`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Progress {
+    /// A bar on a terminal, else plain
+    Auto,
+    /// A bar on stderr
+    Bar,
+    /// One line a second on stderr
+    Plain,
+    /// One JSON object a second on stdout
+    Json,
+    /// Nothing
+    None,
+}
+
+fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
+    let shift = match text.chars().last() {
+        Some('K' | 'k') => 10,
+        Some('M' | 'm') => 20,
+        Some('G' | 'g') => 30,
+        _ => 0,
+    };
+    let digits = if shift == 0 {
+        text
+    } else {
+        text.get(..text.len() - 1).unwrap_or_default()
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "use a whole number with an optional K, M or G")?;
+    let bytes = number.checked_mul(1 << shift).ok_or("the rate is too large")?;
+    NonZeroU64::new(bytes).ok_or_else(|| "the rate must not be zero".to_owned())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(0) => Err("at least one second is needed".to_owned()),
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(_) => Err("use a whole number of seconds".to_owned()),
+    }
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(value) if (0.0..1.0).contains(&value) => Ok(value),
+        _ => Err("use a number from 0 to below 1, such as 0.055".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn rates_take_binary_suffixes() {
+        for (text, bytes) in [("1", 1), ("512K", 512 << 10), ("3m", 3 << 20), ("2G", 2 << 30)] {
+            assert_eq!(byte_rate(text).unwrap().get(), bytes, "{text}");
+        }
+        for text in [
+            "",
+            "K",
+            "0",
+            "0M",
+            "-1",
+            "1.5M",
+            "1T",
+            "é",
+            "99999999999999999999",
+            "18446744073709551615G",
+        ] {
+            assert!(byte_rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn overheads_are_fractions() {
+        assert_eq!(fraction("0"), Ok(0.0));
+        assert_eq!(fraction("0.055"), Ok(0.055));
+        for text in ["1", "-0.1", "NaN", "inf", "5%"] {
+            assert!(fraction(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The lines of `--progress json`: one object each, on stdout. Documented in `docs/importer.md`.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+/// One line. Sizes are bytes; what is not known is `null`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(super) enum Event<'a> {
+    /// The image was recognized.
+    Image {
+        layers: &'a [&'static str],
+        format: String,
+        route: String,
+        virtual_size: Option<u64>,
+    },
+    /// Once a second.
+    Progress {
+        source_bytes: u64,
+        source_total: Option<u64>,
+        written_bytes: u64,
+        percent: Option<f64>,
+        bytes_per_second: u64,
+        eta_seconds: Option<u64>,
+    },
+    /// The last line of a success.
+    Done {
+        layers: &'a [&'static str],
+        format: String,
+        route: String,
+        virtual_size: u64,
+        disk_size: u64,
+        source_bytes: u64,
+        written_bytes: u64,
+        preallocated: bool,
+        checksum: Option<&'a str>,
+        seconds: f64,
+    },
+    /// The last line of a failure.
+    Error {
+        message: String,
+        stage: Option<&'static str>,
+        code: u8,
+    },
+}
+
+impl Event<'_> {
+    /// Writes the line. A reader that went away does not end the import.
+    pub(super) fn emit(&self) {
+        match serde_json::to_string(self) {
+            Ok(line) => {
+                writeln!(io::stdout(), "{line}").ok();
+            }
+            Err(error) => tracing::debug!(%error, "an event has no JSON form"),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! `cdi-importer import`.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use daemon::logging::{self, LogFormat, LogOptions};
+use datapath::decode::Limits;
+use datapath::observe::Observer;
+use datapath::target;
+use datapath::transfer::{self, Report};
+use indicatif::BinaryBytes;
+
+use super::args::{ImportArgs, Route};
+use super::event::Event;
+use super::failure::Failure;
+use super::open::Context;
+use super::progress::{Display, Reporter, bytes_per_second};
+use super::watch::Watch;
+
+pub(super) fn run(arguments: ImportArgs) -> Result<(), Failure> {
+    let display = Display::choose(arguments.progress, arguments.quiet);
+    let verbosity = arguments.log.verbosity();
+    logging::init_with(
+        LogOptions {
+            format: LogFormat::Plain,
+            verbosity,
+            program: super::PROGRAM,
+        },
+        display.log_writer(),
+    );
+    let is_quiet = arguments.quiet;
+    let path = arguments.target.clone();
+    let watch = Arc::new(Watch::default());
+    let (observer, written) = (Arc::clone(&watch), Arc::clone(&watch));
+
+    let started = Instant::now();
+    let reporter = Reporter::start(display.clone(), watch);
+    let result = super::on_runtime(
+        move |context| import(&arguments, &context, observer),
+        // Only what this process wrote to is removed, never a file that was there before.
+        move || {
+            if written.written() > 0 {
+                target::remove_partial(&path);
+            }
+        },
+    );
+    reporter.finish();
+    match &result {
+        Ok(report) if matches!(display, Display::Json) => say_done(report, started.elapsed()),
+        Ok(report) if !is_quiet => {
+            super::print(format!("{}\n", summary(report, started.elapsed())).as_bytes())?;
+        }
+        Err(failure) if matches!(display, Display::Json) => say_error(failure),
+        Ok(_) | Err(_) => {}
+    }
+    result.map(drop)
+}
+
+fn import(arguments: &ImportArgs, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, Failure> {
+    let target = target_options(arguments)?;
+    let options = transfer::Options {
+        checksum: arguments.checksum.clone(),
+        format: arguments.source.format,
+        route: match arguments.route {
+            Route::Auto => transfer::Route::Auto,
+            Route::OnePass => transfer::Route::OnePass,
+        },
+        limits: Limits::default(),
+        limit_rate: arguments.limit_rate,
+        workers: arguments
+            .threads
+            .or(NonZeroUsize::new(daemon::cpus::usable()))
+            .unwrap_or(NonZeroUsize::MIN),
+        scratch: arguments.scratch.clone(),
+        stop: context.stop.clone(),
+        observer,
+    };
+    let source = context.open(&arguments.source, options.checksum.is_some())?;
+    tracing::info!(
+        source = source.name(),
+        length = source.length(),
+        "opened the source"
+    );
+    Ok(transfer::transfer(&*source, &target, &options)?)
+}
+
+fn target_options(arguments: &ImportArgs) -> Result<target::Options, Failure> {
+    if arguments.size.is_some() && target::is_block_device(&arguments.target) {
+        return Err(Failure::Usage(
+            "--size is for files: a block device has its own size".to_owned(),
+        ));
+    }
+    Ok(target::Options {
+        path: arguments.target.clone(),
+        available: arguments.size.unwrap_or(u64::MAX),
+        size: arguments.size,
+        preallocate: arguments.preallocate,
+        direct: arguments.direct,
+        overwrite: arguments.force,
+        mode: None,
+    })
+}
+
+/// `imported gzip > qcow2 (one-pass): 4.00 GiB virtual, 1.30 GiB written, 1.35 GiB read in 2.1 s (643.00 MiB/s)`
+fn summary(report: &Report, time: Duration) -> String {
+    let format = report.facts.format.to_string();
+    let layers: Vec<&str> = report
+        .facts
+        .layers
+        .iter()
+        .copied()
+        .chain([format.as_str()])
+        .collect();
+    format!(
+        "imported {} ({}): {} virtual, {} written, {} read in {:.1} s ({}/s){}",
+        layers.join(" > "),
+        report.facts.route,
+        BinaryBytes(report.virtual_size),
+        BinaryBytes(report.written_bytes),
+        BinaryBytes(report.source_bytes),
+        time.as_secs_f64(),
+        BinaryBytes(bytes_per_second(report.source_bytes, time)),
+        report
+            .checksum
+            .as_ref()
+            .map_or_else(String::new, |checksum| format!(", {checksum} verified")),
+    )
+}
+
+fn say_done(report: &Report, time: Duration) {
+    let done = Event::Done {
+        layers: &report.facts.layers,
+        format: report.facts.format.to_string(),
+        route: report.facts.route.to_string(),
+        virtual_size: report.virtual_size,
+        disk_size: report.disk_size,
+        source_bytes: report.source_bytes,
+        written_bytes: report.written_bytes,
+        preallocated: report.preallocated,
+        checksum: report.checksum.as_deref(),
+        seconds: time.as_secs_f64(),
+    };
+    done.emit();
+}
+
+fn say_error(failure: &Failure) {
+    let error = Event::Error {
+        message: failure.sentence(),
+        stage: failure.stage(),
+        code: failure.exit_code(),
+    };
+    error.emit();
+}

@@ -1,0 +1,166 @@
+//! `cdi-importer info`.
+
+use std::fmt::Write;
+
+use daemon::logging::{self, LogFormat, LogOptions};
+use daemon::space::ALIGNMENT_BYTES;
+use datapath::inspect::{Inspection, inspect};
+use datapath::transfer;
+use indicatif::BinaryBytes;
+use serde_json::{Value, json};
+
+use super::args::InfoArgs;
+use super::failure::Failure;
+
+pub(super) fn run(arguments: InfoArgs) -> Result<(), Failure> {
+    let verbosity = arguments.log.verbosity();
+    logging::init(LogOptions {
+        format: LogFormat::Plain,
+        verbosity,
+        program: super::PROGRAM,
+    });
+    let (json, overhead) = (arguments.json, arguments.overhead);
+    let (name, inspection) = super::on_runtime(
+        move |context| {
+            let options = transfer::Options {
+                format: arguments.source.format,
+                stop: context.stop.clone(),
+                ..transfer::Options::default()
+            };
+            let source = context.open(&arguments.source, false)?;
+            Ok((source.name(), inspect(&*source, &options)?))
+        },
+        || {},
+    )?;
+    let text = if json {
+        format!("{:#}\n", as_json(&name, &inspection, overhead))
+    } else {
+        as_text(&name, &inspection, overhead)
+    };
+    super::print(text.as_bytes())
+}
+
+fn as_json(name: &str, image: &Inspection, overhead: f64) -> Value {
+    json!({
+        "source": name,
+        "source_bytes": image.source_bytes,
+        "layers": image.layers,
+        "format": image.format.to_string(),
+        "virtual_size": image.virtual_size,
+        "allocated_bytes": image.allocated_bytes,
+        "cluster_size": image.cluster_size,
+        "features": image.features,
+        "references": image.references,
+        "snapshots": image.snapshots,
+        "volume": image.virtual_size.map(|size| json!({
+            "block_bytes": volume_size(size, 0.0),
+            "filesystem_bytes": volume_size(size, overhead),
+            "filesystem_overhead": overhead,
+        })),
+        "refused": image.refused,
+    })
+}
+
+fn as_text(name: &str, image: &Inspection, overhead: f64) -> String {
+    let mut text = String::new();
+    let mut row = |label: &str, value: String| {
+        // Writing to a String cannot fail.
+        writeln!(text, "{label:<18} {value}").ok();
+    };
+    row("source", name.to_owned());
+    row(
+        "source size",
+        image.source_bytes.map_or_else(|| "unknown".to_owned(), size),
+    );
+    row("compression", list(image.layers.iter().map(ToString::to_string)));
+    row("format", image.format.to_string());
+    row(
+        "virtual size",
+        image
+            .virtual_size
+            .map_or_else(|| "unknown until everything is read".to_owned(), size),
+    );
+    if let Some(bytes) = image.allocated_bytes {
+        row("allocated", size(bytes));
+    }
+    if let Some(bytes) = image.cluster_size {
+        row("cluster size", size(bytes));
+    }
+    row("features", list(image.features.iter().cloned()));
+    row("references", list(image.references.iter().cloned()));
+    row("snapshots", image.snapshots.to_string());
+    if let Some(bytes) = image.virtual_size {
+        row("block volume", size(volume_size(bytes, 0.0)));
+        row(
+            "filesystem volume",
+            format!("{} with {overhead} overhead", size(volume_size(bytes, overhead))),
+        );
+    }
+    if let Some(reason) = &image.refused {
+        row("import", format!("would be refused: {reason}"));
+    }
+    text
+}
+
+fn size(bytes: u64) -> String {
+    format!("{} ({bytes} bytes)", BinaryBytes(bytes))
+}
+
+/// `a, b`, or `none`. Names come from the image, so control characters in them are made visible.
+fn list(items: impl Iterator<Item = String>) -> String {
+    let items: Vec<String> = items.map(|item| item.escape_debug().to_string()).collect();
+    if items.is_empty() {
+        "none".to_owned()
+    } else {
+        items.join(", ")
+    }
+}
+
+/// Bytes that CDI's controllers request for a volume that shall hold a disk of `virtual_size` bytes: a whole
+/// number of MiB, plus what the filesystem keeps for itself. In `f64` because they compute it in `float64`.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the value is not negative, and `as` saturates"
+)]
+fn volume_size(virtual_size: u64, overhead: f64) -> u64 {
+    let rounded = virtual_size
+        .checked_next_multiple_of(ALIGNMENT_BYTES)
+        .unwrap_or(u64::MAX);
+    let needed = (rounded as f64 * (1.0 + overhead)).ceil() as u64;
+    // Above 2^53 the conversion to f64 can round down, below the disk itself.
+    needed.max(rounded)
+}
+
+#[cfg(test)]
+mod tests {
+    use daemon::space::usable_space;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_of_the_size_named_holds_the_disk() {
+        for size in [0, 1, 1 << 20, (1 << 20) + 1, 5 << 30, 2_276_332_667, 1 << 44] {
+            for overhead in [0.0, 0.055, 0.06, 0.5] {
+                assert!(
+                    usable_space(volume_size(size, overhead), overhead) >= size,
+                    "{size} {overhead}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn volume_sizes_are_those_of_the_controllers() {
+        assert_eq!(volume_size(1 << 30, 0.0), 1 << 30);
+        assert_eq!(volume_size(1 << 30, 0.06), 1_138_166_334);
+        assert_eq!(volume_size(1, 0.0), 1 << 20);
+        assert_eq!(volume_size(u64::MAX, 0.0), u64::MAX);
+    }
+
+    #[test]
+    fn names_from_an_image_cannot_draw_on_the_terminal() {
+        assert_eq!(list(["a\u{1b}[2Jb".to_owned()].into_iter()), "a\\u{1b}[2Jb");
+        assert_eq!(list(std::iter::empty()), "none");
+    }
+}

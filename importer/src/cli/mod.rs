@@ -1,0 +1,126 @@
+//! The command-line face: `import`, `info`, `completions` and `man`.
+
+pub mod args;
+mod event;
+pub mod failure;
+mod import;
+mod info;
+mod open;
+mod progress;
+mod watch;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{CommandFactory, Parser};
+use tokio::runtime::Runtime;
+
+use self::args::{Cli, Command};
+use self::failure::Failure;
+use self::open::Context;
+use crate::work::{self, Ended};
+
+/// The name in front of error lines.
+const PROGRAM: &str = "cdi-importer";
+
+/// How long a command may clean up after a signal. Unlinking a file takes no time, and nothing can interrupt
+/// a read from a silent pipe, so whoever pressed Ctrl-C need not wait longer.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Runs the command that `arguments` (without the program's name) ask for.
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    let words = [OsString::from(PROGRAM)]
+        .into_iter()
+        .chain(arguments.iter().cloned());
+    match Cli::try_parse_from(words) {
+        Ok(cli) => finish(run(cli.command)),
+        Err(error) => {
+            // Help asked for goes to stdout with code 0, everything else to stderr with code 2.
+            error.print().ok();
+            ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    work::catch_panics();
+    match command {
+        Command::Import(arguments) => import::run(*arguments),
+        Command::Info(arguments) => info::run(*arguments),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), PROGRAM, &mut script);
+            print(&script)
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            write_manual(&mut page).map_err(|error| Failure::Internal(error.to_string()))?;
+            print(&page)
+        }
+    }
+}
+
+/// The manual: a page for the program, followed by one for each subcommand.
+fn write_manual(page: &mut Vec<u8>) -> io::Result<()> {
+    let mut program = Cli::command();
+    program.build();
+    clap_mangen::Man::new(program.clone()).render(page)?;
+    for subcommand in program
+        .get_subcommands()
+        .filter(|command| command.get_name() != "help")
+    {
+        clap_mangen::Man::new(subcommand.clone()).render(page)?;
+    }
+    Ok(())
+}
+
+/// Runs `job` on a runtime, under signals. `abandon` cleans up after a job that does not end when it should.
+fn on_runtime<T, F>(job: F, abandon: impl FnOnce()) -> Result<T, Failure>
+where
+    T: Send + 'static,
+    F: FnOnce(Context) -> Result<T, Failure> + Send + 'static,
+{
+    let runtime = Runtime::new().map_err(|error| Failure::Internal(format!("cannot start: {error}")))?;
+    let ended = runtime.block_on(async {
+        let shutdown = daemon::signal::watch()
+            .map_err(|error| Failure::Internal(format!("cannot watch for signals: {error}")))?;
+        let context = Context {
+            handle: tokio::runtime::Handle::current(),
+            stop: shutdown.token().clone(),
+        };
+        let result = match work::run(&shutdown, GRACE, move || job(context)).await {
+            Ended::Returned(result) => result,
+            Ended::Panicked(sentence) => Err(Failure::Internal(sentence)),
+            Ended::Overdue(signal) => {
+                abandon();
+                Err(Failure::Signalled(signal))
+            }
+        };
+        // Whatever a job says after a signal, the signal is why it failed.
+        result.map_err(|failure| shutdown.signal().map_or(failure, Failure::Signalled))
+    });
+    runtime.shutdown_background();
+    ended
+}
+
+fn print(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        // `| head` has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|error| Failure::Internal(format!("cannot write to stdout: {error}"))),
+    }
+}
+
+fn finish(result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Nobody is left to tell when stderr is closed; the exit code still says it.
+            writeln!(io::stderr(), "{PROGRAM}: {}", failure.sentence()).ok();
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

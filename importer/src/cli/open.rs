@@ -1,0 +1,116 @@
+//! Opens the source that a command line names.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use daemon::env::{ProcessEnv, Strings};
+use daemon::tls::{self, Roots};
+use datapath::error::errno_text;
+use datapath::source::Source;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use super::args::SourceArgs;
+use super::failure::Failure;
+use crate::source::Location;
+use crate::source::file::FileSource;
+use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
+use crate::source::proxy::ProxyConfig;
+
+/// What a job needs from the process around it.
+pub(super) struct Context {
+    /// The runtime that moves bytes from the network.
+    pub(super) handle: Handle,
+    /// Ends every wait.
+    pub(super) stop: CancellationToken,
+}
+
+impl Context {
+    /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object will be verified.
+    pub(super) fn open(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Box<dyn Source>, Failure> {
+        match Location::parse(&arguments.source).map_err(usage)? {
+            Location::Http(url) => {
+                let config = http_config(&url, arguments, is_checked)?;
+                Ok(Box::new(HttpSource::open(
+                    config,
+                    self.handle.clone(),
+                    self.stop.clone(),
+                )?))
+            }
+            Location::Stdin => Ok(Box::new(FileSource::stdin(self.stop.clone())?)),
+            Location::File(path) => Ok(Box::new(FileSource::open(&path, self.stop.clone())?)),
+        }
+    }
+}
+
+/// What can never work is a mistake of the command line, not of the source.
+fn usage(error: impl std::fmt::Display) -> Failure {
+    Failure::Usage(error.to_string())
+}
+
+fn http_config(endpoint: &str, arguments: &SourceArgs, is_checked: bool) -> Result<HttpConfig, Failure> {
+    let tls = if arguments.insecure {
+        tls::insecure_client_config()
+    } else {
+        let mut roots = Roots::system();
+        if let Some(dir) = &arguments.ca_dir {
+            roots.add_dir(dir).map_err(usage)?;
+        }
+        tls::client_config(roots)
+    };
+    let tls = tls.map_err(|error| Failure::Internal(error.to_string()))?;
+    Ok(HttpConfig {
+        credentials: credentials(arguments)?,
+        headers: headers(arguments)?,
+        proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage)?,
+        trust_unvalidated: is_checked,
+        no_progress_limit: arguments.no_progress_timeout,
+        retries: arguments.retries,
+        ..HttpConfig::new(endpoint, Arc::new(tls)).map_err(usage)?
+    })
+}
+
+fn credentials(arguments: &SourceArgs) -> Result<Option<Credentials>, Failure> {
+    let (Some(user), Some(file)) = (&arguments.user, &arguments.password_file) else {
+        return Ok(None);
+    };
+    let password = read_line(file)?;
+    match Credentials::new(user, &password) {
+        Some(credentials) => Ok(Some(credentials)),
+        None => Err(Failure::Usage(
+            "neither the user name nor the password may be empty".to_owned(),
+        )),
+    }
+}
+
+fn headers(arguments: &SourceArgs) -> Result<Vec<Header>, Failure> {
+    let plain = arguments.headers.iter().map(|line| header(line, false));
+    let secret = arguments
+        .secret_header_files
+        .iter()
+        .map(|file| header(&read_line(file)?, true));
+    plain.chain(secret).collect()
+}
+
+fn header(line: &str, secret: bool) -> Result<Header, Failure> {
+    match parse_header(line, secret) {
+        Ok(Some(header)) => Ok(header),
+        Ok(None) => Err(Failure::Usage(
+            "an extra header must look like 'Name: value'".to_owned(),
+        )),
+        Err(error) => Err(usage(error)),
+    }
+}
+
+/// The content of a small file that holds a secret, without the line break at its end.
+fn read_line(file: &Path) -> Result<String, Failure> {
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
+        Err(error) => Err(Failure::Usage(format!(
+            "cannot read {}: {}",
+            file.display(),
+            errno_text(&error)
+        ))),
+    }
+}

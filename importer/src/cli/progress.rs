@@ -1,0 +1,287 @@
+//! Shows a running transfer: a bar, a line a second, or a JSON object a second.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+
+use super::args::Progress;
+use super::event::Event;
+use super::watch::Watch;
+
+/// How often a line or object appears.
+const LINE_PERIOD: Duration = Duration::from_secs(1);
+/// How often the bar is drawn.
+const BAR_PERIOD: Duration = Duration::from_millis(100);
+
+const BAR: &str =
+    "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
+/// For sources that do not know their length.
+const SPINNER: &str = "{spinner} {binary_bytes} read  {binary_bytes_per_sec}";
+
+/// How progress is shown.
+#[derive(Debug, Clone)]
+pub(super) enum Display {
+    Bar(ProgressBar),
+    Plain,
+    Json,
+    Nothing,
+}
+
+impl Display {
+    /// What the flags ask for; `auto` looks at stderr.
+    pub(super) fn choose(progress: Progress, quiet: bool) -> Self {
+        match progress {
+            _ if quiet => Self::Nothing,
+            Progress::None => Self::Nothing,
+            Progress::Json => Self::Json,
+            Progress::Plain => Self::Plain,
+            Progress::Auto if !io::stderr().is_terminal() => Self::Plain,
+            Progress::Auto | Progress::Bar => {
+                Self::Bar(ProgressBar::new_spinner().with_style(style(SPINNER)))
+            }
+        }
+    }
+
+    /// A writer to stderr that does not tear the bar.
+    pub(super) fn log_writer(&self) -> impl Fn() -> LogWriter + Send + Sync + 'static {
+        let bar = match self {
+            Self::Bar(bar) => Some(bar.clone()),
+            Self::Plain | Self::Json | Self::Nothing => None,
+        };
+        move || LogWriter(bar.clone())
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Writes log lines above the bar.
+pub(super) struct LogWriter(Option<ProgressBar>);
+
+impl Write for LogWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &self.0 {
+            Some(bar) => bar.suspend(|| io::stderr().write(bytes)),
+            None => io::stderr().write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// The thread that shows progress until [`Reporter::finish`].
+pub(super) struct Reporter {
+    done: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Reporter {
+    /// Shows `watch` on `display` from now on.
+    pub(super) fn start(display: Display, watch: Arc<Watch>) -> Self {
+        let (done, finished) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut view = View {
+                display,
+                watch,
+                rate: Rate::start(),
+                said_image: false,
+            };
+            let period = view.period();
+            while finished.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+                view.show();
+            }
+            view.clear();
+        });
+        Self { done, thread }
+    }
+
+    /// Stops showing and leaves a clean line for what follows.
+    pub(super) fn finish(self) {
+        drop(self.done);
+        if self.thread.join().is_err() {
+            tracing::debug!("the progress thread panicked");
+        }
+    }
+}
+
+struct View {
+    display: Display,
+    watch: Arc<Watch>,
+    rate: Rate,
+    said_image: bool,
+}
+
+impl View {
+    fn period(&self) -> Duration {
+        if matches!(self.display, Display::Bar(_)) {
+            BAR_PERIOD
+        } else {
+            LINE_PERIOD
+        }
+    }
+
+    fn show(&mut self) {
+        match &self.display {
+            Display::Bar(bar) => draw(bar, &self.watch),
+            Display::Plain => {
+                let speed = self.rate.update(self.watch.position(), Instant::now());
+                writeln!(io::stderr(), "{}: {}", super::PROGRAM, line(&self.watch, speed)).ok();
+            }
+            Display::Json => self.emit(),
+            Display::Nothing => {}
+        }
+    }
+
+    fn emit(&mut self) {
+        if !self.said_image
+            && let Some(facts) = self.watch.facts()
+        {
+            self.said_image = true;
+            let image = Event::Image {
+                layers: &facts.layers,
+                format: facts.format.to_string(),
+                route: facts.route.to_string(),
+                virtual_size: facts.virtual_size,
+            };
+            image.emit();
+        }
+        let position = self.watch.position();
+        let speed = self.rate.update(position, Instant::now());
+        let progress = Event::Progress {
+            source_bytes: position,
+            source_total: self.watch.total(),
+            written_bytes: self.watch.written(),
+            percent: self.watch.permille().map(|permille| f64::from(permille) / 10.0),
+            bytes_per_second: speed,
+            eta_seconds: seconds_left(&self.watch, speed),
+        };
+        progress.emit();
+    }
+
+    fn clear(&self) {
+        if let Display::Bar(bar) = &self.display {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn draw(bar: &ProgressBar, watch: &Watch) {
+    if let Some(total) = watch.total()
+        && bar.length() != Some(total)
+    {
+        bar.set_style(style(BAR));
+        bar.set_length(total);
+    }
+    bar.set_position(watch.position());
+    bar.tick();
+}
+
+fn line(watch: &Watch, speed: u64) -> String {
+    let (position, written) = (BinaryBytes(watch.position()), BinaryBytes(watch.written()));
+    let speed_text = BinaryBytes(speed);
+    match (watch.total(), watch.permille()) {
+        (Some(total), Some(permille)) => {
+            let left = seconds_left(watch, speed).map_or_else(String::new, |left| format!(", {left} s left"));
+            let total = BinaryBytes(total);
+            format!(
+                "{}.{} %, {position} of {total} read, {written} written, {speed_text}/s{left}",
+                permille / 10,
+                permille % 10
+            )
+        }
+        _ => format!("{position} read, {written} written, {speed_text}/s"),
+    }
+}
+
+fn seconds_left(watch: &Watch, speed: u64) -> Option<u64> {
+    watch.total()?.saturating_sub(watch.position()).checked_div(speed)
+}
+
+/// Bytes per second, smoothed so that the remaining time does not jump.
+struct Rate {
+    at: Instant,
+    position: u64,
+    smoothed: Option<u64>,
+}
+
+impl Rate {
+    fn start() -> Self {
+        Self {
+            at: Instant::now(),
+            position: 0,
+            smoothed: None,
+        }
+    }
+
+    /// The rate at time `now`, after `position` bytes: a quarter of it is what the last interval adds.
+    fn update(&mut self, position: u64, now: Instant) -> u64 {
+        let fresh = bytes_per_second(
+            position.saturating_sub(self.position),
+            now.duration_since(self.at),
+        );
+        let rate = self.smoothed.map_or(fresh, |old| old - old / 4 + fresh / 4);
+        *self = Self {
+            at: now,
+            position,
+            smoothed: Some(rate),
+        };
+        rate
+    }
+}
+
+/// The average speed of `bytes` in `time`.
+pub(super) fn bytes_per_second(bytes: u64, time: Duration) -> u64 {
+    let rate = (u128::from(bytes) * 1000)
+        .checked_div(time.as_millis())
+        .unwrap_or(u128::from(bytes));
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath::observe::Observer;
+
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_is_known() {
+        let watch = Watch::default();
+        watch.source_position(3 << 20, None);
+        watch.target_written(1 << 20);
+        assert_eq!(
+            line(&watch, 1 << 20),
+            "3.00 MiB read, 1.00 MiB written, 1.00 MiB/s"
+        );
+        watch.source_position(3 << 20, Some(8 << 20));
+        assert_eq!(
+            line(&watch, 1 << 20),
+            "37.5 %, 3.00 MiB of 8.00 MiB read, 1.00 MiB written, 1.00 MiB/s, 5 s left"
+        );
+        assert!(
+            !line(&watch, 0).contains("left"),
+            "nothing moves, so nobody knows"
+        );
+    }
+
+    #[test]
+    fn the_rate_follows_slowly() {
+        let mut rate = Rate::start();
+        let second = |n| rate.at + Duration::from_secs(n);
+        let (one, two) = (second(1), second(2));
+        assert_eq!(rate.update(1000, one), 1000);
+        assert_eq!(rate.update(1000, two), 750);
+    }
+
+    #[test]
+    fn speeds_do_not_divide_by_zero() {
+        assert_eq!(bytes_per_second(7, Duration::ZERO), 7);
+        assert_eq!(bytes_per_second(u64::MAX, Duration::from_millis(1)), u64::MAX);
+    }
+}

@@ -1,0 +1,79 @@
+//! What is known about a running transfer, as numbers for whoever shows them.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datapath::observe::Observer;
+use datapath::transfer::ImageFacts;
+
+/// Collects the events of a transfer. Reading it never waits for the transfer, nor the other way round.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    position: AtomicU64,
+    /// 0 while unknown; an object without bytes has no progress to show either.
+    total: AtomicU64,
+    written: AtomicU64,
+    facts: OnceLock<ImageFacts>,
+}
+
+impl Observer for Watch {
+    fn image(&self, facts: &ImageFacts) {
+        self.facts.get_or_init(|| facts.clone());
+    }
+
+    fn source_position(&self, position: u64, total: Option<u64>) {
+        self.position.store(position, Ordering::Relaxed);
+        self.total.store(total.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    fn target_written(&self, bytes: u64) {
+        self.written.fetch_max(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Watch {
+    /// Bytes of the source that are consumed.
+    pub(super) fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the source, if it knows.
+    pub(super) fn total(&self) -> Option<u64> {
+        Some(self.total.load(Ordering::Relaxed)).filter(|&total| total > 0)
+    }
+
+    /// Bytes that were handed to the target.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// What the image is, once it was recognized.
+    pub(super) fn facts(&self) -> Option<&ImageFacts> {
+        self.facts.get()
+    }
+
+    /// Tenths of a percent; below 100 % while the transfer runs, for work remains after the last byte.
+    pub(super) fn permille(&self) -> Option<u16> {
+        const RUNNING: u16 = 999;
+        let permille = u128::from(self.position()) * 1000 / u128::from(self.total()?);
+        Some(u16::try_from(permille).unwrap_or(RUNNING).min(RUNNING))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_need_a_total_and_stay_below_one_hundred() {
+        let watch = Watch::default();
+        watch.source_position(5, None);
+        assert_eq!((watch.total(), watch.permille()), (None, None));
+        watch.source_position(1, Some(3));
+        assert_eq!(watch.permille(), Some(333));
+        watch.source_position(3, Some(3));
+        assert_eq!(watch.permille(), Some(999));
+        watch.source_position(u64::MAX, Some(u64::MAX - 1));
+        assert_eq!(watch.permille(), Some(999));
+    }
+}

@@ -1,0 +1,17 @@
+//! `cdi-importer`: brings a disk image from a server or file onto a disk.
+//!
+//! One program with two faces: subcommands for people, and the environment of CDI's importer pod.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use daemon::env::ProcessEnv;
+use importer::{Face, cli, pod};
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match Face::choose(&arguments, &ProcessEnv) {
+        Face::CommandLine => cli::main(&arguments),
+        Face::Pod => pod::main(&arguments, &ProcessEnv),
+    }
+}

@@ -1,0 +1,224 @@
+//! Node pull: a side container with the user's image serves the disk, and files tell who is ready.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use datapath::source::Source;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::message::Failure;
+
+/// How often the ready file is looked for, and how many times.
+pub(super) const POLL: Duration = Duration::from_secs(1);
+const POLLS: u32 = 60;
+
+/// The largest file name that the ready file may hold (`NAME_MAX` is 255).
+const MAX_READY_BYTES: u64 = 4096;
+/// The largest answer about the container that is read.
+const MAX_INFO_BYTES: usize = 1 << 20;
+
+/// What the side container's server names the disk until it knows better.
+const DEFAULT_DISK: &str = "disk.img";
+
+/// Waits until `file` exists and returns its content: the name of the disk in the side container.
+pub(super) fn wait_for_ready(
+    file: &Path,
+    poll: Duration,
+    stop: &CancellationToken,
+) -> Result<String, Failure> {
+    for _ in 0..POLLS {
+        if file.exists() {
+            return read_name(file)
+                .map_err(|error| Failure::process(format_args!("cannot read {}: {error}", file.display())));
+        }
+        std::thread::sleep(poll);
+        if stop.is_cancelled() {
+            return Err(Failure::Stopped);
+        }
+    }
+    Err(Failure::Text(format!(
+        "Timeout waiting for file {}",
+        file.display()
+    )))
+}
+
+fn read_name(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    io::Read::read_to_string(
+        &mut io::Read::take(fs::File::open(file)?, MAX_READY_BYTES),
+        &mut text,
+    )?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// `endpoint` with its trailing `disk.img` replaced by `name`; an empty name keeps it.
+pub(super) fn endpoint_of(endpoint: &Url, name: &str) -> Url {
+    let mut url = endpoint.clone();
+    if let Some(folder) = endpoint.path().strip_suffix(DEFAULT_DISK)
+        && !name.is_empty()
+    {
+        // Not `set_path`: a `?` or `%` in the name is a character of the name.
+        url.set_path(folder);
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(name.split('/'));
+        }
+    }
+    url
+}
+
+/// Where the side container tells about itself.
+pub(super) fn info_url(endpoint: &Url) -> Url {
+    let mut url = endpoint.clone();
+    url.set_path("/info");
+    url
+}
+
+/// Labels for the volume, from the environment of the user's container: the JSON `{"env": ["NAME=value", …]}`.
+/// Having none is no reason to fail.
+pub(super) fn labels(info: &dyn Source) -> BTreeMap<String, String> {
+    match read_info(info) {
+        Ok(variables) => variables.iter().filter_map(|variable| label(variable)).collect(),
+        Err(error) => {
+            tracing::error!("cannot read the labels of the container: {error}");
+            BTreeMap::new()
+        }
+    }
+}
+
+fn read_info(info: &dyn Source) -> Result<Vec<String>, String> {
+    #[derive(serde::Deserialize)]
+    struct Info {
+        #[serde(default)]
+        env: Vec<String>,
+    }
+    let mut body = info.body().map_err(|error| error.to_string())?;
+    let mut text = Vec::new();
+    while let Some(chunk) = body.next_chunk().map_err(|error| error.to_string())? {
+        if text.len() + chunk.len() > MAX_INFO_BYTES {
+            return Err(format!("the answer has more than {MAX_INFO_BYTES} bytes"));
+        }
+        text.extend_from_slice(&chunk);
+    }
+    let info: Info = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    Ok(info.env)
+}
+
+/// `A_B_KUBEVIRT_IO_C_D=v` is label `a.b.kubevirt.io/c-d: v`; other variables are none.
+fn label(variable: &str) -> Option<(String, String)> {
+    const MARK: &str = "KUBEVIRT_IO_";
+    let (name, value) = variable.split_once('=')?;
+    let (before, after) = name.split_once(MARK)?;
+    let domain: String = before
+        .trim_end_matches('_')
+        .split('_')
+        .filter(|part| !part.is_empty())
+        .fold(String::new(), |mut domain, part| {
+            domain.push_str(part);
+            domain.push('.');
+            domain
+        });
+    let key = format!("{domain}kubevirt.io/{}", after.replace('_', "-"));
+    Some((key.to_lowercase(), value.to_owned()))
+}
+
+/// Tells the side container that its disk is no longer needed. It must not exist yet; a failure is only logged.
+pub(super) fn create_done_file(file: &Path) {
+    let created = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o666)
+        .open(file);
+    if let Err(error) = created {
+        tracing::error!(
+            "cannot create {}: {}",
+            file.display(),
+            datapath::error::errno_text(&error)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(1);
+
+    fn renamed(name: &str) -> String {
+        endpoint_of(&Url::parse("http://localhost:8100/disk.img").unwrap(), name).into()
+    }
+
+    #[test]
+    fn the_ready_file_names_the_disk() {
+        for (name, url) in [
+            ("", "http://localhost:8100/disk.img"),
+            ("fedora.qcow2", "http://localhost:8100/fedora.qcow2"),
+            ("sub/a b.img", "http://localhost:8100/sub/a%20b.img"),
+            ("what?#%41", "http://localhost:8100/what%3F%23%2541"),
+        ] {
+            assert_eq!(renamed(name), url);
+        }
+        let other = Url::parse("http://localhost:8100/other").unwrap();
+        assert_eq!(
+            endpoint_of(&other, "x"),
+            other,
+            "only a trailing disk.img is replaced"
+        );
+        assert_eq!(info_url(&other).as_str(), "http://localhost:8100/info");
+    }
+
+    #[test]
+    fn waiting_ends_with_the_file_or_in_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, stop) = (folder.path().join("ready"), CancellationToken::new());
+        let Err(Failure::Text(text)) = wait_for_ready(&file, TICK, &stop) else {
+            panic!("no file")
+        };
+        assert_eq!(text, format!("Timeout waiting for file {}", file.display()));
+        fs::write(&file, "fedora.qcow2\n").unwrap();
+        assert_eq!(wait_for_ready(&file, TICK, &stop).unwrap(), "fedora.qcow2");
+        stop.cancel();
+        assert!(matches!(
+            wait_for_ready(&folder.path().join("never"), TICK, &stop),
+            Err(Failure::Stopped)
+        ));
+    }
+
+    #[test]
+    fn variables_of_kubevirt_become_labels() {
+        for (variable, key, value) in [
+            (
+                "TEST_TEST_KUBEVIRT_IO_TEST_TEST=v",
+                "test.test.kubevirt.io/test-test",
+                "v",
+            ),
+            (
+                "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small",
+                "instancetype.kubevirt.io/default-instancetype",
+                "u1.small",
+            ),
+            ("KUBEVIRT_IO_X=a=B", "kubevirt.io/x", "a=B"),
+        ] {
+            assert_eq!(label(variable), Some((key.to_owned(), value.to_owned())));
+        }
+        for variable in ["PATH=/bin", "KUBEVIRT_IO_X", "KUBEVIRT_IO=1", ""] {
+            assert_eq!(label(variable), None, "{variable}");
+        }
+    }
+
+    #[test]
+    fn a_done_file_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("done");
+        fs::write(&file, "old").unwrap();
+        create_done_file(&file);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+        fs::remove_file(&file).unwrap();
+        create_done_file(&file);
+        assert!(file.exists());
+    }
+}

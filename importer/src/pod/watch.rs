@@ -1,0 +1,130 @@
+//! What an import tells the log and the metrics.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use daemon::metrics::{Counter, IMPORT_PROGRESS, Progress, Registry};
+use datapath::observe::{Observer, Phase};
+use datapath::transfer::ImageFacts;
+
+/// Logs the phases by CDI's names and drives the progress that its controllers scrape.
+#[derive(Debug)]
+pub(super) struct Watch {
+    progress: Progress,
+    source_bytes: Counter,
+    target_bytes: Counter,
+    /// The [`Phase`] as a number.
+    phase: AtomicU8,
+}
+
+impl Watch {
+    /// Series in `registry`, with the owner's uid as the controllers expect it.
+    pub(super) fn new(registry: &Registry, owner_uid: &str) -> Self {
+        let (name, help) = IMPORT_PROGRESS;
+        Self {
+            progress: registry.progress(name, help, owner_uid),
+            source_bytes: registry.counter(
+                "cdi_importer_source_bytes_total",
+                "Bytes of the source that are consumed.",
+                &[],
+            ),
+            target_bytes: registry.counter(
+                "cdi_importer_target_bytes_total",
+                "Bytes that were handed to the target.",
+                &[],
+            ),
+            phase: AtomicU8::new(Phase::Info as u8),
+        }
+    }
+
+    /// The phase that began last.
+    pub(super) fn current_phase(&self) -> Phase {
+        let number = self.phase.load(Ordering::Relaxed);
+        [Phase::Transfer, Phase::Resize, Phase::Complete]
+            .into_iter()
+            .find(|&phase| phase as u8 == number)
+            .unwrap_or(Phase::Info)
+    }
+
+    /// Everything is verified and on the disk: 100 %.
+    pub(super) fn finish(&self) {
+        self.progress.finish();
+    }
+}
+
+impl Observer for Watch {
+    fn phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Relaxed);
+        let name = match phase {
+            Phase::Info => "Info",
+            Phase::Transfer => "TransferDataFile",
+            Phase::Resize => "Resize",
+            Phase::Complete => "Complete",
+        };
+        tracing::info!("New phase: {name}");
+    }
+
+    fn image(&self, facts: &ImageFacts) {
+        let layers = if facts.layers.is_empty() {
+            "none".to_owned()
+        } else {
+            facts.layers.join(",")
+        };
+        tracing::info!(
+            format = %facts.format,
+            compression = layers,
+            virtual_size = facts.virtual_size,
+            route = %facts.route,
+            "recognized the image"
+        );
+    }
+
+    fn source_position(&self, position: u64, total: Option<u64>) {
+        // Calls come from one thread, in order; a position that went back (a restart) adds nothing.
+        self.source_bytes
+            .add(position.saturating_sub(self.source_bytes.value()));
+        if let Some(total) = total {
+            self.progress.record(position, total);
+        }
+    }
+
+    fn target_written(&self, bytes: u64) {
+        self.target_bytes
+            .add(bytes.saturating_sub(self.target_bytes.value()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_absent_before_the_first_byte_and_full_only_at_the_end() {
+        let registry = Registry::default();
+        let watch = Watch::new(&registry, "uid");
+        let shown = || {
+            let text = registry.encode();
+            let line = text
+                .lines()
+                .find(|line| line.starts_with(IMPORT_PROGRESS.0))
+                .map(str::to_owned);
+            line.map(|line| line.rsplit(' ').next().unwrap_or_default().to_owned())
+        };
+        watch.source_position(0, None);
+        assert_eq!(shown(), None);
+        watch.source_position(1, Some(3));
+        assert_eq!(shown().as_deref(), Some("33.33"));
+        watch.source_position(3, Some(3));
+        assert_eq!(shown().as_deref(), Some("99.99"));
+        watch.finish();
+        assert_eq!(shown().as_deref(), Some("100.00"));
+    }
+
+    #[test]
+    fn the_last_phase_is_remembered() {
+        let watch = Watch::new(&Registry::default(), "uid");
+        for phase in [Phase::Info, Phase::Transfer, Phase::Resize, Phase::Complete] {
+            watch.phase(phase);
+            assert_eq!(watch.current_phase(), phase);
+        }
+    }
+}

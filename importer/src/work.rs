@@ -1,0 +1,120 @@
+//! Runs the one blocking job of the process under its signals, and turns a panic into a sentence.
+
+use std::panic::PanicHookInfo;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use daemon::signal::{Shutdown, Signal};
+
+/// What the first panic said, and where.
+static FIRST_PANIC: OnceLock<String> = OnceLock::new();
+
+/// How a job ended.
+#[derive(Debug)]
+pub enum Ended<T> {
+    /// It returned; after a signal that is the answer to being stopped.
+    Returned(T),
+    /// It panicked: a bug, in one sentence.
+    Panicked(String),
+    /// It did not return within the grace time after a signal.
+    Overdue(Signal),
+}
+
+/// Keeps panics off stderr: whoever ran the job reports the first of them, once.
+pub fn catch_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic
+            .location()
+            .map_or_else(String::new, |place| format!(" ({place})"));
+        let text = format!("internal error, please report it: {}{place}", said(panic)).replace('\n', " ");
+        tracing::debug!("{text}");
+        FIRST_PANIC.get_or_init(|| text);
+    }));
+}
+
+fn said<'a>(panic: &'a PanicHookInfo<'_>) -> &'a str {
+    let payload = panic.payload();
+    let formatted = payload.downcast_ref::<String>().map(String::as_str);
+    formatted
+        .or_else(|| payload.downcast_ref().copied())
+        .unwrap_or("no message")
+}
+
+/// Runs `job` on a thread that may block, until it returns, panics, or is `grace` late after a signal.
+pub async fn run<T, F>(shutdown: &Shutdown, grace: Duration, job: F) -> Ended<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let overdue = async {
+        shutdown.token().cancelled().await;
+        tokio::time::sleep(grace).await;
+    };
+    tokio::select! {
+        joined = tokio::task::spawn_blocking(job) => match joined {
+            Ok(value) => Ended::Returned(value),
+            Err(_) => Ended::Panicked(
+                FIRST_PANIC.get().cloned().unwrap_or_else(|| "internal error, please report it".to_owned()),
+            ),
+        },
+        () = overdue => Ended::Overdue(shutdown.signal().unwrap_or(Signal::Terminate)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_panic_becomes_a_sentence_with_its_place() {
+        catch_panics();
+        let ended = runtime().block_on(async {
+            let shutdown = daemon::signal::watch().unwrap();
+            run(&shutdown, Duration::from_secs(9), || -> u8 {
+                panic!("seven\nis odd")
+            })
+            .await
+        });
+        let Ended::Panicked(sentence) = ended else {
+            panic!("{ended:?}")
+        };
+        assert!(
+            sentence.starts_with("internal error, please report it: seven is odd ("),
+            "{sentence}"
+        );
+        assert!(sentence.contains("work.rs:"), "{sentence}");
+    }
+
+    #[test]
+    fn a_job_that_ignores_the_stop_is_left_behind_after_the_grace_time() {
+        let runtime = runtime();
+        let ended = runtime.block_on(async {
+            let shutdown = daemon::signal::watch().unwrap();
+            shutdown.token().cancel();
+            run(&shutdown, Duration::from_millis(20), || {
+                std::thread::sleep(Duration::from_secs(5))
+            })
+            .await
+        });
+        assert!(matches!(ended, Ended::Overdue(Signal::Terminate)), "{ended:?}");
+        runtime.shutdown_background();
+    }
+
+    #[test]
+    fn a_job_that_stops_in_time_returns_its_value() {
+        let value = runtime().block_on(async {
+            let shutdown = daemon::signal::watch().unwrap();
+            shutdown.token().cancel();
+            run(&shutdown, Duration::from_secs(9), || 7).await
+        });
+        assert!(matches!(value, Ended::Returned(7)), "{value:?}");
+    }
+}

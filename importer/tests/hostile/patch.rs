@@ -1,0 +1,187 @@
+//! Changes to valid qcow2 images. Offsets of fields: qcow2 specification, "Header" and "L2 table entry".
+
+use std::fmt;
+use std::ops::Range;
+
+use testkit::fail::OrFail;
+use testkit::images::Image;
+use testkit::random::Random;
+
+/// A valid image to start from.
+pub(crate) struct Corpus {
+    pub(crate) name: &'static str,
+    pub(crate) image: Image,
+    bytes: Vec<u8>,
+}
+
+impl Corpus {
+    pub(crate) fn new(name: &'static str, image: Image) -> Self {
+        let bytes = std::fs::read(&image.qcow2).or_fail("read the image");
+        Self { name, image, bytes }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The big-endian number in `width` bytes at `offset`.
+    fn number(&self, offset: u64, width: u64) -> u64 {
+        let bytes = &self.bytes[index(offset)..index(offset + width)];
+        bytes
+            .iter()
+            .fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
+    fn cluster_size(&self) -> u64 {
+        1 << self.number(20, 4)
+    }
+
+    /// Where the used L1 entries are.
+    fn l1_entries(&self) -> Vec<u64> {
+        let (entries, offset) = (self.number(36, 4), self.number(40, 8));
+        (0..entries)
+            .map(|entry| offset + 8 * entry)
+            .filter(|at| self.number(*at, 8) != 0)
+            .collect()
+    }
+
+    /// Where the used L2 entries of the first L2 table are.
+    fn l2_entries(&self) -> Vec<u64> {
+        const OFFSET_BITS: u64 = 0x00FF_FFFF_FFFF_FE00;
+        let table = self.number(self.l1_entries()[0], 8) & OFFSET_BITS;
+        let entries = (table..table + self.cluster_size()).step_by(8);
+        entries.filter(|at| self.number(*at, 8) != 0).collect()
+    }
+}
+
+/// Bytes to put over those of the image.
+pub(crate) struct Patch {
+    name: String,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl Patch {
+    /// The low `width` bytes of `value`, big-endian.
+    fn number(name: &str, offset: u64, width: u64, value: u64) -> Self {
+        let bytes = value.to_be_bytes()[index(8 - width)..].to_vec();
+        Self {
+            name: format!("{name} at {offset} = {value:#x}"),
+            offset,
+            bytes,
+        }
+    }
+
+    pub(crate) fn apply(&self, image: &[u8]) -> Vec<u8> {
+        let mut patched = image.to_vec();
+        let at = index(self.offset);
+        patched[at..at + self.bytes.len()].copy_from_slice(&self.bytes);
+        patched
+    }
+}
+
+impl fmt::Display for Patch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// Name, offset and width in bytes of the fields of a v3 header.
+const HEADER_FIELDS: [(&str, u64, u64); 18] = [
+    ("version", 4, 4),
+    ("backing file offset", 8, 8),
+    ("backing file size", 16, 4),
+    ("cluster bits", 20, 4),
+    ("size", 24, 8),
+    ("crypt method", 32, 4),
+    ("L1 size", 36, 4),
+    ("L1 table offset", 40, 8),
+    ("refcount table offset", 48, 8),
+    ("refcount table clusters", 56, 4),
+    ("snapshots", 60, 4),
+    ("snapshot table offset", 64, 8),
+    ("incompatible features", 72, 8),
+    ("compatible features", 80, 8),
+    ("autoclear features", 88, 8),
+    ("refcount order", 96, 4),
+    ("header length", 100, 4),
+    ("compression type", 104, 1),
+];
+
+/// Every field of the header with every boundary value that it can hold.
+pub(crate) fn header_fields(base: &Corpus) -> Vec<Patch> {
+    let mut patches = Vec::new();
+    for (name, offset, width) in HEADER_FIELDS {
+        let largest = u64::MAX >> (64 - 8 * width);
+        for value in boundary_values(base)
+            .into_iter()
+            .filter(|value| *value <= largest)
+        {
+            patches.push(Patch::number(name, offset, width, value));
+        }
+    }
+    patches
+}
+
+/// The first, second and last used entries of the L1 table and of one L2 table, with each boundary value, bare
+/// and with one of the flags in turn.
+pub(crate) fn table_entries(base: &Corpus) -> Vec<Patch> {
+    // Bit 63: reference count is one. Bit 62: compressed. Bit 0: reads as zeros. Bits 1 and 56: reserved.
+    const FLAGS: [u64; 6] = [1 << 63, 1 << 62, 3 << 62, 1, 2, 1 << 56];
+    let mut patches = Vec::new();
+    for (name, entries) in [("L1 entry", base.l1_entries()), ("L2 entry", base.l2_entries())] {
+        let last = entries.len() - 1;
+        for at in [entries[0], entries[last.min(1)], entries[last]] {
+            for (value, flags) in boundary_values(base).into_iter().zip(FLAGS.into_iter().cycle()) {
+                patches.extend([0, flags].map(|flags| Patch::number(name, at, 8, value | flags)));
+            }
+        }
+    }
+    patches
+}
+
+/// Numbers at which sizes and offsets change their meaning.
+fn boundary_values(base: &Corpus) -> Vec<u64> {
+    let (cluster, end) = (base.cluster_size(), base.bytes().len() as u64);
+    let mut values = vec![0, 1, 2, 3, 8, 9, 21, 22, 31, 32, 63, 64, 104, 511, 512];
+    values.extend([cluster - 1, cluster, cluster + 1, cluster + 512, 3 * cluster]);
+    values.extend([
+        end - 1,
+        end,
+        end - end % cluster,
+        end.next_multiple_of(cluster) + cluster,
+    ]);
+    // The L1 table and the first L2 table, as if they were data or each other.
+    values.extend([base.number(40, 8), base.number(base.l1_entries()[0], 8)]);
+    for bits in [31, 32, 41, 54, 56, 61, 63] {
+        values.extend([(1 << bits) - 1, 1 << bits]);
+    }
+    values.push(u64::MAX);
+    values.sort_unstable();
+    values.dedup();
+    values
+}
+
+/// `count` times a few bytes of noise: half of them in the tables at the front, half anywhere.
+pub(crate) fn noise(base: &Corpus, seed: u64, count: u64) -> Vec<Patch> {
+    let mut random = Random::new(seed);
+    let end = base.bytes().len() as u64;
+    let front = end.min(8 * base.cluster_size());
+    let patch = |round: u64| {
+        let mut bytes = vec![0; index(1 << random.below(6))];
+        random.fill(&mut bytes);
+        let within: Range<u64> = 4..if round.is_multiple_of(2) { front } else { end };
+        let room = within.end - within.start - bytes.len() as u64;
+        let offset = within.start + random.below(room);
+        Patch {
+            name: format!("noise {bytes:02x?} at {offset}"),
+            offset,
+            bytes,
+        }
+    };
+    (0..count).map(patch).collect()
+}
+
+fn index(n: u64) -> usize {
+    usize::try_from(n).or_fail("tests run on 64-bit machines")
+}

@@ -1,0 +1,182 @@
+//! The memory of a transfer is bounded for any size of disk and any speed of target.
+
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use testkit::cases::check_all;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::process::Program;
+use testkit::tools;
+
+/// The bound of design §1, invariant 2.
+const PEAK_RSS_BYTES: u64 = 64 << 20;
+
+/// The disk: in every [`STRIDE_BYTES`] of it, [`ISLAND_BYTES`] of data and zeros behind them. 288 MiB of data in all.
+const DISK_BYTES: u64 = 8 << 30;
+const STRIDE_BYTES: u64 = 128 << 20;
+const ISLAND_BYTES: u64 = 9 << 19;
+
+/// Every write of the program waits this long: a target that is slower than any source.
+const WRITE_DELAY: Duration = Duration::from_millis(4);
+
+/// The islands repeat after this many, which makes the compressed objects quick to make.
+const DISTINCT_ISLANDS: u64 = 4;
+
+/// An object that becomes the disk.
+struct Case {
+    name: &'static str,
+    make: fn(&Path, &Path),
+    /// By its own map, or in the order of a pipe.
+    ranged: bool,
+}
+
+impl Case {
+    fn new(name: &'static str, ranged: bool, make: fn(&Path, &Path)) -> Self {
+        Self { name, make, ranged }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, ranged, .. } = self;
+        write!(f, "{name} {}", if *ranged { "by its map" } else { "in one pass" })
+    }
+}
+
+fn island(index: u64) -> Vec<u8> {
+    disk::content(index % DISTINCT_ISLANDS, ISLAND_BYTES)
+}
+
+/// Writes the disk, with holes for its zeros.
+fn make_raw(path: &Path) {
+    let file = File::create(path).or_fail(path.display());
+    file.set_len(DISK_BYTES).or_fail(path.display());
+    let islands: Vec<_> = (0..DISTINCT_ISLANDS).map(island).collect();
+    for (offset, island) in (0..DISK_BYTES).step_by(1 << 27).zip(islands.iter().cycle()) {
+        file.write_all_at(island, offset).or_fail(path.display());
+    }
+}
+
+/// The disk as one member or stream for each island and one for the zeros behind it.
+fn make_members(program: &str, path: &Path) {
+    let compress = |bytes: &[u8]| tools::filter(program, ["-c", "-q"], bytes);
+    let zeros = usize::try_from(STRIDE_BYTES - ISLAND_BYTES).or_fail("a stride fits into memory");
+    let zeros = compress(&vec![0; zeros]);
+    let mut period = Vec::new();
+    for index in 0..DISTINCT_ISLANDS {
+        period.extend(compress(&island(index)));
+        period.extend(&zeros);
+    }
+    let periods = usize::try_from(DISK_BYTES / STRIDE_BYTES / DISTINCT_ISLANDS).or_fail("a few periods");
+    std::fs::write(path, period.repeat(periods)).or_fail(path.display());
+}
+
+fn make_qcow2(raw: &Path, path: &Path, compressed: bool, options: &str) {
+    let mut args = vec![
+        "convert", "-W", "-t", "unsafe", "-f", "raw", "-O", "qcow2", "-o", options,
+    ];
+    if compressed {
+        args.push("-c");
+    }
+    tools::run(
+        "qemu-img",
+        args.iter()
+            .map(AsRef::as_ref)
+            .chain([raw.as_os_str(), path.as_os_str()]),
+    );
+}
+
+const PLAIN: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, false, "cluster_size=64k");
+const ZLIB: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, true, "cluster_size=64k");
+const ZSTD: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, true, "compression_type=zstd");
+const LARGE: fn(&Path, &Path) =
+    |raw, path| make_qcow2(raw, path, true, "compression_type=zstd,cluster_size=2M");
+const RAW: fn(&Path, &Path) = |raw, path| std::fs::hard_link(raw, path).or_fail(path.display());
+const GZIP: fn(&Path, &Path) = |_, path| make_members("gzip", path);
+const XZ: fn(&Path, &Path) = |_, path| make_members("xz", path);
+
+#[test]
+fn a_large_disk_on_a_slow_target_stays_below_the_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let raw = folder.path().join("disk.raw");
+    make_raw(&raw);
+    let mut cases = vec![
+        Case::new("raw", false, RAW),
+        Case::new("gzip", false, GZIP),
+        Case::new("xz", false, XZ),
+    ];
+    for (name, make) in [
+        ("plain", PLAIN),
+        ("zlib", ZLIB),
+        ("zstd", ZSTD),
+        ("zstd in 2 MiB clusters", LARGE),
+    ] {
+        cases.extend([true, false].map(|ranged| Case::new(name, ranged, make)));
+    }
+    check_all(cases, |case| {
+        let folder = tempfile::tempdir_in(&folder).or_fail("a folder");
+        let object = folder.path().join("object");
+        (case.make)(&raw, &object);
+        let peak = import_slowly(case, &object, &folder.path().join("disk.img"), &raw);
+        assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
+    });
+}
+
+/// Imports through a delay on every write, compares the result and returns the peak of memory.
+fn import_slowly(case: &Case, object: &Path, target: &Path, raw: &Path) -> u64 {
+    let writes = "pwrite64,pwritev,pwritev2";
+    let trace = format!("trace={writes}");
+    let inject = format!("inject={writes}:delay_enter={}", WRITE_DELAY.as_micros());
+    let program = Program::new(env!("CARGO_BIN_EXE_cdi-importer"))
+        .under(
+            "strace",
+            [
+                "-f",
+                "--seccomp-bpf",
+                "-qq",
+                "-o",
+                "/dev/null",
+                "-e",
+                &trace,
+                "-e",
+                &inject,
+            ],
+        )
+        .timeout(Duration::from_secs(240))
+        .arg("import");
+    let program = if case.ranged {
+        program.arg(object)
+    } else {
+        program.arg("-").stdin_file(object)
+    };
+    let finished = program.arg(target).run();
+    finished.assert_success("import");
+    disk::assert_same(target, raw, DISK_BYTES, "import");
+    finished.peak_rss_bytes.or_fail("the peak of a finished program")
+}
+
+#[test]
+fn a_window_larger_than_the_bound_is_refused_before_it_is_allocated() {
+    // RFC 8878 §3.1.1: magic, no content size, a window of 2^(10 + 18) bytes; one empty last block.
+    let zstd = vec![0x28, 0xB5, 0x2F, 0xFD, 0x00, 18 << 3, 0x01, 0x00, 0x00];
+    let xz = tools::filter(
+        "xz",
+        ["-c", "-q", "--lzma2=preset=0,dict=256MiB"],
+        &disk::content(1, 1 << 20),
+    );
+    for object in [zstd, xz] {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("disk.img");
+        let program = Program::new(env!("CARGO_BIN_EXE_cdi-importer"))
+            .args(["import", "-"])
+            .arg(&target);
+        let finished = program.stdin_bytes(object).run();
+        finished.assert_failure(4, "recompress it with a smaller window");
+        assert!(finished.peak_rss_bytes.unwrap() <= PEAK_RSS_BYTES, "{finished:?}");
+        assert!(!target.exists(), "the target was left behind");
+    }
+}

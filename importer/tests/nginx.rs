@@ -1,0 +1,212 @@
+//! A server as people run it: nginx with TLS of a private authority and a password.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use testkit::certs::Authority;
+use testkit::fail::OrFail;
+use testkit::images::{Compression, Content, Image, Spec};
+use testkit::process::Program;
+use testkit::{disk, tools};
+
+const PASSWORD: &str = "correct horse";
+
+/// nginx that serves a folder; stopped when dropped.
+struct Nginx {
+    child: Child,
+    port: u16,
+}
+
+impl Nginx {
+    /// Serves `folder`, which also takes nginx's own files.
+    fn start(folder: &Path, authority: &Authority) -> Self {
+        let (certificate, key) = authority.leaf_pem().or_fail("make a certificate");
+        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).or_fail(name);
+        write("server.crt", &certificate);
+        write("server.key", &key);
+        write("passwords", &format!("alice:{{PLAIN}}{PASSWORD}\n"));
+        let port = free_port();
+        write("nginx.conf", &configuration(port));
+        let child = Command::new(tools::find("nginx"))
+            .args(["-e", "stderr", "-c", "nginx.conf", "-p"])
+            .arg(folder)
+            .stdin(Stdio::null())
+            .stderr(std::fs::File::create(folder.join("error.log")).or_fail("nginx's log"))
+            .spawn()
+            .or_fail("start nginx");
+        let mut nginx = Self { child, port };
+        nginx.wait_until_it_listens(folder);
+        nginx
+    }
+
+    fn wait_until_it_listens(&mut self, folder: &Path) {
+        let started = Instant::now();
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            let ended = self.child.try_wait().or_fail("nginx").is_some();
+            if ended || started.elapsed() > Duration::from_secs(10) {
+                let log = std::fs::read_to_string(folder.join("error.log")).unwrap_or_default();
+                panic!("nginx does not listen: {log}");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn url(&self, object: &str) -> String {
+        format!("https://127.0.0.1:{}/{object}", self.port)
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to stop.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// A port that nobody listens on at this moment.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").or_fail("bind to loopback");
+    listener.local_addr().or_fail("the address of a listener").port()
+}
+
+/// One process, as whoever runs the test: its folder is readable by nobody else.
+fn configuration(port: u16) -> String {
+    format!(
+        "daemon off; master_process off; pid nginx.pid;
+        events {{}}
+        http {{
+            access_log off;
+            client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+            uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+            server {{
+                listen 127.0.0.1:{port} ssl;
+                ssl_certificate server.crt; ssl_certificate_key server.key;
+                auth_basic realm; auth_basic_user_file passwords;
+                root objects;
+            }}
+        }}"
+    )
+}
+
+/// Server, the authority that its clients must trust, and an image that it serves as `image.qcow2`.
+struct Setup {
+    folder: tempfile::TempDir,
+    nginx: Nginx,
+    image: Image,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().or_fail("a folder");
+        let path = |name: &str| folder.path().join(name);
+        for name in ["objects", "authorities"] {
+            std::fs::create_dir(path(name)).or_fail(name);
+        }
+        let spec = Spec {
+            compression: Compression::Zlib,
+            ..Spec::new(Content::Sparse)
+        };
+        let image = spec.build(&path("objects"), "image");
+        let xz = tools::filter("xz", ["-c"], &std::fs::read(&image.qcow2).or_fail("the image"));
+        std::fs::write(path("objects/image.qcow2.xz"), xz).or_fail("the compressed image");
+        let authority = Authority::new().or_fail("make an authority");
+        std::fs::write(path("authorities/ca.crt"), authority.pem()).or_fail("the authority");
+        std::fs::write(path("password"), PASSWORD).or_fail("the password");
+        std::fs::write(path("wrong"), "wrong horse").or_fail("the wrong password");
+        let nginx = Nginx::start(folder.path(), &authority);
+        Self { folder, nginx, image }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `import` of `object`, as alice with the password in a file.
+    fn import(&self, object: &str, password_file: &str) -> Program {
+        Program::new(env!("CARGO_BIN_EXE_cdi-importer"))
+            .args(["import", &self.nginx.url(object)])
+            .arg(self.path("disk.img"))
+            .args(["--user", "alice", "--password-file"])
+            .arg(self.path(password_file))
+    }
+
+    fn authorities(&self) -> [std::ffi::OsString; 2] {
+        ["--ca-dir".into(), self.path("authorities").into()]
+    }
+
+    fn assert_imported(&self, case: &str) {
+        disk::assert_same(
+            &self.path("disk.img"),
+            &self.image.raw,
+            self.image.virtual_size,
+            case,
+        );
+        std::fs::remove_file(self.path("disk.img")).or_fail(case);
+    }
+
+    fn assert_no_target(&self) {
+        assert!(!self.path("disk.img").exists(), "a target was left behind");
+    }
+}
+
+#[test]
+fn an_image_comes_through_tls_and_a_password() {
+    let setup = Setup::new();
+    for object in ["image.qcow2", "image.qcow2.xz", "image.raw"] {
+        setup
+            .import(object, "password")
+            .args(setup.authorities())
+            .run()
+            .assert_success(object);
+        setup.assert_imported(object);
+    }
+    setup
+        .import("image.qcow2", "password")
+        .arg("--insecure")
+        .run()
+        .assert_success("--insecure");
+    setup.assert_imported("--insecure");
+}
+
+#[test]
+fn a_wrong_password_is_a_sentence_without_the_password() {
+    let setup = Setup::new();
+    let finished = setup
+        .import("image.qcow2", "wrong")
+        .args(setup.authorities())
+        .run();
+    finished.assert_failure(3, "expected status code 200, got 401");
+    assert!(
+        !finished.stderr.contains("horse"),
+        "the password is in the log: {}",
+        finished.stderr
+    );
+    setup.assert_no_target();
+}
+
+#[test]
+fn an_authority_that_is_not_trusted_is_a_sentence() {
+    let setup = Setup::new();
+    let started = Instant::now();
+    let finished = setup.import("image.qcow2", "password").run();
+    finished.assert_failure(3, "certificate");
+    assert!(
+        started.elapsed() < Duration::from_secs(20),
+        "trying again cannot help against a bad certificate"
+    );
+    setup.assert_no_target();
+}
+
+#[test]
+fn a_missing_object_is_a_sentence() {
+    let setup = Setup::new();
+    let finished = setup
+        .import("missing", "password")
+        .args(setup.authorities())
+        .run();
+    finished.assert_failure(3, "expected status code 200, got 404");
+    setup.assert_no_target();
+}
