@@ -9,13 +9,12 @@ mod line;
 use std::io::{self, Write};
 use std::time::SystemTime;
 
+use line::Line;
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
-
-use line::Line;
 
 /// Crates whose events follow the verbosity, by the beginning of their name. All others may only warn: HTTP
 /// libraries print headers, and so credentials, when they debug.

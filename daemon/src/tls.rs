@@ -11,15 +11,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use roots::Roots;
 use rustls::ClientConfig;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-
-pub use roots::Roots;
 pub use self_signed::SelfSigned;
+use verify::{AnyCertificate, KnownCertificates};
 
 use crate::paths::Paths;
-use verify::{AnyCertificate, KnownCertificates};
 
 /// The only protocol that is spoken above TLS; HTTP/2 gains nothing for one long body.
 const ALPN_HTTP1: &[u8] = b"http/1.1";

@@ -5,16 +5,11 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Wake;
-use std::task::Waker;
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::Semaphore;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 /// Budget that every chunk costs on top of its length, so that a peer that sends one byte at a time

@@ -49,8 +49,10 @@ mod tests {
 
     fn face(arguments: &[&str], source: Option<&str>) -> Face {
         let arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
-        let env: HashMap<String, String> =
-            source.map(|value| (pod::SOURCE_VARIABLE.to_owned(), value.to_owned())).into_iter().collect();
+        let env: HashMap<String, String> = source
+            .map(|value| (pod::SOURCE_VARIABLE.to_owned(), value.to_owned()))
+            .into_iter()
+            .collect();
         Face::choose(&arguments, &env)
     }
 
@@ -63,7 +65,16 @@ mod tests {
 
     #[test]
     fn subcommands_and_help_are_for_people_even_inside_a_pod() {
-        for first in ["import", "info", "man", "--help", "-h", "--version", "-V", "nonsense"] {
+        for first in [
+            "import",
+            "info",
+            "man",
+            "--help",
+            "-h",
+            "--version",
+            "-V",
+            "nonsense",
+        ] {
             assert_eq!(face(&[first], Some("http")), Face::CommandLine, "{first}");
         }
         assert_eq!(face(&[], None), Face::CommandLine);

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use hostile::patch::{self, Corpus, Patch};
 use testkit::cases::check_all;
-use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Spec};
 use testkit::process::{Finished, Program};
-use testkit::tools;
+use testkit::{disk, tools};
 
 /// What a hostile image may take at most.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,7 +52,7 @@ fn bases(folder: &Path) -> Vec<Corpus> {
         ("snapshots", small(Content::Snapshots)),
     ];
     specs
-        .map(|(name, spec)| Corpus::new(spec.build(folder, name)))
+        .map(|(name, spec)| Corpus::new(name, spec.build(folder, name)))
         .into()
 }
 
@@ -175,7 +174,6 @@ fn an_l1_table_beyond_reason_is_named() {
 
 #[test]
 fn incompatible_features_are_named() {
-    refused_with(72, &(1_u64 << 1).to_be_bytes(), "corrupt");
     refused_with(
         72,
         &(1_u64 << 63).to_be_bytes(),
@@ -186,26 +184,34 @@ fn incompatible_features_are_named() {
     refused_with(32, &2_u32.to_be_bytes(), "encrypted");
 }
 
-#[test]
-fn unknown_compatible_and_autoclear_features_are_ignored() {
-    let folder = tempfile::tempdir().unwrap();
+/// Patches one field of an image; it is still imported, and the log says `warning`.
+fn accepted_with(offset: usize, value: &[u8], warning: &str) {
+    let folder = tempfile::tempdir().or_fail("a folder");
     let image = Spec::new(Content::Sparse).build(folder.path(), "image");
-    let mut bytes = std::fs::read(&image.qcow2).unwrap();
-    bytes[80..96].fill(0xFF);
+    let mut bytes = std::fs::read(&image.qcow2).or_fail("the image");
+    bytes[offset..offset + value.len()].copy_from_slice(value);
     let target = folder.path().join("disk.img");
     let program = Program::new(env!("CARGO_BIN_EXE_cdi-importer"))
         .args(["import", "-"])
         .arg(&target);
-    program
-        .stdin_bytes(bytes)
-        .run()
-        .assert_success("unknown compatible features");
-    disk::assert_same(
-        &target,
-        &image.raw,
-        image.virtual_size,
-        "unknown compatible features",
+    let finished = program.stdin_bytes(bytes).run();
+    finished.assert_success(warning);
+    assert!(
+        finished.stderr.contains(warning),
+        "no warning {warning:?} in {:?}",
+        finished.stderr
     );
+    disk::assert_same(&target, &image.raw, image.virtual_size, warning);
+}
+
+#[test]
+fn unknown_compatible_and_autoclear_features_are_ignored() {
+    accepted_with(80, &[0xFF; 16], "");
+}
+
+#[test]
+fn an_image_marked_corrupt_is_read_as_qemu_reads_it_with_a_warning() {
+    accepted_with(72, &(1_u64 << 1).to_be_bytes(), "marked as corrupt");
 }
 
 #[test]
@@ -258,7 +264,12 @@ fn encrypted_images_are_named() {
 #[test]
 fn other_formats_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    for (format, name) in [("vmdk", "vmdk"), ("vdi", "vdi"), ("vhdx", "vhdx"), ("vpc", "vpc")] {
+    for (format, name) in [
+        ("vmdk", "vmdk"),
+        ("vdi", "vdi"),
+        ("vhdx", "vhdx"),
+        ("vpc", "vpc (VHD)"),
+    ] {
         let image = folder.path().join("image").with_extension(format);
         let words = ["create", "-q", "-f", format];
         tools::run(

@@ -7,10 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use testkit::cases::check_all;
-use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::process::Program;
-use testkit::tools;
+use testkit::{disk, tools};
 
 /// The bound of design §1, invariant 2.
 const PEAK_RSS_BYTES: u64 = 64 << 20;

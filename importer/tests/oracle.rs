@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use testkit::cases::check_all;
-use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Spec};
 use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
-use testkit::tools;
+use testkit::{disk, tools};
 
 /// A raw disk is padded with zeros to whole sectors, as qemu-img does.
 const SECTOR_BYTES: usize = 512;

@@ -4,11 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use testkit::cases::check_all;
-use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Spec};
 use testkit::process::Program;
-use testkit::tools;
+use testkit::{disk, tools};
 
 /// A shorter prefix cannot be told from a tiny raw disk, which is a valid object: the magic numbers of the
 /// compressed formats and what must follow them take up to this many bytes.

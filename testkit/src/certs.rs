@@ -2,18 +2,10 @@
 
 use std::sync::Arc;
 
-use rcgen::BasicConstraints;
-use rcgen::CertificateParams;
-use rcgen::CertifiedIssuer;
-use rcgen::IsCa;
-use rcgen::KeyPair;
-use rcgen::KeyUsagePurpose;
-use rustls::ClientConfig;
-use rustls::RootCertStore;
-use rustls::ServerConfig;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// What can go wrong while certificates are made; tests just print it.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -30,6 +22,10 @@ impl Authority {
     /// Makes a key and a self-signed CA certificate.
     pub fn new() -> Result<Self, Error> {
         let mut params = CertificateParams::new(Vec::new())?;
+        // Not the name that leaves get by default: OpenSSL takes a leaf of that name for its own issuer.
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "testkit authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;

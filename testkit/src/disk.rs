@@ -1,6 +1,7 @@
 //! The bytes of disks: making them, comparing them, counting them.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -76,10 +77,10 @@ pub fn iso() -> PathBuf {
     path
 }
 
-/// The first offset below `length` at which the two files or devices differ; a missing end reads as a difference.
-pub fn first_difference(left: &Path, right: &Path, length: u64) -> Option<u64> {
+/// The first offset in `range` at which the two files or devices differ; a missing end reads as a difference.
+pub fn first_difference(left: &Path, right: &Path, range: Range<u64>) -> Option<u64> {
     let (left, right) = (open(left), open(right));
-    let mut offset = 0;
+    let (mut offset, length) = (range.start, range.end);
     while offset < length {
         // Nothing can differ where both files have holes.
         offset = next_data(&left, offset)
@@ -106,7 +107,7 @@ pub fn first_difference(left: &Path, right: &Path, length: u64) -> Option<u64> {
 /// Fails the test unless the first `length` bytes of both are the same.
 #[track_caller]
 pub fn assert_same(actual: &Path, expected: &Path, length: u64, case: &str) {
-    if let Some(offset) = first_difference(actual, expected, length) {
+    if let Some(offset) = first_difference(actual, expected, 0..length) {
         panic!(
             "{case}: {} differs from {} at byte {offset:#x}",
             actual.display(),
@@ -136,7 +137,9 @@ pub fn data_bytes(path: &Path) -> u64 {
 
 /// Whether the first `length` bytes (or all, if there are fewer) are all among `allowed`.
 pub fn begins_with_only(allowed: &[u8], path: &Path, length: u64) -> bool {
-    read(&open(path), 0, length).iter().all(|byte| allowed.contains(byte))
+    read(&open(path), 0, length)
+        .iter()
+        .all(|byte| allowed.contains(byte))
 }
 
 /// Up to `want` bytes at `offset`; fewer at the end.
@@ -192,15 +195,16 @@ mod tests {
         for path in [&left, &right] {
             File::create(path).unwrap().set_len(length).unwrap();
         }
-        assert_eq!(first_difference(&left, &right, length), None);
+        assert_eq!(first_difference(&left, &right, 0..length), None);
         File::options()
             .write(true)
             .open(&left)
             .unwrap()
             .write_at(b"x", 5_000_001)
             .unwrap();
-        assert_eq!(first_difference(&left, &right, length), Some(5_000_001));
-        assert_eq!(first_difference(&left, &right, 5_000_001), None);
+        assert_eq!(first_difference(&left, &right, 0..length), Some(5_000_001));
+        assert_eq!(first_difference(&left, &right, 0..5_000_001), None);
+        assert_eq!(first_difference(&left, &right, 5_000_002..length), None);
         assert_eq!(data_bytes(&left), BLOCK_BYTES);
         assert_eq!(data_bytes(&right), 0);
         File::options()
@@ -209,7 +213,7 @@ mod tests {
             .unwrap()
             .set_len(4 << 20)
             .unwrap();
-        assert_eq!(first_difference(&right, &right, length), Some(4 << 20));
+        assert_eq!(first_difference(&right, &right, 0..length), Some(4 << 20));
     }
 
     #[test]

@@ -5,9 +5,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::disk;
 use crate::fail::OrFail;
-use crate::tools;
+use crate::{disk, tools};
 
 mod edits;
 

@@ -114,7 +114,12 @@ mod tests {
                 sector_size.to_string()
             );
             assert!(disk::begins_with_only(&[DIRT], device.path(), device.bytes()));
-            File::options().write(true).open(device.path()).unwrap().write_all_at(b"x", (3 << 20) - 1).unwrap();
+            File::options()
+                .write(true)
+                .open(device.path())
+                .unwrap()
+                .write_all_at(b"x", (3 << 20) - 1)
+                .unwrap();
             assert!(!disk::begins_with_only(&[DIRT], device.path(), device.bytes()));
         }
     }

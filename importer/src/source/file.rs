@@ -2,22 +2,16 @@
 
 use std::fs::File;
 use std::io;
-use std::io::Read;
-use std::io::Seek;
-use std::io::SeekFrom;
+use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapath::error::SourceError;
-use datapath::error::SourceErrorKind;
-use datapath::error::errno_text;
-use datapath::source::Body;
-use datapath::source::Source;
+use datapath::error::{SourceError, SourceErrorKind, errno_text};
+use datapath::source::{Body, Source};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +22,10 @@ const READ_BYTES: u64 = 1 << 20;
 const PIPE_READ_BYTES: usize = 256 << 10;
 
 /// How long a silent pipe is waited for without a look at the stop token.
-const PIPE_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const PIPE_WAIT: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 
 /// A file, a block device (both ranged) or a pipe (read once).
 pub struct FileSource {
@@ -134,7 +131,9 @@ impl FileBody {
     /// The next bytes; none at the end.
     fn read(&self) -> Result<Vec<u8>, SourceError> {
         match self.length {
-            Some(length) => self.read_file(length).map_err(|error| io_error("read", &self.name, &error)),
+            Some(length) => self
+                .read_file(length)
+                .map_err(|error| io_error("read", &self.name, &error)),
             None => self.read_pipe(),
         }
     }
@@ -145,7 +144,10 @@ impl FileBody {
         let mut bytes = vec![0; usize::try_from(wanted).unwrap_or(usize::MAX)];
         let mut filled = 0;
         while filled < bytes.len() {
-            match self.file.read_at(&mut bytes[filled..], self.position + filled as u64) {
+            match self
+                .file
+                .read_at(&mut bytes[filled..], self.position + filled as u64)
+            {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -161,7 +163,10 @@ impl FileBody {
         let failed = |error: &io::Error| io_error("read", &self.name, error);
         loop {
             if self.stop.is_cancelled() {
-                return Err(SourceError::new(SourceErrorKind::Stopped, "stopped while reading the source"));
+                return Err(SourceError::new(
+                    SourceErrorKind::Stopped,
+                    "stopped while reading the source",
+                ));
             }
             let mut waiting = [PollFd::new(&*self.file, PollFlags::IN)];
             match rustix::event::poll(&mut waiting, Some(&PIPE_WAIT)) {
@@ -309,7 +314,12 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let message = |path: &Path| FileSource::open(path, CancellationToken::new()).err().unwrap().to_string();
+        let message = |path: &Path| {
+            FileSource::open(path, CancellationToken::new())
+                .err()
+                .unwrap()
+                .to_string()
+        };
         assert!(message(dir.path()).ends_with("is a directory"));
         assert!(message(&dir.path().join("missing")).ends_with("missing: no such file or directory"));
     }

@@ -6,8 +6,7 @@ pub mod proxy;
 
 use std::path::PathBuf;
 
-use datapath::error::SourceError;
-use datapath::error::SourceErrorKind;
+use datapath::error::{SourceError, SourceErrorKind};
 use url::Url;
 
 /// What the SOURCE argument of the command line names.

@@ -3,10 +3,8 @@
 
 use std::net::IpAddr;
 
-use datapath::error::SourceError;
-use datapath::error::SourceErrorKind;
-use url::Host;
-use url::Url;
+use datapath::error::{SourceError, SourceErrorKind};
+use url::{Host, Url};
 
 /// Proxies by scheme and the hosts that are reached without. The default uses none.
 #[derive(Clone, Default)]

@@ -10,20 +10,16 @@ mod ranges;
 mod resume;
 mod routes;
 
-use std::sync::Arc;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use datapath::error::SourceError;
-use datapath::source::Body;
-use datapath::source::Source;
-use importer::source::http::HttpConfig;
-use importer::source::http::HttpSource;
+use datapath::source::{Body, Source};
+use importer::source::http::{HttpConfig, HttpSource};
 use rustls::ClientConfig;
 use testkit::certs;
-use testkit::origin::Origin;
-use testkit::origin::Script;
+use testkit::origin::{Origin, Script};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 

@@ -1,13 +1,11 @@
 //! The first request: what is asked, what is accepted, what is said when it fails.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use datapath::error::SourceErrorKind;
 use importer::source::http::parse_header;
 use testkit::certs;
-use testkit::origin::Fault;
-use testkit::origin::Framing;
+use testkit::origin::{Fault, Framing};
 
 use super::*;
 

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use datapath::error::SourceErrorKind;
-use testkit::origin::Fault;
-use testkit::origin::Object;
-use testkit::origin::Ranges;
+use testkit::origin::{Fault, Object, Ranges};
 
 use super::*;
 

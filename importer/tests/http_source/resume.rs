@@ -1,13 +1,9 @@
 //! Bodies that break: continued from the byte where they stopped, or refused for a reason that is said.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use datapath::error::SourceErrorKind;
-use testkit::origin::Fault;
-use testkit::origin::Framing;
-use testkit::origin::Object;
-use testkit::origin::Ranges;
+use testkit::origin::{Fault, Framing, Object, Ranges};
 
 use super::*;
 

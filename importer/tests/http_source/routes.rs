@@ -1,7 +1,6 @@
 //! Redirects and proxies: where requests go, and what they carry there.
 
-use importer::source::http::Credentials;
-use importer::source::http::parse_header;
+use importer::source::http::{Credentials, parse_header};
 use importer::source::proxy::ProxyConfig;
 use testkit::certs;
 use testkit::forward_proxy::ForwardProxy;

@@ -4,11 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::script::Fault;
-use super::script::Framing;
-use super::script::Object;
-use super::script::Ranges;
-use super::script::Script;
+use super::script::{Fault, Framing, Object, Ranges, Script};
 use crate::wire;
 use crate::wire::Request;
 

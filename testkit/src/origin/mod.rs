@@ -6,25 +6,17 @@ mod script;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
 use self::answer::Answer;
-pub use self::script::Fault;
-pub use self::script::Framing;
-pub use self::script::Object;
-pub use self::script::Ranges;
-pub use self::script::Script;
+pub use self::script::{Fault, Framing, Object, Ranges, Script};
 use crate::wire;
-use crate::wire::Request;
-use crate::wire::Stream;
+use crate::wire::{Request, Stream};
 
 /// Bytes of a body that are written at once; small, so that the rate of a slow server is even.
 const WRITE_BYTES: usize = 16 * 1024;

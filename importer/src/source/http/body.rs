@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapath::bridge;
-use datapath::error::SourceError;
-use datapath::error::SourceErrorKind;
+use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::Body;
 use reqwest::Response;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::download::Download;
-use super::download::Object;
+use super::download::{Download, Object};
 
 /// Gaps below this are read and dropped: so much is on its way already (bridge and socket buffers), and a
 /// new connection costs several round trips.

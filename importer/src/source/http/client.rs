@@ -2,20 +2,13 @@
 
 use std::time::Duration;
 
-use datapath::error::SourceError;
-use datapath::error::SourceErrorKind;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::StatusCode;
-use http::header;
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use reqwest::Response;
 use url::Url;
 
-use super::cause::is_tls_refusal;
-use super::cause::plain_cause;
-use super::config::Credentials;
-use super::config::HttpConfig;
-use super::config::printable;
+use super::cause::{is_tls_refusal, plain_cause};
+use super::config::{Credentials, HttpConfig, printable};
 use super::headers::Header;
 use super::retry::Failure;
 use crate::source::proxy::ProxyConfig;

@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::error::SourceError;
-use datapath::error::SourceErrorKind;
+use datapath::error::{SourceError, SourceErrorKind};
 use percent_encoding::percent_decode_str;
 use rustls::ClientConfig;
 use url::Url;

@@ -1,26 +1,18 @@
 //! Bytes of one object in order, across as many connections as it takes.
 
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use datapath::error::SourceError;
-use datapath::error::SourceErrorKind;
+use datapath::error::{SourceError, SourceErrorKind};
 use http::StatusCode;
 use reqwest::Response;
 use url::Url;
 
-use super::client::Client;
-use super::client::Part;
-use super::client::transport_failure;
-use super::identity::ContentRange;
-use super::identity::Identity;
-use super::identity::changed;
-use super::retry::Attempts;
-use super::retry::Failure;
-use super::retry::Patience;
+use super::client::{Client, Part, transport_failure};
+use super::identity::{ContentRange, Identity, changed};
+use super::retry::{Attempts, Failure, Patience};
 
 /// The object that an import reads: how to ask for it and how to recognize it.
 pub(super) struct Object {

@@ -1,13 +1,10 @@
 //! Extra request headers, from variables and from files of a Secret.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
-use datapath::error::SourceError;
-use datapath::error::SourceErrorKind;
-use http::HeaderName;
-use http::HeaderValue;
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{HeaderName, HeaderValue};
 
 /// Longest header line that is read from a file. A Secret holds at most 1 MiB, servers accept far less.
 const LINE_LIMIT_BYTES: u64 = 64 * 1024;

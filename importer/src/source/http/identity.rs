@@ -3,12 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use datapath::error::SourceError;
-use datapath::error::SourceErrorKind;
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::header;
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// What a response says about the identity of the object.
 #[derive(Debug, Clone)]

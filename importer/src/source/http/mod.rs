@@ -17,43 +17,26 @@ mod identity;
 mod retry;
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::OnceLock;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use bytes::BytesMut;
-use datapath::error::SourceError;
-use datapath::error::SourceErrorKind;
-use datapath::source::Body;
-use datapath::source::Source;
-use http::StatusCode;
-use http::header;
+use bytes::{Bytes, BytesMut};
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::{Body, Source};
+use http::{StatusCode, header};
 use reqwest::Response;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use self::body::HttpBody;
-use self::body::Surroundings;
-use self::body::stopped;
+use self::body::{HttpBody, Surroundings, stopped};
 use self::client::Client;
-pub use self::config::Credentials;
-pub use self::config::HttpConfig;
-pub use self::config::USER_AGENT;
 use self::config::printable;
-use self::download::Download;
-use self::download::Object;
-use self::download::within;
-pub use self::headers::Header;
-pub use self::headers::parse_header;
-pub use self::headers::read_secret_headers;
-use self::identity::ContentRange;
-use self::identity::Identity;
-use self::retry::Failure;
-use self::retry::Patience;
+pub use self::config::{Credentials, HttpConfig, USER_AGENT};
+use self::download::{Download, Object, within};
+pub use self::headers::{Header, parse_header, read_secret_headers};
+use self::identity::{ContentRange, Identity};
+use self::retry::{Failure, Patience};
 
 /// Times that the first request is sent before its failure is reported, within about three seconds: enough
 /// for a service that is just being moved; longer waits are the business of whoever started the import.
@@ -248,9 +231,7 @@ async fn ask(client: &Client, patience: &Patience) -> Result<(Response, Url), So
 }
 
 fn passes_soon(error: &SourceError) -> bool {
-    use SourceErrorKind::Connect;
-    use SourceErrorKind::Io;
-    use SourceErrorKind::Status;
+    use SourceErrorKind::{Connect, Io, Status};
     matches!(error.kind(), Connect | Io | Status(429 | 502 | 503 | 504))
 }
 

@@ -1,13 +1,9 @@
 //! When to try again, and when to give up.
 
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use datapath::error::SourceError;
-use datapath::error::SourceErrorKind;
-use http::HeaderMap;
-use http::StatusCode;
-use http::header;
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{HeaderMap, StatusCode, header};
 use tokio::time::Instant;
 
 use super::config::HttpConfig;
@@ -117,6 +113,8 @@ pub(super) struct Attempts<'a> {
     patience: &'a Patience,
     waiting_since: Instant,
     failures: u32,
+    /// What the first attempt met: later ones may only tell that the time was up.
+    first_cause: Option<String>,
     furthest_repeated: u64,
 }
 
@@ -126,6 +124,7 @@ impl<'a> Attempts<'a> {
             patience,
             waiting_since: Instant::now(),
             failures: 0,
+            first_cause: None,
             furthest_repeated: 0,
         }
     }
@@ -157,6 +156,7 @@ impl<'a> Attempts<'a> {
             Failure::Transient { error, retry_after } => (error, retry_after),
         };
         self.failures += 1;
+        let first_cause = self.first_cause.get_or_insert_with(|| error.to_string()).clone();
         if self
             .patience
             .retries
@@ -170,7 +170,7 @@ impl<'a> Attempts<'a> {
         }
         if self.remaining().is_zero() {
             let limit = self.patience.no_progress_limit.as_secs_f64();
-            let message = format!("no new byte for {limit} s {place}, giving up: {error}");
+            let message = format!("no new byte for {limit} s {place}, giving up: {first_cause}");
             return Err(SourceError::new(error.kind(), message));
         }
         let asked = retry_after.unwrap_or_default().min(self.patience.max_delay);
@@ -241,7 +241,10 @@ mod tests {
         assert!(attempts.wait_limit() <= Duration::from_secs(1));
         attempts.waiting_since = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
         let error = attempts.failed(broken(), "at byte 5").unwrap_err().to_string();
-        assert_eq!(error, "no new byte for 2 s at byte 5, giving up: connection reset");
+        assert_eq!(
+            error,
+            "no new byte for 2 s at byte 5, giving up: connection reset"
+        );
     }
 
     #[test]
