@@ -1,0 +1,25 @@
+# Steps with a heading and the time that they took; to be sourced.
+
+started=$SECONDS
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+# step NAME COMMAND…: runs the command; a failure ends the script and says in which step.
+step() {
+    local name=$1 from=$SECONDS code=0
+    shift
+    printf '\n=== %s\n' "$name"
+    # In a subshell of its own, where `set -e` holds also for functions.
+    set +e
+    (
+        set -e
+        "$@"
+    )
+    code=$?
+    set -e
+    if [ "$code" != 0 ]; then
+        printf '=== %s: FAILED after %d s (exit code %d)\n' "$name" "$((SECONDS - from))" "$code" >&2
+        exit "$code"
+    fi
+    printf '=== %s: %d s\n' "$name" "$((SECONDS - from))"
+}
