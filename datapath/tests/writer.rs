@@ -99,7 +99,10 @@ fn content() -> impl Strategy<Value = Content> {
 
 /// Cuts at bytes, sectors and pages; parts in random order.
 fn plan() -> impl Strategy<Value = Plan> {
-    let cut = (any::<prop::sample::Index>(), prop_oneof![Just(1u64), Just(512), Just(4096), Just(65536)]);
+    let cut = (
+        any::<prop::sample::Index>(),
+        prop_oneof![Just(1u64), Just(512), Just(4096), Just(65536)],
+    );
     let parts = prop::collection::vec((cut, content()), 1..40);
     (1..=MAX_SECTORS, parts)
         .prop_flat_map(|(sectors, parts)| {
@@ -108,7 +111,10 @@ fn plan() -> impl Strategy<Value = Plan> {
                 let at = index.index(usize::try_from(size).unwrap()) as u64;
                 at - at % unit
             };
-            let mut cuts: Vec<u64> = parts.iter().map(|((index, unit), _)| place(*index, *unit)).collect();
+            let mut cuts: Vec<u64> = parts
+                .iter()
+                .map(|((index, unit), _)| place(*index, *unit))
+                .collect();
             cuts.extend([0, size]);
             cuts.sort_unstable();
             cuts.dedup();
@@ -124,7 +130,11 @@ fn plan() -> impl Strategy<Value = Plan> {
 
 fn read(path: &Path, length: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    File::open(path).unwrap().take(length).read_to_end(&mut bytes).unwrap();
+    File::open(path)
+        .unwrap()
+        .take(length)
+        .read_to_end(&mut bytes)
+        .unwrap();
     bytes
 }
 

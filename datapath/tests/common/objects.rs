@@ -48,7 +48,7 @@ fn specs() -> Vec<Spec> {
         ..Spec::new(Content::Sparse)
     };
     vec![
-        plain,
+        plain.clone(),
         Spec {
             cluster_size: 512,
             ..plain
@@ -65,10 +65,8 @@ fn specs() -> Vec<Spec> {
         Spec {
             cluster_size: 16384,
             extended_l2: true,
-            ..Spec {
-                content: Content::RandomOrder,
-                ..plain
-            }
+            content: Content::RandomOrder,
+            ..plain
         },
         Spec {
             content: Content::Snapshots,

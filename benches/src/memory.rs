@@ -1,0 +1,71 @@
+//! A source without a network.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::{Body, Source};
+
+/// Bytes of a chunk: what one read of a fast socket gives.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// An object in memory.
+pub struct Memory {
+    bytes: Bytes,
+    ranged: bool,
+}
+
+impl Memory {
+    /// An object that can be read at random if `ranged`, else once in order.
+    pub fn new(bytes: Bytes, ranged: bool) -> Self {
+        Self { bytes, ranged }
+    }
+}
+
+fn index(offset: u64) -> Result<usize, SourceError> {
+    usize::try_from(offset).map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string()))
+}
+
+impl Source for Memory {
+    fn name(&self) -> String {
+        "memory".into()
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.ranged.then_some(self.bytes.len() as u64)
+    }
+
+    fn is_ranged(&self) -> bool {
+        self.ranged
+    }
+
+    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+        Ok(Box::new(MemoryBody {
+            bytes: self.bytes.clone(),
+            position: 0,
+        }))
+    }
+
+    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        Ok(self.bytes.slice(index(range.start)?..index(range.end)?))
+    }
+}
+
+struct MemoryBody {
+    bytes: Bytes,
+    position: usize,
+}
+
+impl Body for MemoryBody {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let end = self.bytes.len().min(self.position + CHUNK_BYTES);
+        let chunk = self.bytes.slice(self.position..end);
+        self.position = end;
+        Ok((!chunk.is_empty()).then_some(chunk))
+    }
+
+    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
+        self.position = index(offset)?.min(self.bytes.len());
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! From the bytes of an image to extents, without inflating or writing them; figures are bytes of the disk.
+
+use std::cell::LazyCell;
+
+use benches::{CLUSTER_BYTES, Clusters, Kind, qcow2};
+use bytes::Bytes;
+use criterion::Criterion;
+use diskimage::Error;
+use diskimage::qcow2::{Header, MapBuilder, Sink, Stream};
+
+use crate::{Result, done, group};
+
+/// Small, as the cost is one per cluster.
+const DISK_BYTES: usize = 64 << 20;
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Counts what it is given.
+#[derive(Default)]
+struct Count(usize);
+
+impl Sink for Count {
+    type Error = Error;
+
+    fn data(&mut self, _guest: u64, bytes: Bytes) -> std::result::Result<(), Error> {
+        self.0 += bytes.len();
+        Ok(())
+    }
+
+    fn compressed(&mut self, _guest: u64, _bytes: Bytes) -> std::result::Result<(), Error> {
+        self.0 += CLUSTER_BYTES;
+        Ok(())
+    }
+
+    fn park(&mut self, _host: u64, _pieces: &[Bytes]) -> std::result::Result<(), Error> {
+        Ok(())
+    }
+
+    fn parked(&mut self, offset: u64) -> std::result::Result<Bytes, Error> {
+        // In an image whose tables are in front nobody asks.
+        let what = "a cluster";
+        Err(Error::RefcountContradiction { what, offset })
+    }
+
+    fn forget(&mut self, _host: u64) -> std::result::Result<(), Error> {
+        Ok(())
+    }
+}
+
+pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
+    let mut group = group(criterion, "qcow2", DISK_BYTES);
+    for clusters in Clusters::ALL {
+        // Made only if a bench of it is asked for.
+        let image = LazyCell::new(|| done(qcow2(&Kind::Text.data(DISK_BYTES), clusters).map_err(Into::into)));
+        group.bench_function(format!("one-pass-{}/text", clusters.name()), |bencher| {
+            bencher.iter(|| done(one_pass(&image)));
+        });
+        group.bench_function(format!("ranged-{}/text", clusters.name()), |bencher| {
+            bencher.iter(|| done(ranged(&image)));
+        });
+    }
+    group.finish();
+    Ok(())
+}
+
+fn one_pass(image: &Bytes) -> Result<()> {
+    push_all(Stream::one_pass(Header::parse(image)?)?, image)
+}
+
+fn ranged(image: &Bytes) -> Result<()> {
+    let header = Header::parse(image)?;
+    let mut map = MapBuilder::new(header, image.len() as u64);
+    let l1 = map.l1_range()?;
+    let tables = map.l2_tables(&image[usize::try_from(l1.start)?..usize::try_from(l1.end)?])?;
+    for table in tables {
+        let start = usize::try_from(table.offset)?;
+        map.add_l2(table, &image.slice(start..start + CLUSTER_BYTES))?;
+    }
+    push_all(map.into_stream(), image)
+}
+
+fn push_all(mut stream: Stream, image: &Bytes) -> Result<()> {
+    let mut sink = Count::default();
+    let mut rest = image.clone();
+    while !rest.is_empty() {
+        stream.push(rest.split_to(CHUNK_BYTES.min(rest.len())), &mut sink)?;
+    }
+    stream.finish(&mut sink)?;
+    assert_eq!(sink.0, DISK_BYTES);
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! A block device cannot be removed: after a failure its first MiB is zero, so that nothing boots from it.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+
+use datapath::error::FormatError;
+use datapath::target::HELD_BYTES;
+use datapath::transfer::Options;
+use datapath::{Error, target, transfer};
+use testkit::loopdev::{DIRT, LoopDevice};
+
+use crate::common::objects::{DISK_BYTES, Object, objects};
+use crate::common::{Memory, file};
+
+const DEVICE_BYTES: u64 = 8 << 20;
+
+/// What the device holds, read from itself.
+fn content(device: &LoopDevice) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    File::open(device.path())
+        .unwrap()
+        .read_to_end(&mut bytes)
+        .unwrap();
+    bytes
+}
+
+fn make_dirty(device: &LoopDevice) {
+    let dirt = vec![DIRT; usize::try_from(device.bytes()).unwrap()];
+    let file = File::options().write(true).open(device.path()).unwrap();
+    file.write_all_at(&dirt, 0).unwrap();
+}
+
+fn assert_hidden(device: &LoopDevice, what: &str) {
+    let held = usize::try_from(HELD_BYTES).unwrap();
+    assert!(
+        content(device)[..held].iter().all(|byte| *byte == 0),
+        "{what}: the first MiB is not zero"
+    );
+}
+
+fn is_untouched(device: &LoopDevice) -> bool {
+    content(device).iter().all(|byte| *byte == DIRT)
+}
+
+/// Runs `check` on a fresh pair of devices, one of each sector size.
+fn on_devices(check: impl Fn(&LoopDevice)) {
+    let folder = tempfile::tempdir().unwrap();
+    for sector_size in [512, 4096] {
+        check(&LoopDevice::new(folder.path(), DEVICE_BYTES, sector_size));
+    }
+}
+
+#[test]
+fn a_source_that_breaks_leaves_the_first_mib_zero() {
+    on_devices(|device| {
+        for object in objects() {
+            for (cut, preallocate) in [(3, false), (2, true)] {
+                make_dirty(device);
+                let at = object.bytes.len() * cut / 4;
+                let source = Memory {
+                    broken_at: Some(at),
+                    ..Memory::new(object.bytes.clone())
+                };
+                let target = target::Options {
+                    preallocate,
+                    ..file(device.path())
+                };
+                let error = transfer(&source, &target, &Options::default()).unwrap_err();
+                assert!(matches!(error, Error::Source(_)), "{error}");
+                // A codec with large blocks may give nothing before the cut: then the device was not even opened.
+                let may_be_untouched = object.name.contains(" in ");
+                if !(may_be_untouched && is_untouched(device)) {
+                    assert_hidden(device, &format!("{} broken at {at}", object.name));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_wrong_checksum_leaves_the_first_mib_zero() {
+    on_devices(|device| {
+        for object in objects() {
+            make_dirty(device);
+            let options = Options {
+                checksum: Some(format!("md5:{}", "0".repeat(32)).parse().unwrap()),
+                ..Options::default()
+            };
+            let source = Memory::new(object.bytes.clone());
+            let error = transfer(&source, &file(device.path()), &options).unwrap_err();
+            assert!(matches!(error, Error::Checksum { .. }), "{error}");
+            assert_hidden(device, &object.name);
+        }
+    });
+}
+
+#[test]
+fn a_disk_without_a_fault_arrives_whole_on_old_dirt() {
+    on_devices(|device| {
+        for object in objects() {
+            for ranged in [false, true] {
+                make_dirty(device);
+                let source = Memory {
+                    ranged,
+                    ..Memory::new(object.bytes.clone())
+                };
+                transfer(&source, &file(device.path()), &Options::default()).unwrap();
+                assert!(
+                    content(device)[..object.disk.len()] == object.disk,
+                    "{}",
+                    object.name
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_device_that_is_known_to_be_too_small_is_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = LoopDevice::new(folder.path(), DISK_BYTES / 4096 * 4096, 4096);
+    let header_first = |object: &&Object| object.name.contains("cluster=") || object.name == "raw";
+    for object in objects().iter().filter(header_first) {
+        let source = Memory::ranged(object.bytes.clone());
+        let error = transfer(&source, &file(device.path()), &Options::default()).unwrap_err();
+        let Error::Format(FormatError::TooLarge { available, .. }) = error else {
+            panic!("{}: {error}", object.name)
+        };
+        assert_eq!(available, device.bytes());
+        assert!(is_untouched(&device), "{}", object.name);
+    }
+}

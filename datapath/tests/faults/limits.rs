@@ -1,0 +1,172 @@
+//! Disks that do not fit, and targets that are not ours.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use datapath::error::{FormatError, SourceError};
+use datapath::source::{Body, Source};
+use datapath::transfer::Options;
+use datapath::{Error, target, transfer};
+use testkit::tools;
+
+use crate::common::objects::objects;
+use crate::common::{Memory, fast_folder, file};
+
+#[test]
+fn a_disk_that_is_known_to_be_too_large_is_refused_before_the_target_is_created() {
+    for object in objects() {
+        let size = object.disk.len() as u64;
+        // A stream tells its size only by its end, unless it is an image with a header.
+        if !object.name.contains("cluster=") && object.name != "raw" {
+            continue;
+        }
+        let target = target::Options {
+            available: size - 1,
+            // In this place nothing can be created: whoever tried would fail in another way.
+            ..file("/nonexistent/disk".as_ref())
+        };
+        let error = transfer(
+            &Memory::ranged(object.bytes.clone()),
+            &target,
+            &Options::default(),
+        )
+        .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "virtual image size {size} is larger than the reported available storage {}. A larger PVC is required",
+                size - 1
+            ),
+            "{}",
+            object.name
+        );
+    }
+}
+
+#[test]
+fn a_stream_that_turns_out_too_large_leaves_nothing() {
+    for object in objects() {
+        let size = object.disk.len() as u64;
+        let folder = fast_folder();
+        let target = target::Options {
+            available: size - 1,
+            ..file(&folder.path().join("disk"))
+        };
+        let error = transfer(&Memory::new(object.bytes.clone()), &target, &Options::default()).unwrap_err();
+        let Error::Format(FormatError::TooLarge { available, .. }) = error else {
+            panic!("{}: {error}", object.name)
+        };
+        assert_eq!(available, size - 1);
+        assert!(!target.path.exists());
+    }
+}
+
+#[test]
+fn a_disk_that_fits_exactly_is_not_too_large() {
+    for object in objects() {
+        let folder = fast_folder();
+        let target = target::Options {
+            available: object.disk.len() as u64,
+            ..file(&folder.path().join("disk"))
+        };
+        transfer(&Memory::new(object.bytes.clone()), &target, &Options::default()).unwrap();
+        assert!(
+            std::fs::read(&target.path).unwrap() == object.disk,
+            "{}",
+            object.name
+        );
+    }
+}
+
+/// One compressed stream after the other, which is one stream to every codec.
+struct Repeated {
+    unit: Bytes,
+    times: u64,
+    given: AtomicU64,
+}
+
+impl Source for &'static Repeated {
+    fn name(&self) -> String {
+        "repeated".into()
+    }
+
+    fn length(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_ranged(&self) -> bool {
+        false
+    }
+
+    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+        Ok(Box::new(*self))
+    }
+
+    fn read_range(&self, _range: std::ops::Range<u64>) -> Result<Bytes, SourceError> {
+        unreachable!("the source has no ranges")
+    }
+}
+
+impl Body for &'static Repeated {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let given = self.given.fetch_add(1, Ordering::Relaxed);
+        Ok((given < self.times).then(|| self.unit.clone()))
+    }
+
+    fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
+        unreachable!("the source has no ranges")
+    }
+}
+
+#[test]
+fn a_bomb_ends_with_the_size_error_as_soon_as_the_target_is_full() {
+    const UNIT_BYTES: usize = 16 << 20;
+    let zeros = vec![0; UNIT_BYTES];
+    for program in ["gzip", "xz", "zstd", "bzip2"] {
+        // A TiB of zeros. Leaked, as the data path wants a body that lives on its own.
+        let source: &'static Repeated = Box::leak(Box::new(Repeated {
+            unit: tools::filter(program, ["-c"], &zeros).into(),
+            times: 1 << 16,
+            given: AtomicU64::new(0),
+        }));
+        let folder = fast_folder();
+        let target = target::Options {
+            available: 10 << 20,
+            ..file(&folder.path().join("disk"))
+        };
+        let error = transfer(&source, &target, &Options::default()).unwrap_err();
+        let too_large =
+            matches!(error, Error::Format(FormatError::TooLarge { available, .. }) if available == 10 << 20);
+        assert!(too_large, "{program}: {error}");
+        assert!(!target.path.exists());
+        // What is sniffed at the front may be more than one of the small units.
+        let given = source.given.load(Ordering::Relaxed);
+        assert!(
+            given * source.unit.len() as u64 <= 300_000,
+            "{program}: {given} units were read"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_already_there_is_not_touched() {
+    let folder = fast_folder();
+    let path = folder.path().join("disk");
+    std::fs::write(&path, b"precious").unwrap();
+    let source = Memory::ranged(objects()[0].bytes.clone());
+    let too_small = target::Options {
+        overwrite: true,
+        available: 4096,
+        ..file(&path)
+    };
+    for target in [file(&path), too_small] {
+        transfer(&source, &target, &Options::default()).unwrap_err();
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    }
+    let replacing = target::Options {
+        overwrite: true,
+        ..file(&path)
+    };
+    transfer(&source, &replacing, &Options::default()).unwrap();
+    assert!(std::fs::read(&path).unwrap() == objects()[0].disk);
+}

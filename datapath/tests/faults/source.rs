@@ -1,0 +1,121 @@
+//! The source breaks, or is not what was promised.
+
+use std::fmt;
+
+use datapath::digest::{Algorithm, Digest};
+use datapath::transfer::Options;
+use datapath::{Error, transfer};
+use testkit::cases::check_all;
+
+use crate::common::objects::{Object, objects};
+use crate::common::{Memory, fast_folder, file};
+use crate::small_objects;
+
+/// An object that ends with an error at a byte.
+struct Cut<'a> {
+    object: &'a Object,
+    at: usize,
+}
+
+impl fmt::Display for Cut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} broken at byte {}", self.object.name, self.at)
+    }
+}
+
+fn cuts(objects: &[Object], step: usize) -> Vec<Cut<'_>> {
+    let cuts = |object| {
+        (0..object_length(object))
+            .step_by(step)
+            .map(move |at| Cut { object, at })
+    };
+    objects.iter().flat_map(cuts).collect()
+}
+
+fn object_length(object: &Object) -> usize {
+    object.bytes.len()
+}
+
+fn check(cut: &Cut<'_>) {
+    let folder = fast_folder();
+    let target = file(&folder.path().join("disk"));
+    let source = Memory {
+        broken_at: Some(cut.at),
+        chunks: vec![700],
+        ..Memory::new(cut.object.bytes.clone())
+    };
+    let error = transfer(&source, &target, &Options::default()).unwrap_err();
+    assert!(matches!(error, Error::Source(_)), "{error}");
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "something is left"
+    );
+}
+
+#[test]
+fn a_source_that_breaks_at_any_sector_leaves_nothing() {
+    let folder = fast_folder();
+    check_all(cuts(&small_objects(folder.path()), 512), check);
+}
+
+#[test]
+fn a_source_that_breaks_after_data_was_written_leaves_nothing() {
+    check_all(cuts(objects(), 50_001), check);
+}
+
+/// `sha256:hex` of the object.
+fn sha256(object: &Object) -> String {
+    let mut digest = Digest::new(Algorithm::Sha256);
+    digest.update(&object.bytes);
+    digest.finish()
+}
+
+fn expecting(checksum: &str) -> Options {
+    Options {
+        checksum: Some(checksum.parse().unwrap()),
+        ..Options::default()
+    }
+}
+
+#[test]
+fn a_wrong_checksum_leaves_nothing() {
+    let wrong = format!("sha256:{}", "0".repeat(64));
+    for object in objects() {
+        for ranged in [false, true] {
+            let folder = fast_folder();
+            let target = file(&folder.path().join("disk"));
+            let source = Memory {
+                ranged,
+                ..Memory::new(object.bytes.clone())
+            };
+            let error = transfer(&source, &target, &expecting(&wrong)).unwrap_err();
+            let Error::Checksum { expected, calculated } = error else {
+                panic!("{}: {error}", object.name)
+            };
+            assert_eq!((expected, calculated), (wrong.clone(), sha256(object)));
+            assert!(!target.path.exists());
+        }
+    }
+}
+
+#[test]
+fn a_right_checksum_is_of_the_whole_object_on_every_route() {
+    for object in objects() {
+        for ranged in [false, true] {
+            let folder = fast_folder();
+            let target = file(&folder.path().join("disk"));
+            let source = Memory {
+                ranged,
+                ..Memory::new(object.bytes.clone())
+            };
+            let report = transfer(&source, &target, &expecting(&sha256(object))).unwrap();
+            assert_eq!(report.checksum, Some(sha256(object)));
+            assert!(
+                std::fs::read(&target.path).unwrap() == object.disk,
+                "{}",
+                object.name
+            );
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The filesystem of the target is full.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use datapath::transfer::Options;
+use datapath::{Error, target, transfer};
+use tempfile::TempDir;
+use testkit::images::{Compression, Content, Spec};
+
+use crate::common::objects::image;
+use crate::common::{Memory, fast_folder, file, noise};
+
+/// A filesystem in memory that holds little.
+struct SmallFilesystem {
+    folder: TempDir,
+}
+
+impl SmallFilesystem {
+    fn new(bytes: usize) -> Self {
+        let folder = fast_folder();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "none"])
+            .arg(folder.path())
+            .status()
+            .expect("mount is needed: install the Debian package mount");
+        assert!(
+            mounted.success(),
+            "a tmpfs could not be mounted: run this test as root"
+        );
+        Self { folder }
+    }
+
+    fn target(&self) -> PathBuf {
+        self.folder.path().join("disk")
+    }
+
+    fn is_empty(&self) -> bool {
+        std::fs::read_dir(self.folder.path()).unwrap().next().is_none()
+    }
+}
+
+impl Drop for SmallFilesystem {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(self.folder.path()).status();
+        let unmounted = unmounted.is_ok_and(|status| status.success());
+        assert!(unmounted || std::thread::panicking(), "still in use");
+    }
+}
+
+fn assert_no_space(source: &Memory, target: &target::Options, filesystem: &SmallFilesystem) {
+    let error = transfer(source, target, &Options::default()).unwrap_err();
+    let Error::Target(error) = error else {
+        panic!("{error}")
+    };
+    assert!(error.is_no_space(), "{error}");
+    assert!(error.to_string().ends_with("no space left on device"), "{error}");
+    assert!(filesystem.is_empty(), "the partial target is left");
+}
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn a_full_filesystem_is_no_space_and_leaves_nothing() {
+    let filesystem = SmallFilesystem::new(2 * MIB);
+    let raw = noise(4 * MIB, 3);
+    for preallocate in [false, true] {
+        for ranged in [false, true] {
+            let target = target::Options {
+                preallocate,
+                ..file(&filesystem.target())
+            };
+            let source = Memory {
+                ranged,
+                ..Memory::new(raw.clone())
+            };
+            assert_no_space(&source, &target, &filesystem);
+        }
+    }
+}
+
+#[test]
+fn a_full_filesystem_is_no_space_for_images_too() {
+    let folder = fast_folder();
+    let filesystem = SmallFilesystem::new(2 * MIB);
+    for compression in [Compression::Plain, Compression::Zlib, Compression::Zstd] {
+        let spec = Spec {
+            compression,
+            virtual_size: 4 << 20,
+            ..Spec::new(Content::Dense)
+        };
+        let image = image(&spec, folder.path());
+        for ranged in [false, true] {
+            let source = Memory {
+                ranged,
+                ..Memory::new(image.bytes.clone())
+            };
+            assert_no_space(&source, &file(&filesystem.target()), &filesystem);
+        }
+    }
+}
+
+#[test]
+fn the_held_first_mib_may_be_what_does_not_fit() {
+    let filesystem = SmallFilesystem::new(MIB / 2);
+    let source = Memory::new(noise(MIB, 5));
+    assert_no_space(&source, &file(&filesystem.target()), &filesystem);
+}
+
+#[test]
+fn growing_a_preallocated_disk_may_be_what_does_not_fit() {
+    let filesystem = SmallFilesystem::new(2 * MIB);
+    let target = target::Options {
+        preallocate: true,
+        size: Some(4 * MIB as u64),
+        ..file(&filesystem.target())
+    };
+    assert_no_space(&Memory::ranged(noise(MIB, 5)), &target, &filesystem);
+}
+
+#[test]
+fn a_sparse_disk_needs_only_what_it_holds() {
+    let filesystem = SmallFilesystem::new(2 * MIB);
+    let mut raw = vec![0; 8 * MIB];
+    raw[7 * MIB..][..MIB / 2].copy_from_slice(&noise(MIB / 2, 9));
+    let target = target::Options {
+        size: Some(64 * MIB as u64),
+        ..file(&filesystem.target())
+    };
+    let report = transfer(&Memory::new(raw.clone()), &target, &Options::default()).unwrap();
+    assert_eq!(report.disk_size, 64 * MIB as u64);
+    raw.resize(64 * MIB, 0);
+    assert!(std::fs::read(Path::new(&target.path)).unwrap() == raw);
+}

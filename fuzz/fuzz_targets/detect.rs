@@ -1,0 +1,31 @@
+//! Any head of an image: a format, and a header whose numbers keep their promises or a sentence.
+
+#![no_main]
+
+use diskimage::qcow2::Header;
+use diskimage::{DETECT_BYTES, Format};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let format = Format::detect(data);
+    assert_eq!(
+        format,
+        Format::detect(&data[..data.len().min(DETECT_BYTES)]),
+        "more bytes than are asked for change the answer"
+    );
+    match Header::parse(data) {
+        Ok(header) => {
+            assert!((512..=2 << 20).contains(&header.cluster_size()));
+            assert!(header.virtual_size.is_multiple_of(512));
+            assert!(header.l1_entries * 8 <= 32 << 20);
+            let mapped = u128::from(header.l1_entries) * u128::from(header.bytes_per_l2());
+            assert!(mapped >= u128::from(header.virtual_size));
+            assert!(!header.features().is_empty());
+        }
+        Err(error) => {
+            let sentence = error.to_string();
+            assert!(!sentence.contains(char::is_control), "{sentence:?}");
+            assert!(sentence.len() < 20_000, "{} bytes of sentence", sentence.len());
+        }
+    }
+});

@@ -1,0 +1,125 @@
+//! Any object through the whole data path, once with ranges and once without: a disk that fits, or an error and no
+//! file; and the same disk on both ways.
+
+#![no_main]
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use datapath::decode::Limits;
+use datapath::error::SourceError;
+use datapath::source::{Body, Source};
+use datapath::target;
+use datapath::transfer::{Options, transfer};
+use fuzz::Pieces;
+use libfuzzer_sys::fuzz_target;
+
+/// Bytes that the target may hold; also what ends bombs.
+const AVAILABLE: u64 = 1 << 20;
+
+struct Memory {
+    pieces: Pieces,
+    ranged: bool,
+}
+
+impl Source for Memory {
+    fn name(&self) -> String {
+        "memory".into()
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.ranged.then_some(self.pieces.rest().len() as u64)
+    }
+
+    fn is_ranged(&self) -> bool {
+        self.ranged
+    }
+
+    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+        Ok(Box::new(MemoryBody {
+            length: self.pieces.rest().len(),
+            pieces: self.pieces.clone(),
+        }))
+    }
+
+    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        let at = |offset| usize::try_from(offset).expect("an offset in memory");
+        Ok(self.pieces.rest().slice(at(range.start)..at(range.end)))
+    }
+}
+
+struct MemoryBody {
+    pieces: Pieces,
+    length: usize,
+}
+
+impl Body for MemoryBody {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        Ok(self.pieces.next())
+    }
+
+    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
+        let position = self.length - self.pieces.rest().len();
+        let offset = usize::try_from(offset).expect("an offset in memory");
+        self.pieces
+            .advance(offset.checked_sub(position).expect("only forwards"));
+        Ok(())
+    }
+}
+
+/// In memory where that exists: the fuzzer makes thousands of files a second.
+static TARGET: LazyLock<PathBuf> = LazyLock::new(|| {
+    let shared_memory = PathBuf::from("/dev/shm");
+    let folder = if shared_memory.is_dir() {
+        shared_memory
+    } else {
+        std::env::temp_dir()
+    };
+    folder.join(format!("cdi-fuzz-{}", std::process::id()))
+});
+
+/// The disk, if there is one.
+fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
+    let source = Memory {
+        pieces: pieces.clone(),
+        ranged,
+    };
+    let target = target::Options {
+        path: TARGET.clone(),
+        available: AVAILABLE,
+        size: None,
+        preallocate: false,
+        direct: false,
+        overwrite: false,
+        mode: None,
+    };
+    let options = Options {
+        // Small, so that a window that gets past the check shows in the fuzzer's memory limit.
+        limits: Limits {
+            window_bytes: 8 << 20,
+        },
+        ..Options::default()
+    };
+    match transfer(&source, &target, &options) {
+        Ok(report) => {
+            let disk = std::fs::read(&target.path).expect("the target of a success");
+            std::fs::remove_file(&target.path).expect("the target of a success");
+            assert_eq!(disk.len() as u64, report.virtual_size);
+            assert!(report.virtual_size <= AVAILABLE);
+            Some(disk)
+        }
+        Err(_) => {
+            assert!(!target.path.exists(), "a failure left its target");
+            None
+        }
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some(pieces) = Pieces::new(data) else { return };
+    if let (Some(ranged), Some(passed)) = (import(&pieces, true), import(&pieces, false)) {
+        assert!(ranged == passed, "the routes lead to different disks");
+    }
+});

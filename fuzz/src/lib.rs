@@ -1,0 +1,7 @@
+//! What the fuzz targets share.
+
+mod array;
+mod pieces;
+
+pub use array::Array;
+pub use pieces::Pieces;

@@ -1,0 +1,48 @@
+//! Input that arrives as the fuzzer cuts it.
+
+use bytes::Bytes;
+
+/// Bytes at the front of an input that say how the rest is cut.
+const CUTS: usize = 4;
+
+/// The chunks of an object. Their sizes come from the first four bytes of the fuzzer's input, over and over again:
+/// size byte `n` is a chunk of `n²/4 + 1` bytes, 1 to 16 KiB.
+#[derive(Clone)]
+pub struct Pieces {
+    sizes: [u8; CUTS],
+    next: usize,
+    rest: Bytes,
+}
+
+impl Pieces {
+    /// Splits the fuzzer's input into how to cut and what; `None` if it is too short for that.
+    pub fn new(input: &[u8]) -> Option<Self> {
+        let (sizes, object) = input.split_first_chunk::<CUTS>()?;
+        Some(Self {
+            sizes: *sizes,
+            next: 0,
+            rest: Bytes::copy_from_slice(object),
+        })
+    }
+
+    /// What has not been taken yet.
+    pub fn rest(&self) -> &Bytes {
+        &self.rest
+    }
+
+    /// Leaves the next bytes out.
+    pub fn advance(&mut self, bytes: usize) {
+        self.rest = self.rest.slice(bytes.min(self.rest.len())..);
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let size = usize::from(self.sizes[self.next % CUTS]).pow(2) / 4 + 1;
+        self.next += 1;
+        let size = size.min(self.rest.len());
+        (size > 0).then(|| self.rest.split_to(size))
+    }
+}
