@@ -6,7 +6,7 @@
 //!             in/total           (stack, sniffed)   extents            sparse, aligned, first MiB last
 //! ```
 //!
-//! One noun per stage: [`source`], [`decode`], [`format`], [`target`]. [`transfer`] stacks them.
+//! One noun per stage: [`source`], [`decode`], [`mod@format`], [`target`]. [`mod@transfer`] stacks them.
 //! The crate knows no HTTP client, no TLS, no Kubernetes and no environment variable.
 
 #![warn(missing_docs)]

@@ -111,7 +111,8 @@ pub(crate) fn open(source: &dyn Source, options: &Options) -> Result<Opened, Err
                 Input::Direct {
                     stream,
                     position: 0,
-                    ranged: source.is_ranged(),
+                    // Found out when an image turns up that has a map: it costs a request.
+                    ranged: false,
                 },
             )
         }
@@ -157,16 +158,9 @@ pub(crate) fn recognize(source: &dyn Source, options: &Options) -> Result<Recogn
         }
         Format::Qcow2 => {
             let header = Header::parse(&input.peek(HEADER_BYTES)?).map_err(FormatError::from)?;
-            let map = match (&mut input, source.length(), options.route) {
-                (Input::Direct { ranged: true, .. }, Some(length), Route::Auto) => {
-                    let head = input.peek(HEAD_BYTES)?;
-                    Some(Box::new(read_map(
-                        header.clone(),
-                        length,
-                        &Metadata { head, source },
-                    )?))
-                }
-                _ => None,
+            let map = match options.route {
+                Route::Auto => fetch_map(&header, source, &mut input)?.map(Box::new),
+                Route::OnePass => None,
             };
             Image::Qcow2 { header, map }
         }

@@ -25,8 +25,8 @@ use crate::work::{self, Ended};
 /// The name in front of error lines.
 const PROGRAM: &str = "cdi-importer";
 
-/// How long a command may clean up after a signal. Unlinking a file takes no time, and nothing can interrupt
-/// a read from a silent pipe, so whoever pressed Ctrl-C need not wait longer.
+/// How long a command may clean up after a signal. Unlinking a file takes no time; whoever pressed Ctrl-C while the
+/// kernel is busy with an `fsync` need not wait for its end.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Runs the command that `arguments` (without the program's name) ask for.
