@@ -33,29 +33,40 @@ impl<C: Chunks> Peek<C> {
         }
     }
 
-    /// The first `want` bytes of what is left, or all of it when the stream is shorter.
+    /// The first `want` bytes of what is left, or all of it when the stream is shorter. Peeked chunks become one, so
+    /// that a stream of single bytes does not cost a handle for each.
     pub fn peek(&mut self, want: usize) -> Result<Bytes, Error> {
-        let mut have: usize = self.head.iter().map(Bytes::len).sum();
-        while have < want && !self.ended {
-            match self.inner.next_chunk()? {
-                Some(chunk) => {
-                    have += chunk.len();
-                    self.head.push_back(chunk);
-                }
-                None => self.ended = true,
-            }
+        if self.head.is_empty() && !self.ended {
+            self.pull()?;
         }
-        if let Some(first) = self.head.front()
-            && first.len() >= want.min(have)
+        if let [first] = self.head.make_contiguous()
+            && (first.len() >= want || self.ended)
         {
-            return Ok(first.slice(..want.min(have)));
+            return Ok(first.slice(..want.min(first.len())));
         }
-        let mut joined = BytesMut::with_capacity(want.min(have));
-        for chunk in &self.head {
-            let room = want - joined.len();
-            joined.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        let mut joined = BytesMut::with_capacity(want);
+        loop {
+            while let Some(chunk) = self.head.pop_front() {
+                joined.extend_from_slice(&chunk);
+            }
+            if joined.len() >= want || self.ended {
+                break;
+            }
+            self.pull()?;
         }
-        Ok(joined.freeze())
+        let joined = joined.freeze();
+        if !joined.is_empty() {
+            self.head.push_back(joined.clone());
+        }
+        Ok(joined.slice(..want.min(joined.len())))
+    }
+
+    fn pull(&mut self) -> Result<(), Error> {
+        match self.inner.next_chunk()? {
+            Some(chunk) => self.head.push_back(chunk),
+            None => self.ended = true,
+        }
+        Ok(())
     }
 
     /// Drops up to `bytes` of what was peeked; returns how many it were.

@@ -9,6 +9,7 @@
 
 mod header;
 mod map;
+mod pieces;
 mod refcounts;
 mod stream;
 mod table;

@@ -1,10 +1,11 @@
 //! The state machine: image bytes in file order in, guest bytes out.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::MAP_BYTES;
 use super::header::Header;
 use super::map::{L2Table, l2_tables, l2_wants};
+use super::pieces::Pieces;
 use super::refcounts::Refcounts;
 use super::wants::{Batch, Role, Want, Wants};
 use crate::Error;
@@ -41,7 +42,7 @@ struct Active {
     /// Other places that want the very same bytes.
     also: Vec<u64>,
     /// Bytes so far, unless they are passed on at once.
-    captured: Vec<Bytes>,
+    captured: Pieces,
 }
 
 /// Converts an image; see the [module](super) documentation.
@@ -143,7 +144,7 @@ impl Stream {
         for active in std::mem::take(&mut self.active) {
             match active.want.role {
                 // The length is rounded up to sectors; whether the cluster is whole, its decoder finds out.
-                Role::Compressed if !active.captured.is_empty() => self.emit_compressed(&active, sink)?,
+                Role::Compressed if !active.captured.is_empty() => self.emit_compressed(active, sink)?,
                 role => self.check_not_needed(role, active.want.host)?,
             }
         }
@@ -190,7 +191,7 @@ impl Stream {
                 _ => self.active.push(Active {
                     want,
                     also: Vec::new(),
-                    captured: Vec::new(),
+                    captured: Pieces::default(),
                 }),
             }
             self.check_captures(want.host)?;
@@ -241,7 +242,7 @@ impl Stream {
                     }
                 }
                 Role::Ignored => {}
-                _ => active.captured.push(piece.clone()),
+                _ => active.captured.push(piece),
             }
         }
         if let Some(parking) = &mut self.parking {
@@ -261,19 +262,19 @@ impl Stream {
             let active = self.active.remove(index);
             match active.want.role {
                 Role::Data | Role::Ignored => {}
-                Role::Compressed => self.emit_compressed(&active, sink)?,
-                Role::L1 => self.learn_l1(&join(&active.captured), sink)?,
+                Role::Compressed => self.emit_compressed(active, sink)?,
+                Role::L1 => self.learn_l1(&active.captured.join(), sink)?,
                 Role::L2 => {
                     let table = L2Table {
                         offset: active.want.host,
                         guest: active.want.at,
                     };
-                    self.learn_l2(table, &join(&active.captured), sink)?;
+                    self.learn_l2(table, &active.captured.join(), sink)?;
                 }
-                Role::RefcountTable => self.learn_refcount_table(&join(&active.captured), sink)?,
+                Role::RefcountTable => self.learn_refcount_table(&active.captured.join(), sink)?,
                 Role::RefcountBlock => {
                     if let Some(parking) = &mut self.parking {
-                        parking.learn_block(&self.header, active.want.at, &join(&active.captured), sink)?;
+                        parking.learn_block(&self.header, active.want.at, &active.captured.join(), sink)?;
                     }
                 }
             }
@@ -281,8 +282,8 @@ impl Stream {
         Ok(())
     }
 
-    fn emit_compressed<S: Sink>(&self, active: &Active, sink: &mut S) -> Result<(), S::Error> {
-        let bytes = join(&active.captured);
+    fn emit_compressed<S: Sink>(&self, active: Active, sink: &mut S) -> Result<(), S::Error> {
+        let bytes = active.captured.join();
         for at in active.also.iter().copied() {
             sink.compressed(at, bytes.clone())?;
         }
@@ -372,7 +373,7 @@ impl Stream {
             ..want
         };
         let cluster = self.header.cluster_size();
-        let mut captured = Vec::new();
+        let mut captured = Pieces::default();
         let mut at = passed.host;
         while at < passed.end() {
             let first = at - at % cluster;
@@ -390,7 +391,7 @@ impl Stream {
                 };
                 match want.role {
                     Role::Data => sink.data(want.at + (at - want.host), piece)?,
-                    _ => captured.push(piece),
+                    _ => captured.push(&piece),
                 }
             }
             let again = next.is_some_and(|next| next.host < first + cluster && next.role != Role::Compressed);
@@ -409,7 +410,7 @@ impl Stream {
         &mut self,
         want: Want,
         passed: u32,
-        captured: Vec<Bytes>,
+        captured: Pieces,
         sink: &mut S,
     ) -> Result<(), S::Error> {
         let active = Active {
@@ -419,7 +420,7 @@ impl Stream {
         };
         if passed == want.length {
             return match want.role {
-                Role::Compressed => self.emit_compressed(&active, sink),
+                Role::Compressed => self.emit_compressed(active, sink),
                 _ => Ok(()),
             };
         }
@@ -443,14 +444,4 @@ fn u32_gap(from: u64, to: u64) -> u32 {
 
 fn slice_range(start: u64, end: u64) -> std::ops::Range<usize> {
     usize::try_from(start).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX)
-}
-
-/// The pieces as one, without a copy when there is one.
-fn join(pieces: &[Bytes]) -> Bytes {
-    if let [single] = pieces {
-        return single.clone();
-    }
-    let mut joined = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
-    pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
-    joined.freeze()
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::super::header::Header;
+use super::super::pieces::Pieces;
 use super::super::refcounts::Refcounts;
 use super::super::table::refcounts_per_block;
 use super::super::wants::Role;
@@ -24,7 +25,7 @@ pub(super) struct Parking {
 /// The cluster that is passing.
 #[derive(Default)]
 struct Current {
-    pieces: Vec<Bytes>,
+    pieces: Pieces,
     /// Metadata, or mapped as a whole cluster: in a consistent image nothing else refers to it from the active map.
     claimed: bool,
     /// Compressed clusters that begin, end or lie in it.
@@ -43,7 +44,7 @@ impl Parking {
     /// The next bytes of the passing cluster.
     pub(super) fn pass(&mut self, piece: &Bytes) {
         if !self.current.claimed {
-            self.current.pieces.push(piece.clone());
+            self.current.pieces.push(piece);
         }
     }
 
@@ -60,7 +61,7 @@ impl Parking {
             return Ok(());
         }
         self.parked.insert(host, current.references);
-        sink.park(host, &current.pieces)
+        sink.park(host, &current.pieces.into_list())
     }
 
     /// True if as many references were seen as the image's refcounts promise.
