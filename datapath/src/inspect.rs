@@ -1,5 +1,6 @@
 //! What an image is, without importing it.
 
+use diskimage::bytes_at::be64;
 use diskimage::qcow2::{HEADER_BYTES, Header};
 use diskimage::{Error as ImageError, Format};
 
@@ -12,6 +13,9 @@ use crate::transfer::Options;
 
 /// Where ISO 9660 has its volume descriptor: sector 16 of 2048 bytes (ECMA-119 §8.1).
 const ISO_DESCRIPTOR: usize = 16 * 2048;
+
+/// Where a qcow2 header has the virtual size (qcow2.rst, "Header").
+const VIRTUAL_SIZE_AT: usize = 24;
 
 /// The facts about an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,10 +73,14 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
             }
         }
         Format::Qcow2 => {
-            let header = Header::parse(&input.peek(HEADER_BYTES)?);
-            match header {
+            let head = input.peek(HEADER_BYTES)?;
+            match Header::parse(&head) {
                 Ok(header) => describe(&mut found, &header, source, &mut input)?,
-                Err(refusal) => found.refuse(&refusal),
+                Err(refusal) => {
+                    // What the header says, for those who have to repair or flatten the image.
+                    found.virtual_size = be64(&head, VIRTUAL_SIZE_AT);
+                    found.refuse(&refusal);
+                }
             }
         }
         other => found.refuse(&ImageError::UnsupportedFormat(other)),

@@ -74,11 +74,14 @@ fn as_text(name: &str, image: &Inspection, overhead: f64) -> String {
     );
     row("compression", list(image.layers.iter().map(ToString::to_string)));
     row("format", image.format.to_string());
+    let unknown = if image.refused.is_some() {
+        "unknown"
+    } else {
+        "unknown until everything is read"
+    };
     row(
         "virtual size",
-        image
-            .virtual_size
-            .map_or_else(|| "unknown until everything is read".to_owned(), size),
+        image.virtual_size.map_or_else(|| unknown.to_owned(), size),
     );
     if let Some(bytes) = image.allocated_bytes {
         row("allocated", size(bytes));

@@ -130,7 +130,7 @@ fn time_without_a_new_byte_ends_the_transfer() {
         "{error}"
     );
 
-    let origin = start(breaking(&body, vec![Fault::StallAt(500_000)]));
+    let origin = start(breaking(&body, vec![Fault::StallAt(500_000); 100]));
     let error = fetch_with(&origin, |config| {
         config.no_progress_limit = Duration::from_millis(300)
     })

@@ -312,7 +312,7 @@ pub(super) async fn within<T>(
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-        let message = format!("the server sent nothing for {} s", limit.as_secs_f64());
+        let message = format!("the server sent nothing for {:.1} s", limit.as_secs_f64());
         Err(Failure::transient(SourceErrorKind::Stalled, message))
     })
 }

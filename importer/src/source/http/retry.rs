@@ -89,7 +89,8 @@ impl Patience {
     pub(super) fn of(config: &HttpConfig) -> Self {
         Self {
             no_progress_limit: config.no_progress_limit,
-            idle_limit: config.idle_limit.min(config.no_progress_limit),
+            // One silent connection must leave time to try another.
+            idle_limit: config.idle_limit.min(config.no_progress_limit / 3),
             retries: config.retries,
             first_delay: config.first_delay,
             max_delay: config.max_delay,
