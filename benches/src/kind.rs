@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::aligned;
+
 /// What a disk holds, as far as speed cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -26,7 +28,7 @@ impl Kind {
         }
     }
 
-    /// `length` bytes of this kind.
+    /// `length` bytes of this kind, aligned for direct I/O.
     pub fn data(self, length: usize) -> Bytes {
         let mut random = XorShift(0x9E37_79B9_7F4A_7C15);
         let mut bytes = Vec::with_capacity(length + 128);
@@ -44,7 +46,7 @@ impl Kind {
             }
         }
         bytes.resize(length, 0);
-        bytes.into()
+        aligned(&bytes)
     }
 }
 

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use datapath::buffer::CHUNK_BYTES;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
 
-/// Bytes of a chunk: what one read of a fast socket gives.
-const CHUNK_BYTES: usize = 64 << 10;
+use crate::aligned;
 
-/// An object in memory.
+/// An object in memory, in aligned chunks, as the sources of the importer give them.
 pub struct Memory {
     bytes: Bytes,
     ranged: bool,
@@ -17,7 +17,8 @@ pub struct Memory {
 
 impl Memory {
     /// An object that can be read at random if `ranged`, else once in order.
-    pub fn new(bytes: Bytes, ranged: bool) -> Self {
+    pub fn new(bytes: &[u8], ranged: bool) -> Self {
+        let bytes = aligned(bytes);
         Self { bytes, ranged }
     }
 }

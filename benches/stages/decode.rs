@@ -1,6 +1,7 @@
 //! Undoing one layer of compression; figures are decompressed bytes.
 
 use std::cell::LazyCell;
+use std::num::NonZeroUsize;
 
 use benches::{Codec, Kind};
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use criterion::Criterion;
 use datapath::chunks::Chunks;
 use datapath::decode::{self, Limits};
 
-use crate::{Result, done, group};
+use crate::{ONE_AND_TWO, Result, done, group};
 
 const DATA_BYTES: usize = 8 << 20;
 /// What one read of a fast socket gives.
@@ -28,22 +29,40 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     for codec in Codec::ALL {
         for kind in Kind::ALL {
             // Made only if the bench is asked for.
-            let packed = LazyCell::new(|| done(codec.compress(&kind.data(DATA_BYTES)).map_err(Into::into)));
+            let packed = LazyCell::new(|| done(pack(codec, kind)));
             group.bench_function(format!("{}/{}", codec.name(), kind.name()), |bencher| {
-                bencher.iter(|| done(decode_all(packed.clone())));
+                let packed = LazyCell::force(&packed);
+                bencher.iter(|| done(decode_all(packed, NonZeroUsize::MIN)));
             });
         }
+    }
+    let packed = LazyCell::new(|| done(pack(Codec::XzBlocks, Kind::Text)));
+    for threads in ONE_AND_TWO {
+        let name = format!("{}-{threads}-threads/text", Codec::XzBlocks.name());
+        group.bench_function(name, |bencher| {
+            let packed = LazyCell::force(&packed);
+            bencher.iter(|| done(decode_all(packed, threads)));
+        });
     }
     group.finish();
     Ok(())
 }
 
-fn decode_all(packed: Bytes) -> Result<()> {
-    let mut decoded = decode::open(Box::new(Pieces(packed)), &Limits::default())?;
+fn pack(codec: Codec, kind: Kind) -> Result<Bytes> {
+    Ok(codec.compress(&kind.data(DATA_BYTES))?)
+}
+
+/// In any order, as the writer takes it.
+fn decode_all(packed: &Bytes, threads: NonZeroUsize) -> Result<()> {
+    let limits = Limits {
+        threads,
+        ..Limits::default()
+    };
+    let mut decoded = decode::open(Box::new(Pieces(packed.clone())), &limits)?;
     let mut bytes = 0;
-    while let Some(chunk) = decoded.stream.next_chunk()? {
-        bytes += chunk.len();
+    while let Some((_offset, chunk)) = decoded.stream.next_placed(bytes)? {
+        bytes += chunk.len() as u64;
     }
-    assert_eq!(bytes, DATA_BYTES);
+    assert_eq!(bytes, DATA_BYTES as u64);
     Ok(())
 }

@@ -1,92 +1,79 @@
-//! Inflating clusters and writing them to a temporary file, without syncing it; figures are bytes of the disk.
+//! Writing a disk to a file and to a loop device, past the page cache and through it, until it is synced.
 
 use std::cell::LazyCell;
-use std::num::NonZeroUsize;
-use std::path::Path;
+use std::fs::File;
+use std::io::{Write, stderr};
+use std::path::PathBuf;
 
-use benches::{CLUSTER_BYTES, Clusters, Kind};
+use benches::Kind;
 use bytes::Bytes;
-use criterion::Criterion;
-use datapath::target::{self, Disk, with_writer};
-use diskimage::qcow2::Compression;
+use criterion::{BenchmarkGroup, Criterion, measurement::WallTime};
+use datapath::buffer::CHUNK_BYTES;
+use datapath::target::{self, Cache, Disk, with_writer};
+use testkit::loopdev::LoopDevice;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Result, done, group};
+use crate::{Result, done, group, place, threads};
 
-const DISK_BYTES: usize = 32 << 20;
-
-/// A cluster as the image stores it.
-enum Stored {
-    Plain(Bytes),
-    Compressed(Bytes),
-}
+/// Twice what the page cache may hold before it is flushed.
+const DISK_BYTES: usize = 64 << 20;
+/// What most devices pretend to have.
+const SECTOR_BYTES: u32 = 512;
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let folder = place::on_disk()?;
     let mut group = group(criterion, "writer", DISK_BYTES);
-    for clusters in Clusters::ALL {
-        for kind in Kind::ALL {
-            // Made only if the bench is asked for.
-            let stored = LazyCell::new(|| done(store(&kind.data(DISK_BYTES), clusters)));
-            group.bench_function(format!("{}/{}", clusters.name(), kind.name()), |bencher| {
-                bencher.iter(|| done(write(folder.path(), clusters, &stored)));
-            });
-        }
+    let file = || folder.path().join("disk");
+    write_kinds(&mut group, "file", &file);
+    if has_loop_devices() {
+        // Made only if a bench of it is asked for.
+        let device = LazyCell::new(|| LoopDevice::new(folder.path(), DISK_BYTES as u64, SECTOR_BYTES));
+        write_kinds(&mut group, "device", &|| device.path().to_owned());
+    } else {
+        writeln!(stderr(), "writer/device: left out, loop devices need root")?;
     }
     group.finish();
     Ok(())
 }
 
-fn store(disk: &Bytes, clusters: Clusters) -> Result<Vec<Stored>> {
-    (0..disk.len())
-        .step_by(CLUSTER_BYTES)
-        .map(|start| {
-            let plain = disk.slice(start..start + CLUSTER_BYTES);
-            Ok(match clusters.compress(&plain)? {
-                Some(packed) => Stored::Compressed(packed.into()),
-                None => Stored::Plain(plain),
-            })
-        })
-        .collect()
+fn has_loop_devices() -> bool {
+    File::options().write(true).open("/dev/loop-control").is_ok()
 }
 
-/// The disk is dropped uncommitted, which removes the file.
-fn write(folder: &Path, clusters: Clusters, stored: &[Stored]) -> Result<()> {
-    let target = target::Options {
-        path: folder.join("disk"),
-        available: u64::MAX,
-        size: None,
-        preallocate: false,
-        direct: false,
-        overwrite: true,
-        mode: None,
-    };
-    let size = Some(DISK_BYTES as u64);
-    let disk = Disk::open(&target, size)?;
-    let settings = target::Clusters {
-        compression: match clusters {
-            Clusters::Plain | Clusters::Deflate => Compression::Deflate,
-            Clusters::Zstd => Compression::Zstd,
-        },
-        size: CLUSTER_BYTES as u64,
-    };
-    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    with_writer(
-        &disk,
-        Some(settings),
-        size,
-        threads,
-        &CancellationToken::new(),
-        |writer| {
-            for (index, cluster) in stored.iter().enumerate() {
-                let offset = (index * CLUSTER_BYTES) as u64;
-                match cluster {
-                    Stored::Plain(bytes) => writer.data(offset, bytes.clone())?,
-                    Stored::Compressed(bytes) => writer.compressed(offset, bytes.clone())?,
-                }
-            }
-            Ok(())
-        },
-    )?;
+fn write_kinds(group: &mut BenchmarkGroup<'_, WallTime>, place: &str, path: &dyn Fn() -> PathBuf) {
+    // The writer sees no difference between text and noise.
+    for kind in [Kind::Zeros, Kind::Noise] {
+        let disk = LazyCell::new(|| kind.data(DISK_BYTES));
+        for (cache, cache_name) in [
+            (Cache::Auto, "auto"),
+            (Cache::Direct, "direct"),
+            (Cache::Page, "page"),
+        ] {
+            let name = format!("{place}-{cache_name}/{}", kind.name());
+            group.bench_function(name, |bencher| {
+                let target = place::target(path(), cache);
+                let disk = LazyCell::force(&disk);
+                bencher.iter(|| done(write(&target, disk)));
+            });
+        }
+    }
+}
+
+fn write(target: &target::Options, data: &Bytes) -> Result<()> {
+    let size = data.len() as u64;
+    let disk = Disk::open(target, Some(size))?;
+    let stop = CancellationToken::new();
+    with_writer(&disk, None, Some(size), threads(), &stop, |writer| {
+        let mut rest = data.clone();
+        let mut offset = 0;
+        while !rest.is_empty() {
+            let chunk = rest.split_to(CHUNK_BYTES.min(rest.len()));
+            let length = chunk.len() as u64;
+            writer.data(offset, chunk)?;
+            offset += length;
+        }
+        Ok(())
+    })?;
+    disk.commit(size, None)?;
     Ok(())
 }

@@ -47,9 +47,10 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Hands `chunk` over, waiting while the budget is in use. Dropping the future loses the chunk.
-    pub async fn send(&self, chunk: Bytes) -> Result<(), Closed> {
-        let cost = chunk.len().saturating_add(CHUNK_OVERHEAD_BYTES);
+    /// Hands `chunk` over, which keeps `held` bytes of memory, waiting while the budget is in use. Dropping the future
+    /// loses the chunk.
+    pub async fn send(&self, chunk: Bytes, held: usize) -> Result<(), Closed> {
+        let cost = held.saturating_add(CHUNK_OVERHEAD_BYTES);
         let cost = u32::try_from(cost).unwrap_or(u32::MAX).min(self.limit);
         let room = Arc::clone(&self.budget).acquire_many_owned(cost);
         let permit = self
@@ -118,8 +119,12 @@ mod tests {
             .unwrap()
     }
 
+    fn bytes_of(byte: u8, len: usize) -> Bytes {
+        Bytes::from(vec![byte; len])
+    }
+
     fn bytes(len: usize) -> Bytes {
-        Bytes::from(vec![7; len])
+        bytes_of(7, len)
     }
 
     async fn blocks(send: impl Future<Output = Result<(), Closed>>) -> bool {
@@ -134,12 +139,12 @@ mod tests {
         let writer = std::thread::spawn(move || {
             runtime().block_on(async {
                 for byte in 0..200u8 {
-                    sender.send(Bytes::from(vec![byte; 300])).await.unwrap();
+                    sender.send(bytes_of(byte, 300), 300).await.unwrap();
                 }
             });
         });
         for byte in 0..200u8 {
-            assert_eq!(receiver.recv(), Some(Bytes::from(vec![byte; 300])));
+            assert_eq!(receiver.recv(), Some(bytes_of(byte, 300)));
         }
         assert_eq!(receiver.recv(), None);
         writer.join().unwrap();
@@ -149,10 +154,10 @@ mod tests {
     fn the_sender_waits_for_bytes_not_for_messages() {
         let (sender, mut receiver) = channel(1000, CancellationToken::new());
         runtime().block_on(async {
-            sender.send(bytes(900)).await.unwrap();
-            assert!(blocks(sender.send(bytes(900))).await);
+            sender.send(bytes(900), 900).await.unwrap();
+            assert!(blocks(sender.send(bytes(900), 900)).await);
             assert_eq!(receiver.recv().unwrap().len(), 900);
-            sender.send(bytes(900)).await.unwrap();
+            sender.send(bytes(900), 900).await.unwrap();
         });
     }
 
@@ -161,9 +166,9 @@ mod tests {
         let (sender, _receiver) = channel(10 * (CHUNK_OVERHEAD_BYTES + 1), CancellationToken::new());
         runtime().block_on(async {
             for _ in 0..10 {
-                sender.send(bytes(1)).await.unwrap();
+                sender.send(bytes(1), 1).await.unwrap();
             }
-            assert!(blocks(sender.send(bytes(1))).await);
+            assert!(blocks(sender.send(bytes(1), 1)).await);
         });
     }
 
@@ -171,10 +176,10 @@ mod tests {
     fn a_chunk_above_the_budget_passes_alone() {
         let (sender, mut receiver) = channel(1000, CancellationToken::new());
         runtime().block_on(async {
-            sender.send(bytes(5000)).await.unwrap();
-            assert!(blocks(sender.send(bytes(1))).await);
+            sender.send(bytes(5000), 5000).await.unwrap();
+            assert!(blocks(sender.send(bytes(1), 1)).await);
             assert_eq!(receiver.recv().unwrap().len(), 5000);
-            sender.send(bytes(1)).await.unwrap();
+            sender.send(bytes(1), 1).await.unwrap();
         });
     }
 
@@ -190,9 +195,9 @@ mod tests {
     fn a_sender_that_waits_ends_when_the_receiver_is_dropped() {
         let (sender, receiver) = channel(1000, CancellationToken::new());
         runtime().block_on(async {
-            sender.send(bytes(1000)).await.unwrap();
+            sender.send(bytes(1000), 1000).await.unwrap();
             let dropping = soon(|| drop(receiver));
-            assert_eq!(sender.send(bytes(1)).await, Err(Closed));
+            assert_eq!(sender.send(bytes(1), 1).await, Err(Closed));
             dropping.join().unwrap();
         });
     }
@@ -204,9 +209,9 @@ mod tests {
         let (_silent, mut receiver) = channel(100, stop.clone());
         let reader = std::thread::spawn(move || receiver.recv());
         runtime().block_on(async {
-            sender.send(bytes(100)).await.unwrap();
+            sender.send(bytes(100), 100).await.unwrap();
             let stopping = soon(move || stop.cancel());
-            assert_eq!(sender.send(bytes(1)).await, Err(Closed));
+            assert_eq!(sender.send(bytes(1), 1).await, Err(Closed));
             stopping.join().unwrap();
         });
         assert_eq!(reader.join().unwrap(), None);

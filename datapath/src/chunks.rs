@@ -8,11 +8,24 @@ use crate::error::Error;
 pub trait Chunks: Send {
     /// The next bytes (never an empty chunk), or `None` at the verified end.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error>;
+
+    /// The next bytes with their offset in the stream, for callers that can use them in any order: a stream that is
+    /// made by several threads gives whatever is ready. Every byte comes once, and `None` at the verified end.
+    ///
+    /// `received` is how many bytes of the stream the caller has got so far, which is where the next ones of a stream
+    /// in order belong. After the first call only this one may be used.
+    fn next_placed(&mut self, received: u64) -> Result<Option<(u64, Bytes)>, Error> {
+        Ok(self.next_chunk()?.map(|bytes| (received, bytes)))
+    }
 }
 
 impl<C: Chunks + ?Sized> Chunks for Box<C> {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         (**self).next_chunk()
+    }
+
+    fn next_placed(&mut self, received: u64) -> Result<Option<(u64, Bytes)>, Error> {
+        (**self).next_placed(received)
     }
 }
 
@@ -97,6 +110,15 @@ impl<C: Chunks> Chunks for Peek<C> {
             Some(chunk) => Ok(Some(chunk)),
             None if self.ended => Ok(None),
             None => self.inner.next_chunk(),
+        }
+    }
+
+    /// What was peeked at comes first, and it came in order.
+    fn next_placed(&mut self, received: u64) -> Result<Option<(u64, Bytes)>, Error> {
+        match self.head.pop_front() {
+            Some(chunk) => Ok(Some((received, chunk))),
+            None if self.ended => Ok(None),
+            None => self.inner.next_placed(received),
         }
     }
 }

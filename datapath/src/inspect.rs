@@ -49,7 +49,7 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
         mut input,
         format,
         ..
-    } = open(source, options)?;
+    } = open(source, options, &options.limits)?;
     let mut found = Inspection {
         layers: layers.iter().map(|codec| codec.name()).collect(),
         format,

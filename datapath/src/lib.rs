@@ -12,14 +12,18 @@
 #![warn(missing_docs)]
 
 pub mod bridge;
+pub mod buffer;
 pub mod chunks;
 pub mod decode;
 pub mod digest;
 pub mod error;
 pub mod format;
 pub mod inspect;
+pub mod memory;
 pub mod meter;
 pub mod observe;
+pub mod pack;
+mod queue;
 mod recognize;
 pub mod source;
 pub mod target;

@@ -1,4 +1,4 @@
-//! The first stage behind a source: counts, digests, paces, and notices a request to stop.
+//! The first stage behind a source: counts, has digested, paces, and notices a request to stop.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use crate::chunks::Chunks;
-use crate::digest::Digest;
+use crate::digest::Hashing;
 use crate::error::{Error, SourceErrorKind};
 use crate::observe::Observer;
 use crate::source::Body;
@@ -20,7 +20,7 @@ const PACE_STEP: Duration = Duration::from_millis(50);
 /// What outlives the meter, which disappears inside the decode stack.
 pub struct Readings {
     position: AtomicU64,
-    digest: Mutex<Option<Digest>>,
+    digest: Mutex<Option<Hashing>>,
 }
 
 impl Readings {
@@ -35,7 +35,7 @@ impl Readings {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
-            .map(Digest::finish)
+            .map(Hashing::finish)
     }
 }
 
@@ -55,7 +55,7 @@ impl Meter {
     pub fn new(
         body: Box<dyn Body>,
         total: Option<u64>,
-        digest: Option<Digest>,
+        digest: Option<Hashing>,
         limit_rate: Option<NonZeroU64>,
         observer: Arc<dyn Observer>,
         stop: CancellationToken,
@@ -117,7 +117,7 @@ impl Chunks for Meter {
             return Ok(None);
         };
         if self.digesting
-            && let Some(digest) = &mut *self
+            && let Some(digest) = &*self
                 .readings
                 .digest
                 .lock()

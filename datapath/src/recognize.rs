@@ -7,7 +7,7 @@ use diskimage::{DETECT_BYTES, Format};
 
 use crate::chunks::Peek;
 use crate::decode::{self, Codec, SNIFF_BYTES};
-use crate::digest::Digest;
+use crate::digest::Hashing;
 use crate::error::{DecodeError, Error, FormatError};
 use crate::format::Input;
 use crate::format::qcow2::{HEAD_BYTES, Metadata, read_map};
@@ -79,12 +79,12 @@ pub(crate) struct Opened {
     pub(crate) format: Format,
 }
 
-/// Stacks meter and decoders, and decides the format.
-pub(crate) fn open(source: &dyn Source, options: &Options) -> Result<Opened, Error> {
+/// Stacks meter and decoders, which keep to `limits`, and decides the format.
+pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limits) -> Result<Opened, Error> {
     let digest = options
         .checksum
         .as_ref()
-        .map(|checksum| Digest::new(checksum.algorithm()));
+        .map(|checksum| Hashing::start(checksum.algorithm()));
     let meter = Meter::new(
         source.body()?,
         source.length(),
@@ -101,7 +101,7 @@ pub(crate) fn open(source: &dyn Source, options: &Options) -> Result<Opened, Err
     }
     let (layers, mut input) = match decode::sniff(&head) {
         Some(_) => {
-            let decoded = decode::open(Box::new(stream), &options.limits)?;
+            let decoded = decode::open(Box::new(stream), limits)?;
             (decoded.layers, Input::Decoded(decoded.stream))
         }
         None => {
@@ -143,12 +143,16 @@ fn decide(found: Format, wanted: Option<Format>) -> Result<Format, Error> {
 
 /// Everything before the first data byte: also whether a map has no holes, where the source can be asked.
 pub(crate) fn recognize(source: &dyn Source, options: &Options) -> Result<Recognized, Error> {
+    let limits = decode::Limits {
+        threads: options.workers,
+        ..options.limits
+    };
     let Opened {
         layers,
         mut input,
         readings,
         format,
-    } = open(source, options)?;
+    } = open(source, options, &limits)?;
     let image = match format {
         Format::Raw => {
             let length = if layers.is_empty() { source.length() } else { None };

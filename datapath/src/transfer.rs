@@ -58,11 +58,12 @@ pub struct Options {
     pub format: Option<Format>,
     /// Which way to go.
     pub route: Route,
-    /// Caps of the decoders.
+    /// Caps of the decoders; how many threads they may use is up to `workers` when an image is transferred.
     pub limits: decode::Limits,
     /// Most source bytes a second.
     pub limit_rate: Option<NonZeroU64>,
-    /// Threads that inflate and write.
+    /// Threads that write, inflating clusters where the image has such; and as many that decode where the stream can be
+    /// decoded by several.
     pub workers: NonZeroUsize,
     /// A directory for clusters that fit nowhere else; see [`crate::format::park`].
     pub scratch: Option<PathBuf>,

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use common::{file, noise};
-use datapath::target::{Clusters, Disk, Options, with_writer};
+use datapath::target::{Cache, Clusters, Disk, Options, with_writer};
 use diskimage::qcow2::Compression;
 use proptest::prelude::*;
 use testkit::loopdev::{DIRT, LoopDevice};
@@ -145,22 +145,26 @@ fn assert_equal(actual: &[u8], expected: &[u8]) {
     assert_eq!(different, None, "the first byte that differs");
 }
 
+fn cache() -> impl Strategy<Value = Cache> {
+    prop::sample::select(vec![Cache::Auto, Cache::Direct, Cache::Page])
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_file_equals_the_array(plan in plan(), preallocate: bool, direct: bool) {
+    fn a_file_equals_the_array(plan in plan(), preallocate: bool, cache in cache()) {
         // On the disk, not in memory: direct I/O is what this is about.
         let folder = tempfile::tempdir().unwrap();
-        let target = Options { preallocate, direct, ..file(&folder.path().join("disk")) };
+        let target = Options { preallocate, cache, ..file(&folder.path().join("disk")) };
         plan.write(&target, Some(plan.size));
         assert_equal(&std::fs::read(&target.path).unwrap(), &plan.model());
     }
 
     #[test]
-    fn a_file_whose_size_only_the_end_tells_equals_the_array(plan in plan(), preallocate: bool, direct: bool) {
+    fn a_file_whose_size_only_the_end_tells_equals_the_array(plan in plan(), preallocate: bool, cache in cache()) {
         let folder = tempfile::tempdir().unwrap();
-        let target = Options { preallocate, direct, ..file(&folder.path().join("disk")) };
+        let target = Options { preallocate, cache, ..file(&folder.path().join("disk")) };
         plan.write(&target, None);
         assert_equal(&std::fs::read(&target.path).unwrap(), &plan.model());
     }
@@ -175,12 +179,12 @@ fn check_device(sector_size: u32) {
         failure_persistence: None,
         ..ProptestConfig::default()
     });
-    let strategy = (plan(), any::<bool>(), any::<bool>());
-    let result = runner.run(&strategy, |(plan, preallocate, direct)| {
+    let strategy = (plan(), any::<bool>(), cache());
+    let result = runner.run(&strategy, |(plan, preallocate, cache)| {
         make_dirty(&device);
         let target = Options {
             preallocate,
-            direct,
+            cache,
             ..file(device.path())
         };
         plan.write(&target, Some(plan.size));

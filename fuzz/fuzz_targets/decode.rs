@@ -2,6 +2,8 @@
 
 #![no_main]
 
+use std::num::NonZeroUsize;
+
 use bytes::Bytes;
 use datapath::Error;
 use datapath::chunks::Chunks;
@@ -14,6 +16,7 @@ const ENOUGH_BYTES: usize = 8 << 20;
 /// Small, so that a window that gets past the check shows in the fuzzer's memory limit.
 const LIMITS: Limits = Limits {
     window_bytes: 8 << 20,
+    threads: NonZeroUsize::MIN.saturating_add(1),
 };
 
 struct Pieces {

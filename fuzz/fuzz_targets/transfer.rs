@@ -91,7 +91,7 @@ fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
         available: AVAILABLE,
         size: None,
         preallocate: false,
-        direct: false,
+        cache: target::Cache::Auto,
         overwrite: false,
         mode: None,
     };
@@ -99,6 +99,7 @@ fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
         // Small, so that a window that gets past the check shows in the fuzzer's memory limit.
         limits: Limits {
             window_bytes: 8 << 20,
+            ..Limits::default()
         },
         ..Options::default()
     };

@@ -110,7 +110,7 @@ fn resets_stalls_and_busy_servers_are_overcome() {
         ..Script::new(body)
     });
     let target = folder.path().join("disk.img");
-    let program = importer(&origin.url("/object"), &target).args(["--no-progress-timeout", "2"]);
+    let program = importer(&origin.url("/object"), &target).args(["--no-progress-timeout", "4"]);
     program.run().assert_success("six faults");
     disk::assert_same(&target, &raw.raw, DISK_BYTES, "six faults");
 }

@@ -4,6 +4,7 @@ use bzip2::{Decompress, Status};
 
 use super::decoder::{Engine, Fault, Padding, cut};
 use super::{Codec, Limits};
+use crate::buffer::Filling;
 
 /// What follows the level: a block (the digits of π) …
 const BLOCK: [u8; 6] = [0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
@@ -40,10 +41,11 @@ impl Engine for Bzip2 {
         Ok(())
     }
 
-    fn step(&mut self, input: &mut &[u8], output: &mut Vec<u8>) -> Result<bool, Fault> {
-        let before = self.0.total_in();
-        let outcome = self.0.decompress_vec(input, output);
-        cut(input, self.0.total_in() - before);
+    fn step(&mut self, input: &mut &[u8], output: &mut Filling) -> Result<bool, Fault> {
+        let before = (self.0.total_in(), self.0.total_out());
+        let outcome = self.0.decompress(input, output.room());
+        cut(input, self.0.total_in() - before.0);
+        output.filled(self.0.total_out() - before.1);
         match outcome {
             Ok(Status::StreamEnd) => Ok(true),
             Ok(Status::MemNeeded) => Err(Fault::Corrupt("out of memory".to_owned())),

@@ -5,9 +5,9 @@
 
 use bytes::Bytes;
 
-use super::buffers::{Buffers, CHUNK_BYTES};
 use super::input::Input;
 use super::{Codec, Limits};
+use crate::buffer::{Filling, Pool};
 use crate::chunks::Chunks;
 use crate::error::{DecodeError, Error};
 
@@ -31,7 +31,7 @@ pub(super) trait Engine: Send + Sized {
 
     /// Decodes from the front of `input`, which is cut by what was used, into the free capacity of
     /// `output`. True if the member is complete, with its checksums verified and all its output delivered.
-    fn step(&mut self, input: &mut &[u8], output: &mut Vec<u8>) -> Result<bool, Fault>;
+    fn step(&mut self, input: &mut &[u8], output: &mut Filling) -> Result<bool, Fault>;
 }
 
 /// The zero bytes that a format allows after a member.
@@ -44,7 +44,7 @@ pub(super) enum Padding {
     Words,
 }
 
-/// Why an engine gave up; [`Decoder`] adds the codec and the place.
+/// Why an engine gave up; [`Fault::at`] adds the codec and the place.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// The bytes are not what the format allows.
@@ -56,6 +56,21 @@ pub(super) enum Fault {
         /// Bytes that it may have.
         limit: u64,
     },
+}
+
+impl Fault {
+    /// The error of the layer `codec` that has consumed `offset` bytes.
+    pub(super) fn at(self, codec: Codec, offset: u64) -> DecodeError {
+        let codec = codec.name();
+        match self {
+            Self::Corrupt(reason) => DecodeError::Corrupt {
+                codec,
+                offset,
+                reason,
+            },
+            Self::Memory { needed, limit } => DecodeError::Memory { codec, needed, limit },
+        }
+    }
 }
 
 /// Cuts the `count` bytes off `input` that a library says it has used.
@@ -81,7 +96,9 @@ pub(super) struct Decoder<E> {
     engine: Option<E>,
     limits: Limits,
     state: State,
-    buffers: Buffers,
+    pool: Pool,
+    /// Bytes that were decoded and handed out.
+    decoded: u64,
 }
 
 impl<E: Engine> Decoder<E> {
@@ -92,33 +109,17 @@ impl<E: Engine> Decoder<E> {
             engine: None,
             limits,
             state: State::Start,
-            buffers: Buffers::default(),
+            pool: Pool::default(),
+            decoded: 0,
         }
     }
 
     /// Begins the next member, or finds that there is none.
     fn begin(&mut self) -> Result<State, Error> {
-        let first = matches!(self.state, State::Start);
-        if !first {
-            self.skip_padding()?;
-        }
-        let offset = self.input.offset();
-        let head = self.input.head(E::HEAD_BYTES)?;
-        if head.is_empty() && !first {
+        if !find_member::<E>(&mut self.input, matches!(self.state, State::Start))? {
             return Ok(State::End);
         }
-        if !E::begins(head) {
-            let too_short = head.len() < E::HEAD_BYTES;
-            return Err(match first {
-                true if too_short => self.truncated(),
-                true => self.corrupt("it does not begin with a valid header"),
-                false => DecodeError::TrailingGarbage {
-                    codec: E::CODEC.name(),
-                    offset,
-                }
-                .into(),
-            });
-        }
+        let head = self.input.head(E::HEAD_BYTES)?;
         let begun = match &mut self.engine {
             Some(engine) => engine.begin(head),
             none => E::new(&self.limits).and_then(|engine| none.insert(engine).begin(head)),
@@ -127,7 +128,7 @@ impl<E: Engine> Decoder<E> {
     }
 
     /// Decodes some of the current member. The state that follows.
-    fn step(&mut self, output: &mut Vec<u8>) -> Result<State, Error> {
+    fn step(&mut self, output: &mut Filling) -> Result<State, Error> {
         let Some(engine) = &mut self.engine else {
             return Ok(State::Start);
         };
@@ -141,65 +142,14 @@ impl<E: Engine> Decoder<E> {
             Err(fault) => Err(self.fail(fault)),
             Ok(true) => Ok(State::Between),
             Ok(false) if used > 0 || output.len() > written => Ok(State::Member),
-            Ok(false) if had == 0 => Err(self.truncated()),
+            Ok(false) if had == 0 => Err(truncated::<E>(&self.input)),
             // No library should do this; if one does, waiting for it would hang.
-            Ok(false) => Err(self.corrupt("the decoder makes no progress")),
+            Ok(false) => Err(self.fail(Fault::Corrupt("the decoder makes no progress".to_owned()))),
         }
-    }
-
-    /// Consumes the zero bytes after a member, if the format allows them there.
-    fn skip_padding(&mut self) -> Result<(), Error> {
-        if matches!(E::PADDING, Padding::Nowhere) {
-            return Ok(());
-        }
-        let start = self.input.offset();
-        let at_end = loop {
-            let bytes = self.input.fill()?;
-            let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-            if zeros == 0 {
-                break bytes.is_empty();
-            }
-            self.input.consume(zeros);
-        };
-        let zeros = self.input.offset() - start;
-        let allowed = match E::PADDING {
-            Padding::Nowhere => zeros == 0,
-            Padding::AtEnd => zeros == 0 || at_end,
-            Padding::Words => zeros.is_multiple_of(4),
-        };
-        if allowed {
-            return Ok(());
-        }
-        Err(DecodeError::TrailingGarbage {
-            codec: E::CODEC.name(),
-            offset: start,
-        }
-        .into())
-    }
-
-    fn truncated(&self) -> Error {
-        DecodeError::Truncated {
-            codec: E::CODEC.name(),
-            offset: self.input.seen(),
-        }
-        .into()
-    }
-
-    fn corrupt(&self, reason: &str) -> Error {
-        self.fail(Fault::Corrupt(reason.to_owned()))
     }
 
     fn fail(&self, fault: Fault) -> Error {
-        let codec = E::CODEC.name();
-        match fault {
-            Fault::Corrupt(reason) => DecodeError::Corrupt {
-                codec,
-                offset: self.input.offset(),
-                reason,
-            },
-            Fault::Memory { needed, limit } => DecodeError::Memory { codec, needed, limit },
-        }
-        .into()
+        fault.at(E::CODEC, self.input.offset()).into()
     }
 }
 
@@ -207,14 +157,82 @@ impl<E: Engine> Chunks for Decoder<E> {
     /// Fills a whole chunk unless the end comes first, so that many small members or a slow source do not
     /// make many small chunks.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        let mut output = self.buffers.take();
-        while output.len() < CHUNK_BYTES {
+        let mut output = self.pool.take(self.decoded);
+        while !output.is_full() {
             self.state = match self.state {
                 State::Start | State::Between => self.begin()?,
                 State::Member => self.step(&mut output)?,
                 State::End => break,
             };
         }
-        Ok((!output.is_empty()).then(|| self.buffers.hand_out(output)))
+        self.decoded += output.len() as u64;
+        Ok((!output.is_empty()).then(|| output.freeze()))
     }
+}
+
+/// Moves to the next member, over the padding before it. `false` if there is none, which only the `first` may not be.
+pub(super) fn find_member<E: Engine>(input: &mut Input, first: bool) -> Result<bool, Error> {
+    if !first {
+        skip_padding::<E>(input)?;
+    }
+    let offset = input.offset();
+    let head = input.head(E::HEAD_BYTES)?;
+    if head.is_empty() && !first {
+        return Ok(false);
+    }
+    if E::begins(head) {
+        return Ok(true);
+    }
+    let too_short = head.len() < E::HEAD_BYTES;
+    Err(match first {
+        true if too_short => truncated::<E>(input),
+        true => Fault::Corrupt("it does not begin with a valid header".to_owned())
+            .at(E::CODEC, offset)
+            .into(),
+        false => trailing_garbage::<E>(offset),
+    })
+}
+
+/// Consumes the zero bytes after a member, if the format allows them there.
+fn skip_padding<E: Engine>(input: &mut Input) -> Result<(), Error> {
+    if matches!(E::PADDING, Padding::Nowhere) {
+        return Ok(());
+    }
+    let start = input.offset();
+    let at_end = loop {
+        let bytes = input.fill()?;
+        let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+        if zeros == 0 {
+            break bytes.is_empty();
+        }
+        input.consume(zeros);
+    };
+    let zeros = input.offset() - start;
+    let allowed = match E::PADDING {
+        Padding::Nowhere => zeros == 0,
+        Padding::AtEnd => zeros == 0 || at_end,
+        Padding::Words => zeros.is_multiple_of(4),
+    };
+    if allowed {
+        Ok(())
+    } else {
+        Err(trailing_garbage::<E>(start))
+    }
+}
+
+/// The stream ended inside a member.
+pub(super) fn truncated<E: Engine>(input: &Input) -> Error {
+    DecodeError::Truncated {
+        codec: E::CODEC.name(),
+        offset: input.seen(),
+    }
+    .into()
+}
+
+fn trailing_garbage<E: Engine>(offset: u64) -> Error {
+    DecodeError::TrailingGarbage {
+        codec: E::CODEC.name(),
+        offset,
+    }
+    .into()
 }

@@ -7,6 +7,7 @@ use flate2::{Decompress, FlushDecompress};
 
 use super::decoder::{Engine, Fault, Padding, cut};
 use super::{Codec, Limits};
+use crate::buffer::Filling;
 
 /// Two identification bytes and the only compression method, deflate (RFC 1952 §2.3.1).
 const MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
@@ -44,10 +45,11 @@ impl Engine for Gzip {
         Ok(())
     }
 
-    fn step(&mut self, input: &mut &[u8], output: &mut Vec<u8>) -> Result<bool, Fault> {
-        let before = self.0.total_in();
-        let outcome = self.0.decompress_vec(input, output, FlushDecompress::None);
-        cut(input, self.0.total_in() - before);
+    fn step(&mut self, input: &mut &[u8], output: &mut Filling) -> Result<bool, Fault> {
+        let before = (self.0.total_in(), self.0.total_out());
+        let outcome = self.0.decompress(input, output.room(), FlushDecompress::None);
+        cut(input, self.0.total_in() - before.0);
+        output.filled(self.0.total_out() - before.1);
         match outcome {
             Ok(status) => Ok(status == flate2::Status::StreamEnd),
             Err(error) => Err(Fault::Corrupt(

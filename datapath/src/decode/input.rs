@@ -58,6 +58,14 @@ impl Input {
         Ok(&self.current)
     }
 
+    /// Up to `most` of the bytes at the cursor, not copied; none only at the end of the stream.
+    pub(super) fn take(&mut self, most: u64) -> Result<Bytes, Error> {
+        let available = self.fill()?.len();
+        let length = usize::try_from(most).unwrap_or(usize::MAX).min(available);
+        self.offset += length as u64;
+        Ok(self.current.split_to(length))
+    }
+
     /// Moves the cursor over `count` bytes of what [`Input::fill`] returned.
     pub(super) fn consume(&mut self, count: usize) {
         let count = count.min(self.current.len());

@@ -6,13 +6,12 @@
 //!
 //! Names, suffixes and content types are never trusted; [`sniff`] decides from the first bytes, and a
 //! stream that begins like no known codec is handed on as it is. Each layer holds its window and a few
-//! output chunks of 256 KiB, whatever the stream expands to, and reports its end only when every checksum
-//! in it matched and nothing foreign follows.
+//! output chunks of 256 KiB, whatever the stream expands to (xz with several threads: up to two windows and
+//! 20 MiB), and reports its end only when every checksum in it matched and nothing foreign follows.
 //!
 //! A file per codec says what is particular to it (the trait `Engine`); the loop that they share, with the
 //! checks of what follows a member, is in `decoder.rs`.
 
-mod buffers;
 mod bzip2;
 mod decoder;
 mod gzip;
@@ -24,6 +23,7 @@ mod xz;
 mod zstd;
 
 use std::fmt;
+use std::num::NonZeroUsize;
 
 use crate::chunks::{Chunks, Peek};
 use crate::error::{DecodeError, Error};
@@ -66,7 +66,7 @@ impl Codec {
     pub fn decoder(self, inner: Box<dyn Chunks>, limits: &Limits) -> Box<dyn Chunks> {
         match self {
             Self::Gzip => Box::new(Decoder::<gzip::Gzip>::new(inner, *limits)),
-            Self::Xz => Box::new(Decoder::<xz::Xz>::new(inner, *limits)),
+            Self::Xz => xz::decoder(inner, limits),
             Self::Zstd => Box::new(Decoder::<zstd::Zstd>::new(inner, *limits)),
             Self::Bzip2 => Box::new(Decoder::<bzip2::Bzip2>::new(inner, *limits)),
         }
@@ -85,13 +85,17 @@ pub struct Limits {
     /// Bytes of the largest window (zstd) or dictionary (xz) that is accepted. Checked against the stream's
     /// own header before the memory is taken.
     pub window_bytes: u64,
+    /// Threads that a layer may decode with, where its format and its encoder allow that (xz). With one, the thread
+    /// that reads decodes.
+    pub threads: NonZeroUsize,
 }
 
 impl Default for Limits {
-    /// 128 MiB: `xz -9` needs 64 MiB, `zstd --long` and `--ultra -22` need 128 MiB.
+    /// 128 MiB: `xz -9` needs 64 MiB, `zstd --long` and `--ultra -22` need 128 MiB. One thread.
     fn default() -> Self {
         Self {
             window_bytes: 128 << 20,
+            threads: NonZeroUsize::MIN,
         }
     }
 }

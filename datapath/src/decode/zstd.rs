@@ -4,6 +4,8 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 use super::decoder::{Engine, Fault, Padding, cut};
 use super::{Codec, Limits};
+use crate::buffer::Filling;
+use crate::memory::Held;
 
 /// 0xFD2FB528, little-endian (RFC 8878 §3.1.1).
 const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
@@ -68,6 +70,7 @@ fn window_bytes(head: &[u8]) -> u64 {
 pub(super) struct Zstd {
     decoder: Decoder<'static>,
     window_bytes: u64,
+    held: Held,
 }
 
 impl Engine for Zstd {
@@ -92,6 +95,7 @@ impl Engine for Zstd {
         Ok(Self {
             decoder,
             window_bytes,
+            held: Held::default(),
         })
     }
 
@@ -104,16 +108,17 @@ impl Engine for Zstd {
                 limit: self.window_bytes,
             });
         }
+        self.held.set(usize::try_from(needed).unwrap_or(usize::MAX));
         Ok(())
     }
 
-    fn step(&mut self, input: &mut &[u8], output: &mut Vec<u8>) -> Result<bool, Fault> {
-        let written = output.len();
+    fn step(&mut self, input: &mut &[u8], output: &mut Filling) -> Result<bool, Fault> {
         let mut from = InBuffer::around(input);
-        let mut to = OutBuffer::around_pos(output, written);
+        let mut to = OutBuffer::around(output.room());
         let outcome = self.decoder.run(&mut from, &mut to);
-        let used = from.pos() as u64;
+        let (used, written) = (from.pos() as u64, to.pos() as u64);
         cut(input, used);
+        output.filled(written);
         match outcome {
             // The hint is zero only where a frame is complete and all of it was delivered.
             Ok(hint) => Ok(hint == 0),

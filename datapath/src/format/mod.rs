@@ -68,4 +68,11 @@ impl Chunks for Input {
             Self::Decoded(stream) => stream.next_chunk(),
         }
     }
+
+    fn next_placed(&mut self, received: u64) -> Result<Option<(u64, Bytes)>, Error> {
+        match self {
+            Self::Direct { .. } => Ok(self.next_chunk()?.map(|bytes| (received, bytes))),
+            Self::Decoded(stream) => stream.next_placed(received),
+        }
+    }
 }

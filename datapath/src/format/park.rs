@@ -13,6 +13,7 @@ use diskimage::qcow2::Header;
 use self::scratch::Scratch;
 use self::slots::Slots;
 use crate::error::{Error, FormatError};
+use crate::memory::Held;
 use crate::target::{Writer, is_zero};
 
 /// Bytes that wait in memory. Images that qemu-img wrote need one cluster, used ones up to 1.6 MB.
@@ -34,6 +35,7 @@ pub struct Park {
     cluster: u64,
     places: HashMap<u64, Place>,
     memory_bytes: u64,
+    held: Held,
     /// All bytes that wait, wherever.
     parked_bytes: u64,
     budget: u64,
@@ -51,6 +53,7 @@ impl Park {
             cluster: header.cluster_size(),
             places: HashMap::new(),
             memory_bytes: 0,
+            held: Held::default(),
             parked_bytes: 0,
             budget: MEMORY_BYTES,
             slots: Slots::new(header.cluster_size(), header.virtual_size, capacity),
@@ -87,7 +90,7 @@ impl Park {
     fn store(&mut self, host: u64, bytes: Bytes, writer: &mut Writer<'_>) -> Result<(), Error> {
         self.parked_bytes += self.cluster;
         let place = if self.memory_bytes + self.cluster <= self.budget {
-            self.memory_bytes += self.cluster;
+            self.set_memory(self.memory_bytes + self.cluster);
             Place::Memory(bytes)
         } else if let Some(slot) = self.slots.put(host, &bytes, writer)? {
             Place::Slot(slot)
@@ -97,6 +100,11 @@ impl Park {
         };
         self.places.insert(host, place);
         Ok(())
+    }
+
+    fn set_memory(&mut self, bytes: u64) {
+        self.memory_bytes = bytes;
+        self.held.set(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
     fn scratch(&mut self) -> Result<&mut Scratch, Error> {
@@ -142,7 +150,7 @@ impl Park {
     pub fn remove(&mut self, host: u64, writer: &mut Writer<'_>) -> Result<(), Error> {
         match self.places.remove(&host) {
             None | Some(Place::Zero) => return Ok(()),
-            Some(Place::Memory(_)) => self.memory_bytes -= self.cluster,
+            Some(Place::Memory(_)) => self.set_memory(self.memory_bytes - self.cluster),
             Some(Place::Slot(slot)) => self.slots.free(slot, writer)?,
             Some(Place::Scratch) => {}
         }

@@ -10,6 +10,7 @@ use super::Input;
 use super::park::Park;
 use crate::chunks::Chunks;
 use crate::error::{Error, FormatError};
+use crate::memory::Held;
 use crate::source::Source;
 use crate::target::Writer;
 
@@ -81,6 +82,7 @@ pub fn copy_mapped(
     mut tick: impl FnMut(&Writer<'_>),
 ) -> Result<(), Error> {
     let mut sink = Mapped { writer };
+    let mut map = Held::default();
     while let Some(needed) = stream.next_needed() {
         let position = input.skip_towards(needed)?;
         if position > stream.position() {
@@ -88,6 +90,7 @@ pub fn copy_mapped(
         }
         let Some(chunk) = input.next_chunk()? else { break };
         stream.push(chunk, &mut sink)?;
+        map.set(map_bytes(stream));
         tick(sink.writer);
     }
     stream.finish(&mut sink)
@@ -103,12 +106,18 @@ pub fn copy_one_pass(
 ) -> Result<(), Error> {
     let park = Park::new(stream.header(), writer.disk().capacity(), scratch);
     let mut sink = OnePass { writer, park };
+    let mut map = Held::default();
     while let Some(chunk) = input.next_chunk()? {
         stream.push(chunk, &mut sink)?;
+        map.set(map_bytes(stream));
         tick(sink.writer);
     }
     stream.finish(&mut sink)?;
     sink.park.finish(sink.writer)
+}
+
+fn map_bytes(stream: &Stream) -> usize {
+    usize::try_from(stream.map_bytes()).unwrap_or(usize::MAX)
 }
 
 /// The sink of an image with a complete map.

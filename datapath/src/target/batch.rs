@@ -1,30 +1,40 @@
 //! Units of work for the writing threads: about a MiB of the disk.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
-/// Disk bytes of a batch. Larger writes gained nothing in measurements; smaller ones cost system calls.
+use crate::buffer::CHUNK_BYTES;
+
+/// Disk bytes of a unit of work. Larger writes gained nothing in measurements; smaller ones cost system calls.
 pub(super) const BATCH_BYTES: u64 = 1 << 20;
-/// Pieces of a batch: bounds the work when an image is all tiny clusters in random order.
-const BATCH_PIECES: usize = 4096;
+/// Disk bytes of compressed clusters that are put in order before they are handed out. Writers with several threads
+/// (`qemu-img convert -c -W`) leave neighbours some clusters apart, and each gap would be a write of its own.
+const WINDOW_BYTES: u64 = 4 << 20;
+/// Pieces that are collected: bounds the work when an image is all tiny clusters in random order.
+const MAX_PIECES: usize = 4096;
+/// Memory that is collected.
+const MAX_HELD_BYTES: usize = 2 << 20;
+/// Shorter pieces that lie alone in their chunk are copied, since they would keep all of it in memory.
+const SMALL_BYTES: usize = CHUNK_BYTES / 4;
 
 /// A part of the disk.
-pub(super) enum Segment {
+pub(super) struct Segment {
+    /// Where on the disk.
+    pub(super) offset: u64,
+    /// Bytes on the disk.
+    length: u64,
+    /// Bytes of memory that it holds on to.
+    held: usize,
+    pub(super) content: Content,
+}
+
+/// What becomes a part of the disk.
+pub(super) enum Content {
     /// Bytes as they are, in pieces that follow each other.
-    Plain {
-        /// Where on the disk.
-        offset: u64,
-        /// The pieces.
-        pieces: Vec<Bytes>,
-        /// Bytes of all pieces.
-        length: u64,
-    },
+    Plain(Vec<Bytes>),
     /// A compressed cluster.
-    Compressed {
-        /// Where on the disk.
-        offset: u64,
-        /// Compressed bytes.
-        bytes: Bytes,
-    },
+    Compressed(Bytes),
 }
 
 /// Segments that one thread handles in one go.
@@ -34,52 +44,202 @@ pub(super) struct Batch {
     /// Bytes of memory that the batch holds on to.
     pub(super) held_bytes: usize,
     disk_bytes: u64,
-    pieces: usize,
 }
 
 impl Batch {
+    fn add(&mut self, segment: Segment) {
+        self.held_bytes += segment.held;
+        self.disk_bytes += segment.length;
+        self.segments.push(segment);
+    }
+}
+
+/// Segments on their way into batches.
+#[derive(Default)]
+pub(super) struct Collector {
+    segments: Vec<Segment>,
+    pins: Pins,
+    held_bytes: usize,
+    disk_bytes: u64,
+    pieces: usize,
+}
+
+impl Collector {
     /// Adds bytes that do not cross a multiple of [`BATCH_BYTES`] on the disk, joining them to the last segment if
-    /// they continue it.
-    pub(super) fn add_plain(&mut self, offset: u64, bytes: Bytes) {
-        self.add(bytes.len(), bytes.len() as u64);
-        if let Some(Segment::Plain {
-            offset: start,
-            pieces,
-            length,
-        }) = self.segments.last_mut()
-            && *start + *length == offset
-        {
-            *length += bytes.len() as u64;
-            pieces.push(bytes);
-            return;
-        }
+    /// they continue it. True when it is time to hand out what was collected, which is at multiples of the batch size, so
+    /// that writes stay aligned.
+    pub(super) fn add_plain(&mut self, offset: u64, bytes: Bytes) -> bool {
         let length = bytes.len() as u64;
-        self.segments.push(Segment::Plain {
+        let end = offset + length;
+        let Pinned { bytes, held } = self.pins.pin(bytes);
+        self.count(length, held);
+        match self.segments.last_mut() {
+            Some(Segment {
+                offset: start,
+                length: before,
+                held: held_before,
+                content: Content::Plain(pieces),
+            }) if *start + *before == offset => {
+                *before += length;
+                *held_before += held;
+                pieces.push(bytes);
+            }
+            _ => self.segments.push(Segment {
+                offset,
+                length,
+                held,
+                content: Content::Plain(vec![bytes]),
+            }),
+        }
+        end.is_multiple_of(BATCH_BYTES) || self.disk_bytes >= BATCH_BYTES || self.is_full()
+    }
+
+    /// Adds a compressed cluster that becomes `length` bytes. True when it is time to hand out what was collected.
+    pub(super) fn add_compressed(&mut self, offset: u64, bytes: Bytes, length: u64) -> bool {
+        let Pinned { bytes, held } = self.pins.pin(bytes);
+        self.count(length, held);
+        self.segments.push(Segment {
             offset,
-            pieces: vec![bytes],
             length,
+            held,
+            content: Content::Compressed(bytes),
         });
+        self.disk_bytes >= WINDOW_BYTES || self.is_full()
     }
 
-    /// Adds a compressed cluster that becomes `cluster_size` bytes.
-    pub(super) fn add_compressed(&mut self, offset: u64, bytes: Bytes, cluster_size: u64) {
-        self.add(bytes.len(), cluster_size);
-        self.segments.push(Segment::Compressed { offset, bytes });
-    }
-
-    fn add(&mut self, held_bytes: usize, disk_bytes: u64) {
-        self.held_bytes += held_bytes;
+    fn count(&mut self, disk_bytes: u64, held_bytes: usize) {
         self.disk_bytes += disk_bytes;
+        self.held_bytes += held_bytes;
         self.pieces += 1;
     }
 
-    /// True when a thread should get on with it. `end` is where the last addition ends on the disk: plain data is
-    /// handed over at multiples of the batch size, so that writes stay aligned.
-    pub(super) fn is_full(&self, end: u64) -> bool {
-        self.disk_bytes >= BATCH_BYTES || self.pieces >= BATCH_PIECES || end.is_multiple_of(BATCH_BYTES)
+    fn is_full(&self) -> bool {
+        self.pieces >= MAX_PIECES || self.held_bytes >= MAX_HELD_BYTES
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.segments.is_empty()
+    /// What was collected, in the order of the disk, in batches.
+    pub(super) fn take(&mut self) -> Vec<Batch> {
+        self.pins.begin_again();
+        (self.held_bytes, self.disk_bytes, self.pieces) = (0, 0, 0);
+        let mut segments = std::mem::take(&mut self.segments);
+        segments.sort_by_key(|segment| segment.offset);
+        let mut batches = Vec::new();
+        let mut batch = Batch::default();
+        for segment in segments {
+            if batch.disk_bytes > 0 && batch.disk_bytes + segment.length > BATCH_BYTES {
+                batches.push(std::mem::take(&mut batch));
+            }
+            batch.add(segment);
+        }
+        if !batch.segments.is_empty() {
+            batches.push(batch);
+        }
+        batches
+    }
+}
+
+/// A piece for a batch, and the memory that it keeps from being used again.
+struct Pinned {
+    bytes: Bytes,
+    held: usize,
+}
+
+/// Counts what pieces really hold: a few bytes of a chunk keep the whole chunk.
+#[derive(Default)]
+struct Pins {
+    /// Addresses of the last piece, as it came.
+    last: Range<usize>,
+    /// The batch holds the chunk that the last piece is a part of.
+    pinned: bool,
+}
+
+impl Pins {
+    /// `bytes` for the current batch.
+    fn pin(&mut self, bytes: Bytes) -> Pinned {
+        let (start, length) = (bytes.as_ptr().addr(), bytes.len());
+        let continues = (self.last.start..=self.last.end).contains(&start);
+        self.last = start..start + length;
+        if continues && self.pinned {
+            return Pinned { bytes, held: length };
+        }
+        self.pinned = continues || length >= SMALL_BYTES;
+        if self.pinned {
+            let held = length.max(CHUNK_BYTES);
+            Pinned { bytes, held }
+        } else {
+            Pinned {
+                bytes: Bytes::copy_from_slice(&bytes),
+                held: length,
+            }
+        }
+    }
+
+    /// What was pinned is handed out: the next piece pins its chunk anew.
+    fn begin_again(&mut self) {
+        self.pinned = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_one_chunk_hold_it_once() {
+        let chunk = Bytes::from(vec![1; CHUNK_BYTES]);
+        let mut pins = Pins::default();
+        let quarter = |n: usize| chunk.slice(n * SMALL_BYTES..(n + 1) * SMALL_BYTES);
+        assert_eq!(pins.pin(quarter(0)).held, CHUNK_BYTES);
+        assert_eq!(pins.pin(quarter(1)).held, SMALL_BYTES);
+        pins.begin_again();
+        assert_eq!(pins.pin(quarter(2)).held, CHUNK_BYTES);
+    }
+
+    #[test]
+    fn compressed_clusters_are_handed_out_in_order() {
+        let mut collector = Collector::default();
+        let size = 64 << 10;
+        // 4 MiB in pairs that are the wrong way round.
+        for cluster in 0..64u64 {
+            let full = collector.add_compressed((cluster ^ 1) * size, Bytes::from_static(b"zip"), size);
+            assert_eq!(full, cluster == 63);
+        }
+        let batches = collector.take();
+        let offsets = batches
+            .iter()
+            .flat_map(|batch| &batch.segments)
+            .map(|segment| segment.offset);
+        assert!(offsets.eq((0..64).map(|cluster| cluster * size)));
+        assert!(batches.iter().all(|batch| batch.disk_bytes == BATCH_BYTES));
+        assert!(collector.take().is_empty());
+    }
+
+    #[test]
+    fn plain_bytes_are_handed_out_at_multiples_of_the_batch_size() {
+        let mut collector = Collector::default();
+        let half = usize::try_from(BATCH_BYTES / 2).unwrap();
+        assert!(!collector.add_plain(7 * BATCH_BYTES, Bytes::from(vec![1; half])));
+        assert!(collector.add_plain(7 * BATCH_BYTES + BATCH_BYTES / 2, Bytes::from(vec![1; half])));
+        let [batch] = &collector.take()[..] else {
+            panic!("one batch")
+        };
+        let [segment] = &batch.segments[..] else {
+            panic!("one segment")
+        };
+        assert_eq!(segment.length, BATCH_BYTES);
+        assert_eq!(batch.held_bytes, 2 * half);
+    }
+
+    #[test]
+    fn a_lonely_small_piece_lets_go_of_its_chunk() {
+        let chunk = Bytes::from(vec![1; CHUNK_BYTES]);
+        let mut pins = Pins::default();
+        let lonely = pins.pin(chunk.slice(1000..1100));
+        assert_eq!(lonely.held, 100);
+        let end = pins.pin(chunk.slice(CHUNK_BYTES - 10..));
+        assert_eq!(end.held, 10);
+        assert_eq!((lonely.bytes.len(), end.bytes.len()), (100, 10));
+        // Nobody else has a handle any more.
+        assert!(chunk.is_unique());
     }
 }

@@ -1,19 +1,16 @@
 //! The open disk: positional writes from any thread, the held first MiB, the commit.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::HELD_BYTES;
-use super::buffer::{AlignedBuffer, PAGE};
+use super::write::{Direct, Pacer};
 use super::zero::{ZERO_BLOCK, data_runs};
 use crate::error::{Error, TargetError};
-
-/// Most slices that one vectored write takes (`IOV_MAX` of Linux).
-const MAX_SLICES: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -27,7 +24,8 @@ pub(super) enum Kind {
 pub struct Disk {
     pub(super) path: PathBuf,
     pub(super) file: File,
-    pub(super) direct: Option<File>,
+    pub(super) direct: Option<Direct>,
+    pub(super) pacer: Pacer,
     pub(super) kind: Kind,
     /// Bytes that the disk may have.
     pub(super) capacity: u64,
@@ -61,105 +59,6 @@ impl Disk {
         self.kind == Kind::Device
     }
 
-    /// Writes `bytes` at `offset`; what belongs to the first MiB is held back.
-    pub(crate) fn write(&self, offset: u64, bytes: &[u8], bounce: &mut Bounce) -> Result<(), TargetError> {
-        let Some((offset, bytes)) = self.hold(offset, bytes) else {
-            return Ok(());
-        };
-        match &self.direct {
-            Some(direct) => self.write_direct(direct, offset, bytes, bounce),
-            None => self.write_cached(offset, bytes),
-        }
-    }
-
-    /// Writes slices that follow each other on the disk, without joining them first.
-    pub(super) fn write_slices(
-        &self,
-        offset: u64,
-        slices: &[&[u8]],
-        bounce: &mut Bounce,
-    ) -> Result<(), TargetError> {
-        let mut at = offset;
-        if self.direct.is_some() || offset < HELD_BYTES {
-            if let Some((at, joined)) = bounce.join(offset, slices) {
-                self.write(at, joined, &mut Bounce::default())?;
-            }
-            return Ok(());
-        }
-        for group in slices.chunks(MAX_SLICES) {
-            let length: usize = group.iter().map(|slice| slice.len()).sum();
-            self.write_group(at, group, length)?;
-            at += length as u64;
-        }
-        Ok(())
-    }
-
-    fn write_group(&self, offset: u64, group: &[&[u8]], length: usize) -> Result<(), TargetError> {
-        let mut vectors: Vec<IoSlice<'_>> = group.iter().map(|slice| IoSlice::new(slice)).collect();
-        let mut vectors = &mut vectors[..];
-        let mut done = 0;
-        while done < length {
-            let wrote = rustix::io::pwritev(&self.file, vectors, offset + done as u64);
-            match wrote {
-                Ok(0) => return Err(self.error("write", io::ErrorKind::WriteZero.into())),
-                Ok(wrote) => {
-                    done += wrote;
-                    IoSlice::advance_slices(&mut vectors, wrote);
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(self.error("write", errno.into())),
-            }
-        }
-        self.count(length);
-        Ok(())
-    }
-
-    /// Whole pages go past the page cache, parts of pages through it: no page is touched both ways.
-    fn write_direct(
-        &self,
-        direct: &File,
-        offset: u64,
-        bytes: &[u8],
-        bounce: &mut Bounce,
-    ) -> Result<(), TargetError> {
-        let page = PAGE as u64;
-        let head = usize::try_from(offset.next_multiple_of(page) - offset)
-            .unwrap_or(0)
-            .min(bytes.len());
-        let (head, rest) = bytes.split_at(head);
-        let (pages, tail) = rest.split_at(rest.len() - rest.len() % PAGE);
-        self.write_cached(offset, head)?;
-        let middle = offset + head.len() as u64;
-        if pages.as_ptr().align_offset(PAGE) == 0 {
-            self.write_pages(direct, middle, pages)?;
-        } else {
-            if let Some((at, aligned)) = bounce.join(middle, &[pages]) {
-                self.write_pages(direct, at, aligned)?;
-            }
-        }
-        self.write_cached(middle + pages.len() as u64, tail)
-    }
-
-    /// Some filesystems accept O_DIRECT and refuse the write, or want larger blocks: those get cached writes.
-    fn write_pages(&self, direct: &File, offset: u64, pages: &[u8]) -> Result<(), TargetError> {
-        match direct.write_all_at(pages, offset) {
-            Ok(()) => {
-                self.count(pages.len());
-                Ok(())
-            }
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.write_cached(offset, pages),
-            Err(error) => Err(self.error("write", error)),
-        }
-    }
-
-    pub(crate) fn write_cached(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
-        self.file
-            .write_all_at(bytes, offset)
-            .map_err(|source| self.error("write", source))?;
-        self.count(bytes.len());
-        Ok(())
-    }
-
     /// Reads what was written earlier (never the held part).
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), TargetError> {
         self.file
@@ -168,20 +67,20 @@ impl Disk {
     }
 
     /// Keeps the part that lies in the first MiB; returns the rest, if any.
-    fn hold<'a>(&self, offset: u64, bytes: &'a [u8]) -> Option<(u64, &'a [u8])> {
-        let Some(room) = HELD_BYTES.checked_sub(offset).filter(|room| *room > 0) else {
-            return (!bytes.is_empty()).then_some((offset, bytes));
-        };
-        let (kept, rest) = bytes.split_at(usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len()));
-        // Below HELD_BYTES, so it fits.
-        let start = usize::try_from(offset).unwrap_or(0);
-        let mut held = self.held();
-        let end = start + kept.len();
-        if held.len() < end {
-            held.resize(end, 0);
+    pub(super) fn hold<'a>(&self, offset: u64, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        let room = usize::try_from(HELD_BYTES.saturating_sub(offset)).unwrap_or(0);
+        let (kept, rest) = bytes.split_at(room.min(bytes.len()));
+        if !kept.is_empty() {
+            // Below HELD_BYTES, so it fits.
+            let start = usize::try_from(offset).unwrap_or(0);
+            let mut held = self.held();
+            let end = start + kept.len();
+            if held.len() < end {
+                held.resize(end, 0);
+            }
+            held[start..end].copy_from_slice(kept);
         }
-        held[start..end].copy_from_slice(kept);
-        (!rest.is_empty()).then_some((HELD_BYTES, rest))
+        (!rest.is_empty()).then_some(rest)
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<u8>> {
@@ -234,9 +133,7 @@ impl Disk {
             return self.write_cached(offset, bytes);
         }
         for run in data_runs(offset, std::iter::once(bytes)) {
-            let start = usize::try_from(run.start).unwrap_or(0);
-            let end = usize::try_from(run.start + run.length).unwrap_or(0);
-            self.write_cached(offset + run.start, &bytes[start..end])?;
+            self.write_cached(offset + run.start as u64, &bytes[run])?;
         }
         Ok(())
     }
@@ -260,37 +157,5 @@ impl Drop for Disk {
         if !self.committed && self.kind == Kind::File {
             super::remove_partial(&self.path);
         }
-    }
-}
-
-/// Memory of one thread to bring bytes into the alignment that direct I/O wants.
-#[derive(Default)]
-pub(crate) struct Bounce {
-    buffer: Option<AlignedBuffer>,
-}
-
-/// Bytes that a [`Bounce`] holds.
-const BOUNCE_BYTES: usize = (1 << 20) + PAGE;
-
-impl Bounce {
-    /// Copies slices that follow each other from `offset` into one piece whose whole pages are aligned in memory.
-    /// Slices come from one batch, so the memory stays near [`BOUNCE_BYTES`].
-    fn join(&mut self, offset: u64, slices: &[&[u8]]) -> Option<(u64, &[u8])> {
-        let length: usize = slices.iter().map(|slice| slice.len()).sum();
-        let start = usize::try_from(offset % PAGE as u64).unwrap_or(0);
-        if self
-            .buffer
-            .as_ref()
-            .is_none_or(|buffer| buffer.bytes().len() < start + length)
-        {
-            self.buffer = Some(AlignedBuffer::new((start + length).max(BOUNCE_BYTES)));
-        }
-        let bytes = self.buffer.as_mut()?.bytes_mut();
-        let mut at = start;
-        for slice in slices {
-            bytes[at..at + slice.len()].copy_from_slice(slice);
-            at += slice.len();
-        }
-        Some((offset, &bytes[start..at]))
     }
 }

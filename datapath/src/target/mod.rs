@@ -5,12 +5,13 @@
 
 mod batch;
 mod blank;
-mod buffer;
+mod bounce;
 mod coverage;
 mod disk;
 mod inflate;
 mod open;
-mod queue;
+mod slices;
+mod write;
 mod writer;
 mod zero;
 mod zeroing;
@@ -21,15 +22,26 @@ use std::path::{Path, PathBuf};
 pub use blank::create_blank;
 pub use coverage::Coverage;
 pub use disk::Disk;
-pub use queue::Queue;
 pub use writer::{Clusters, Writer, with_writer};
-pub use zero::{ZERO_BLOCK, data_runs, is_zero};
+pub use zero::{ZERO_BLOCK, ZEROS, data_runs, is_known_zero, is_zero};
 
 use crate::error::TargetError;
 
 /// What is held back until everything else is verified and on the disk: partition tables, boot sectors and file
 /// system superblocks of every common layout begin within the first MiB.
 pub const HELD_BYTES: u64 = 1 << 20;
+
+/// What goes through the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cache {
+    /// Small pieces only, where the target can do without.
+    #[default]
+    Auto,
+    /// Parts of pages only, where the target can do without.
+    Direct,
+    /// Everything.
+    Page,
+}
 
 /// Where and how to write.
 #[derive(Debug, Clone)]
@@ -42,8 +54,8 @@ pub struct Options {
     pub size: Option<u64>,
     /// Allocate every block, also for zeros.
     pub preallocate: bool,
-    /// Bypass the page cache where the target can.
-    pub direct: bool,
+    /// What goes through the page cache.
+    pub cache: Cache,
     /// Replace an existing regular file.
     pub overwrite: bool,
     /// Permissions at the end; while it is written only the owner can open the file.

@@ -10,7 +10,8 @@ use std::sync::atomic::AtomicU64;
 use rustix::fs::{FallocateFlags, OFlags};
 
 use super::disk::{Disk, Kind};
-use super::{HELD_BYTES, Options, is_block_device};
+use super::write::{Direct, Pacer};
+use super::{Cache, HELD_BYTES, Options, is_block_device};
 use crate::error::{Error, FormatError, TargetError};
 
 impl Disk {
@@ -26,8 +27,8 @@ impl Disk {
             Kind::Device => Self::open_device(options)?,
             Kind::File => Self::open_file(options, virtual_size)?,
         };
-        if options.direct {
-            disk.direct = open_direct(&options.path);
+        if options.cache != Cache::Page {
+            disk.direct = open_direct(&options.path).map(|file| Direct::new(file, options.cache));
         }
         disk.check_fits(virtual_size.unwrap_or(0))?;
         match kind {
@@ -86,6 +87,7 @@ impl Disk {
             path: options.path.clone(),
             file,
             direct: None,
+            pacer: Pacer::default(),
             kind,
             capacity,
             preallocate: options.preallocate,

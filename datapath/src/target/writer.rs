@@ -8,17 +8,23 @@ use bytes::Bytes;
 use diskimage::qcow2::Compression;
 use tokio_util::sync::CancellationToken;
 
-use super::batch::{BATCH_BYTES, Batch, Segment};
+use super::batch::{BATCH_BYTES, Batch, Collector, Content, Segment};
+use super::bounce::Bounce;
 use super::coverage::Coverage;
-use super::disk::{Bounce, Disk};
+use super::disk::Disk;
 use super::inflate::Inflater;
-use super::queue::Queue;
-use super::zero::data_runs;
+use super::slices::part;
+use super::zero::{data_runs, is_known_zero};
 use super::zeroing::Frontier;
+use crate::buffer::{AlignedBuffer, PAGE};
 use crate::error::{Error, FormatError, TargetError};
+use crate::queue::Queue;
 
 /// Bytes that may wait for the writing threads, those that they work on included.
 const QUEUE_BYTES: usize = 6 << 20;
+
+/// Bytes of clusters that are inflated before they are written together, unless one cluster is more.
+const INFLATED_BYTES: usize = 1 << 20;
 
 /// Most writing threads: each has up to 2 MiB of memory of its own, and the bound of the process is 64 MiB whatever the
 /// number of cores.
@@ -45,7 +51,7 @@ struct Shared<'d> {
 /// Takes the extents of a disk in any order.
 pub struct Writer<'s> {
     shared: &'s Shared<'s>,
-    batch: Batch,
+    collector: Collector,
     /// What was written, on targets that are not zero to begin with.
     coverage: Option<Coverage>,
     frontier: Frontier,
@@ -76,7 +82,7 @@ pub fn with_writer<T>(
         }
         let mut writer = Writer {
             shared: &shared,
-            batch: Batch::default(),
+            collector: Collector::default(),
             coverage: (!disk.is_zeroed()).then(Coverage::default),
             frontier: Frontier::new(disk, virtual_size, stop.clone()),
         };
@@ -135,15 +141,18 @@ impl Writer<'_> {
     /// Bytes that belong at `offset`.
     pub fn data(&mut self, mut offset: u64, mut bytes: Bytes) -> Result<(), Error> {
         self.prepare(offset..offset + bytes.len() as u64)?;
+        if is_known_zero(&bytes) && self.disk().is_zeroed() {
+            return Ok(());
+        }
         while !bytes.is_empty() {
             let to_boundary = BATCH_BYTES - offset % BATCH_BYTES;
             let length = usize::try_from(to_boundary)
                 .unwrap_or(usize::MAX)
                 .min(bytes.len());
-            let piece = bytes.split_to(length);
-            self.batch.add_plain(offset, piece);
+            if self.collector.add_plain(offset, bytes.split_to(length)) {
+                self.flush()?;
+            }
             offset += length as u64;
-            self.submit_if_full(offset)?;
         }
         Ok(())
     }
@@ -153,8 +162,10 @@ impl Writer<'_> {
         let size = self.shared.clusters.map_or(0, |clusters| clusters.size);
         let end = self.shared.clip(offset, size);
         self.prepare(offset..end)?;
-        self.batch.add_compressed(offset, bytes, size);
-        self.submit_if_full(offset + size)
+        if self.collector.add_compressed(offset, bytes, size) {
+            self.flush()?;
+        }
+        Ok(())
     }
 
     /// Bookkeeping for a range that is about to be written (or used otherwise).
@@ -178,27 +189,16 @@ impl Writer<'_> {
         self.frontier.advance(self.shared.disk, end)
     }
 
-    fn submit_if_full(&mut self, end: u64) -> Result<(), Error> {
-        if self.batch.is_full(end) {
-            self.flush()
-        } else {
-            Ok(())
-        }
-    }
-
     /// Hands over what has been collected.
     fn flush(&mut self) -> Result<(), Error> {
-        if self.batch.is_empty() {
-            return Ok(());
+        for batch in self.collector.take() {
+            let bytes = batch.held_bytes;
+            // A closed queue means that a thread failed; its error is reported by `with_writer`.
+            if !self.shared.queue.push(batch, bytes) {
+                return Err(Error::Stopped);
+            }
         }
-        let batch = std::mem::take(&mut self.batch);
-        let bytes = batch.held_bytes;
-        // A closed queue means that a thread failed; its error is reported by `with_writer`.
-        if self.shared.queue.push(batch, bytes) {
-            Ok(())
-        } else {
-            Err(Error::Stopped)
-        }
+        Ok(())
     }
 }
 
@@ -208,7 +208,7 @@ impl Shared<'_> {
         let mut worker = Worker {
             shared: self,
             inflater: Inflater::new(),
-            inflated: Vec::new(),
+            inflated: None,
             bounce: Bounce::default(),
         };
         while let Some((batch, bytes)) = self.queue.pop() {
@@ -243,7 +243,7 @@ impl Shared<'_> {
 struct Worker<'s> {
     shared: &'s Shared<'s>,
     inflater: Inflater,
-    inflated: Vec<u8>,
+    inflated: Option<AlignedBuffer>,
     bounce: Bounce,
 }
 
@@ -251,13 +251,13 @@ impl Worker<'_> {
     fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         let mut segments = &batch.segments[..];
         while let Some((first, rest)) = segments.split_first() {
-            segments = match first {
-                Segment::Plain { offset, pieces, .. } => {
+            segments = match &first.content {
+                Content::Plain(pieces) => {
                     let slices: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
-                    write_data(self.shared.disk, *offset, &slices, &mut self.bounce)?;
+                    write_data(self.shared.disk, first.offset, &slices, &mut self.bounce)?;
                     rest
                 }
-                Segment::Compressed { offset, .. } => self.write_inflated(*offset, segments)?,
+                Content::Compressed(_) => self.write_inflated(first.offset, segments)?,
             };
         }
         Ok(())
@@ -269,18 +269,25 @@ impl Worker<'_> {
             return Ok(&[]);
         };
         let size = usize::try_from(clusters.size).unwrap_or(0);
+        let buffer = self
+            .inflated
+            .get_or_insert_with(|| AlignedBuffer::new(size.max(INFLATED_BYTES) + PAGE));
+        // In memory as on the disk, so that whole pages can be written from where they are.
+        let skew = usize::try_from(start % PAGE as u64).unwrap_or(0);
         let mut end = start;
-        let mut used = 0;
+        let mut used = skew;
         let mut rest = segments;
-        while let Some((Segment::Compressed { offset, bytes }, next)) = rest.split_first()
+        while let Some((Segment { offset, content, .. }, next)) = rest.split_first()
+            && let Content::Compressed(bytes) = content
             && *offset == end
-            && (used == 0 || used as u64 + clusters.size <= BATCH_BYTES)
+            && (used == skew || used - skew + size <= INFLATED_BYTES)
         {
-            if self.inflated.len() < used + size {
-                self.inflated.resize(used + size, 0);
-            }
             self.inflater
-                .inflate(clusters.compression, bytes, &mut self.inflated[used..used + size])
+                .inflate(
+                    clusters.compression,
+                    bytes,
+                    &mut buffer.bytes_mut()[used..used + size],
+                )
                 .map_err(|reason| {
                     let cluster_size = clusters.size;
                     FormatError::from(diskimage::Error::CompressedCluster {
@@ -293,13 +300,9 @@ impl Worker<'_> {
             end += clusters.size;
             rest = next;
         }
-        let length = usize::try_from(self.shared.clip(start, used as u64) - start).unwrap_or(used);
-        write_data(
-            self.shared.disk,
-            start,
-            &[&self.inflated[..length]],
-            &mut self.bounce,
-        )?;
+        let length = usize::try_from(self.shared.clip(start, end - start) - start).unwrap_or(used - skew);
+        let inflated = &buffer.bytes()[skew..skew + length];
+        write_data(self.shared.disk, start, &[inflated], &mut self.bounce)?;
         Ok(rest)
     }
 }
@@ -309,30 +312,8 @@ fn write_data(disk: &Disk, offset: u64, slices: &[&[u8]], bounce: &mut Bounce) -
     if !disk.is_zeroed() {
         return disk.write_slices(offset, slices, bounce);
     }
-    let mut cut = Vec::with_capacity(slices.len());
     for run in data_runs(offset, slices.iter().copied()) {
-        cut.clear();
-        sub_slices(slices, run.start, run.length, &mut cut);
-        disk.write_slices(offset + run.start, &cut, bounce)?;
+        disk.write_slices(offset + run.start as u64, &part(slices, run), bounce)?;
     }
     Ok(())
-}
-
-/// The part `[start, start + length)` of slices that follow each other.
-fn sub_slices<'a>(slices: &[&'a [u8]], start: u64, length: u64, into: &mut Vec<&'a [u8]>) {
-    let mut skip = usize::try_from(start).unwrap_or(usize::MAX);
-    let mut want = usize::try_from(length).unwrap_or(usize::MAX);
-    for slice in slices {
-        if skip >= slice.len() {
-            skip -= slice.len();
-            continue;
-        }
-        let take = (slice.len() - skip).min(want);
-        into.push(&slice[skip..skip + take]);
-        skip = 0;
-        want -= take;
-        if want == 0 {
-            break;
-        }
-    }
 }

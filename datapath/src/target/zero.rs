@@ -1,46 +1,44 @@
 //! Finding runs of zeros in data, without copying it.
 
+use std::ops::Range;
+
 /// Granularity of zero detection: the block size of common filesystems, and what `qemu-img -S 4k` uses.
 pub const ZERO_BLOCK: u64 = 4096;
 
-const ZEROS: [u8; 4096] = [0; 4096];
+/// Zeros that are shared: chunks of the data path that refer to them need not be looked at.
+pub static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+
+/// True if the bytes are a part of [`ZEROS`], which costs nothing to find out.
+pub fn is_known_zero(bytes: &[u8]) -> bool {
+    ZEROS.as_ptr_range().contains(&bytes.as_ptr())
+}
 
 /// True if every byte is zero. Compares with a block of zeros, which becomes `memcmp`: measured at 83 GB/s
 /// against 2.5 GB/s of a byte loop.
 pub fn is_zero(bytes: &[u8]) -> bool {
-    bytes
-        .chunks(ZEROS.len())
-        .all(|chunk| chunk == &ZEROS[..chunk.len()])
+    let block = &ZEROS[..4096];
+    is_known_zero(bytes) || bytes.chunks(4096).all(|chunk| chunk == &block[..chunk.len()])
 }
 
-/// A part of a segment, in bytes relative to its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
-    /// First byte.
-    pub start: u64,
-    /// Bytes.
-    pub length: u64,
-}
-
-/// The runs of a segment that hold data. `pieces` lie one after the other from `offset` on the disk; blocks of
+/// The runs of a segment that hold data, relative to its start. `pieces` lie one after the other from `offset` on the disk; blocks of
 /// [`ZERO_BLOCK`] bytes, aligned on the disk, that are all zero are left out, whichever pieces they are spread over.
-pub fn data_runs<'a>(offset: u64, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Run> {
+pub fn data_runs<'a>(offset: u64, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Range<usize>> {
     let mut scan = Scan {
         runs: Vec::new(),
         block_start: 0,
         block_is_zero: true,
     };
-    let mut at = 0u64;
+    let mut at = 0;
     for mut piece in pieces {
         while !piece.is_empty() {
-            let left_in_block = ZERO_BLOCK - (offset + at) % ZERO_BLOCK;
+            let left_in_block = ZERO_BLOCK - (offset + at as u64) % ZERO_BLOCK;
             let take = usize::try_from(left_in_block)
                 .unwrap_or(usize::MAX)
                 .min(piece.len());
             let (part, rest) = piece.split_at(take);
             scan.block_is_zero = scan.block_is_zero && is_zero(part);
-            at += part.len() as u64;
-            if (offset + at).is_multiple_of(ZERO_BLOCK) {
+            at += part.len();
+            if (offset + at as u64).is_multiple_of(ZERO_BLOCK) {
                 scan.end_block(at);
             }
             piece = rest;
@@ -51,18 +49,17 @@ pub fn data_runs<'a>(offset: u64, pieces: impl Iterator<Item = &'a [u8]>) -> Vec
 }
 
 struct Scan {
-    runs: Vec<Run>,
-    block_start: u64,
+    runs: Vec<Range<usize>>,
+    block_start: usize,
     block_is_zero: bool,
 }
 
 impl Scan {
-    fn end_block(&mut self, end: u64) {
-        let (start, length) = (self.block_start, end - self.block_start);
+    fn end_block(&mut self, end: usize) {
         if !self.block_is_zero {
             match self.runs.last_mut() {
-                Some(run) if run.start + run.length == start => run.length += length,
-                _ => self.runs.push(Run { start, length }),
+                Some(run) if run.end == self.block_start => run.end = end,
+                _ => self.runs.push(self.block_start..end),
             }
         }
         self.block_start = end;
@@ -82,13 +79,7 @@ mod tests {
             0,
             [&data[..100], &data[100..4000], &[1u8][..], &data[..95]].into_iter(),
         );
-        assert_eq!(
-            runs,
-            [Run {
-                start: 0,
-                length: 4096
-            }]
-        );
+        assert_eq!(runs, std::slice::from_ref(&(0..4096)));
         assert!(data_runs(0, [&data[..100], &data[100..]].into_iter()).is_empty());
     }
 
@@ -110,9 +101,7 @@ mod tests {
             }
             let mut covered = vec![false; data.len()];
             for run in data_runs(offset, pieces.into_iter()) {
-                for at in run.start..run.start + run.length {
-                    covered[usize::try_from(at).unwrap()] = true;
-                }
+                covered[run].fill(true);
             }
             for (at, byte) in data.iter().enumerate() {
                 prop_assert!(*byte == 0 || covered[at]);

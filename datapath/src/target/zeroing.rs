@@ -6,8 +6,8 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
-use super::buffer::PAGE;
 use super::disk::{Disk, Kind};
+use crate::buffer::PAGE;
 use crate::error::{Error, TargetError};
 
 /// Zeroed at once; bounds how long a device can keep a stop request waiting.

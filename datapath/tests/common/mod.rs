@@ -111,7 +111,7 @@ pub fn file(path: &Path) -> target::Options {
         available: u64::MAX,
         size: None,
         preallocate: false,
-        direct: false,
+        cache: target::Cache::Auto,
         overwrite: false,
         mode: None,
     }

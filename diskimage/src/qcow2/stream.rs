@@ -100,6 +100,11 @@ impl Stream {
         &self.header
     }
 
+    /// Bytes of memory that the map takes, as far as it is known and still needed.
+    pub fn map_bytes(&self) -> u64 {
+        self.wants.bytes()
+    }
+
     /// Bytes of the image that were pushed or skipped.
     pub fn position(&self) -> u64 {
         self.position

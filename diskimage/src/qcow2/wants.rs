@@ -138,6 +138,11 @@ impl Wants {
         Ok(())
     }
 
+    /// Bytes of memory that all wants take.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Where the next wanted byte is.
     pub(super) fn next_host(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((want, _))| want.host)

@@ -106,9 +106,13 @@ pub struct ImportArgs {
     #[arg(long, help_heading = "Target")]
     pub preallocate: bool,
 
-    /// Write past the page cache (O_DIRECT) where the target can
+    /// Write whole pages past the page cache (O_DIRECT) where the target can [default: large pieces only]
     #[arg(long, help_heading = "Target")]
     pub direct: bool,
+
+    /// Write everything through the page cache, flushed as it fills
+    #[arg(long, conflicts_with = "direct", help_heading = "Target")]
+    pub cached: bool,
 
     /// Replace a file that exists
     #[arg(long, help_heading = "Target")]
@@ -207,6 +211,10 @@ pub struct SourceArgs {
     /// Attempts in a row without a new byte before giving up [default: only the time limit counts]
     #[arg(long, value_name = "N", help_heading = "Source")]
     pub retries: Option<u32>,
+
+    /// Read over this many connections at once, where the server has ranges: for servers that limit each of them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8), help_heading = "Source")]
+    pub connections: u8,
 
     /// Give up after this many seconds without a new byte
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, help_heading = "Source")]

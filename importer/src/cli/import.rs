@@ -96,7 +96,11 @@ fn target_options(arguments: &ImportArgs) -> Result<target::Options, Failure> {
         available: arguments.size.unwrap_or(u64::MAX),
         size: arguments.size,
         preallocate: arguments.preallocate,
-        direct: arguments.direct,
+        cache: match (arguments.direct, arguments.cached) {
+            (true, _) => target::Cache::Direct,
+            (_, true) => target::Cache::Page,
+            _ => target::Cache::Auto,
+        },
         overwrite: arguments.force,
         mode: None,
     })

@@ -1,6 +1,7 @@
 //! Opens the source that a command line names.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -67,6 +68,7 @@ fn http_config(endpoint: &str, arguments: &SourceArgs, is_checked: bool) -> Resu
         trust_unvalidated: is_checked,
         no_progress_limit: arguments.no_progress_timeout,
         retries: arguments.retries,
+        connections: NonZeroUsize::new(arguments.connections.into()).unwrap_or(NonZeroUsize::MIN),
         ..HttpConfig::new(endpoint, Arc::new(tls)).map_err(usage)?
     })
 }

@@ -6,6 +6,7 @@ use daemon::env::{EnvErrors, EnvReader, Strings, go_bool};
 use daemon::secret::Secret;
 use daemon::{quantity, space};
 use datapath::digest::Checksum;
+use datapath::target::Cache;
 use url::Url;
 
 use super::SOURCE_VARIABLE;
@@ -57,7 +58,7 @@ pub(super) struct Config {
     pub(super) image_size: Option<u64>,
     pub(super) overhead: f64,
     pub(super) preallocate: bool,
-    pub(super) direct: bool,
+    pub(super) cache: Cache,
     pub(super) ready_file: Option<PathBuf>,
     pub(super) done_file: Option<PathBuf>,
 }
@@ -96,7 +97,10 @@ impl Config {
             image_size,
             overhead: space::overhead(&reader.text(FILESYSTEM_OVERHEAD).unwrap_or_default()),
             preallocate: preallocate.unwrap_or(false),
-            direct: reader.text(CACHE_MODE).as_deref() == Some("TRYNONE"),
+            cache: match reader.text(CACHE_MODE).as_deref() {
+                Some("TRYNONE") => Cache::Direct,
+                _ => Cache::Auto,
+            },
             ready_file: reader.text(READY_FILE).map(Into::into),
             done_file: reader.text(DONE_FILE).map(Into::into),
         };
@@ -278,7 +282,7 @@ mod tests {
         ]))
         .unwrap();
         assert_eq!((config.image_size, config.overhead), (Some(1_288_490_189), 0.06));
-        assert!(config.preallocate && config.direct && config.ready_file.is_none());
+        assert!(config.preallocate && config.cache == Cache::Direct && config.ready_file.is_none());
         let SourceConfig::Http(http) = config.source else {
             panic!("http")
         };

@@ -62,7 +62,7 @@ impl Volume {
                 .filter(|_| !self.is_device)
                 .map(|requested| requested.min(usable)),
             preallocate: config.preallocate,
-            direct: config.direct,
+            cache: config.cache,
             overwrite: true,
             mode: (!self.is_device).then_some(MODE),
         }

@@ -10,16 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use datapath::buffer::Pool;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use datapath::source::{Body, Source};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio_util::sync::CancellationToken;
-
-/// Bytes of one read: few system calls, and still a small part of the memory bound.
-const READ_BYTES: u64 = 1 << 20;
-
-/// Bytes of one read from a pipe, which seldom holds more (`/proc/sys/fs/pipe-max-size`); it is passed on as it comes.
-const PIPE_READ_BYTES: usize = 256 << 10;
 
 /// How long a silent pipe is waited for without a look at the stop token.
 const PIPE_WAIT: Timespec = Timespec {
@@ -90,6 +85,7 @@ impl Source for FileSource {
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {
         Ok(Box::new(FileBody {
+            pool: Pool::default(),
             name: self.name.clone(),
             file: Arc::clone(&self.file),
             length: self.length,
@@ -120,6 +116,7 @@ impl Source for FileSource {
 }
 
 struct FileBody {
+    pool: Pool,
     name: String,
     file: Arc<File>,
     length: Option<u64>,
@@ -129,7 +126,7 @@ struct FileBody {
 
 impl FileBody {
     /// The next bytes; none at the end.
-    fn read(&self) -> Result<Vec<u8>, SourceError> {
+    fn read(&self) -> Result<Bytes, SourceError> {
         match self.length {
             Some(length) => self
                 .read_file(length)
@@ -138,28 +135,28 @@ impl FileBody {
         }
     }
 
-    /// Up to [`READ_BYTES`] at the position; shorter only at the end of the file.
-    fn read_file(&self, length: u64) -> io::Result<Vec<u8>> {
-        let wanted = READ_BYTES.min(length.saturating_sub(self.position));
-        let mut bytes = vec![0; usize::try_from(wanted).unwrap_or(usize::MAX)];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match self
-                .file
-                .read_at(&mut bytes[filled..], self.position + filled as u64)
-            {
+    /// A chunk at the position; shorter only at the end of the file.
+    fn read_file(&self, length: u64) -> io::Result<Bytes> {
+        let mut chunk = self.pool.take(self.position);
+        let mut at = self.position;
+        while at < length && !chunk.is_full() {
+            let room = chunk.room();
+            let wanted = usize::try_from(length - at).map_or(room.len(), |left| left.min(room.len()));
+            match self.file.read_at(&mut room[..wanted], at) {
                 Ok(0) => break,
-                Ok(read) => filled += read,
+                Ok(read) => {
+                    chunk.filled(read as u64);
+                    at += read as u64;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        bytes.truncate(filled);
-        Ok(bytes)
+        Ok(chunk.freeze())
     }
 
-    /// What the pipe holds, as soon as it holds anything.
-    fn read_pipe(&self) -> Result<Vec<u8>, SourceError> {
+    /// What the pipe holds (seldom more than a chunk, see `/proc/sys/fs/pipe-max-size`), as soon as it holds anything.
+    fn read_pipe(&self) -> Result<Bytes, SourceError> {
         let failed = |error: &io::Error| io_error("read", &self.name, error);
         loop {
             if self.stop.is_cancelled() {
@@ -174,11 +171,11 @@ impl FileBody {
                 Ok(_) => {}
                 Err(errno) => return Err(failed(&errno.into())),
             }
-            let mut bytes = vec![0; PIPE_READ_BYTES];
-            match (&*self.file).read(&mut bytes) {
+            let mut chunk = self.pool.take(self.position);
+            match (&*self.file).read(chunk.room()) {
                 Ok(read) => {
-                    bytes.truncate(read);
-                    return Ok(bytes);
+                    chunk.filled(read as u64);
+                    return Ok(chunk.freeze());
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(failed(&error)),
@@ -208,7 +205,7 @@ impl Body for FileBody {
             return Ok(None);
         }
         self.position += bytes.len() as u64;
-        Ok(Some(bytes.into()))
+        Ok(Some(bytes))
     }
 
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {

@@ -5,6 +5,7 @@
     reason = "a test fails by panicking, also in its helpers"
 )]
 
+mod connections;
 mod open;
 mod ranges;
 mod resume;

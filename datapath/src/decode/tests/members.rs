@@ -223,16 +223,15 @@ fn windows_over_the_limit_are_refused_with_both_numbers() {
     let with_xz = encoder.finish().unwrap();
 
     for (codec, packed) in [(Codec::Zstd, with_zstd), (Codec::Xz, with_xz)] {
-        let fits = unpack_with(codec, &packed, &[1], Limits { window_bytes: WINDOW });
-        assert_eq!(fits.unwrap(), b"small");
-        match unpack_with(
-            codec,
-            &packed,
-            &[1],
-            Limits {
-                window_bytes: WINDOW / 2,
-            },
-        ) {
+        let unpack_in = |window_bytes| {
+            let limits = Limits {
+                window_bytes,
+                ..Limits::default()
+            };
+            unpack_with(codec, &packed, &[1], limits)
+        };
+        assert_eq!(unpack_in(WINDOW).unwrap(), b"small");
+        match unpack_in(WINDOW / 2) {
             Err(DecodeError::Memory { needed, limit, .. }) => {
                 assert!(
                     (WINDOW..WINDOW + (1 << 20)).contains(&needed),

@@ -1,15 +1,18 @@
 //! Tests of all codecs against the encoders of their own crates and against the command-line tools.
 
+mod blocks;
 mod members;
 mod stack;
 mod tools;
 
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::num::NonZeroUsize;
 
 use bytes::Bytes;
 
-use super::buffers::CHUNK_BYTES;
 use super::{Codec, Limits};
+use crate::buffer::CHUNK_BYTES;
 use crate::chunks::Chunks;
 use crate::error::{DecodeError, Error};
 
@@ -38,6 +41,14 @@ fn pieces(bytes: &[u8], sizes: &[usize]) -> Box<dyn Chunks> {
     })
 }
 
+/// The usual limits with so many threads.
+fn limits(threads: usize) -> Limits {
+    Limits {
+        threads: NonZeroUsize::new(threads).unwrap(),
+        ..Limits::default()
+    }
+}
+
 fn read_all(mut stream: impl Chunks) -> Result<Vec<u8>, Error> {
     let mut all = Vec::new();
     while let Some(chunk) = stream.next_chunk()? {
@@ -48,11 +59,55 @@ fn read_all(mut stream: impl Chunks) -> Result<Vec<u8>, Error> {
     Ok(all)
 }
 
-fn unpack_with(codec: Codec, packed: &[u8], sizes: &[usize], limits: Limits) -> Result<Vec<u8>, DecodeError> {
-    read_all(codec.decoder(pieces(packed, sizes), &limits)).map_err(|error| match error {
+/// Reads a stream whose chunks may come in any order.
+fn read_placed(mut stream: impl Chunks) -> Result<Vec<u8>, Error> {
+    let mut placed = BTreeMap::new();
+    let mut received = 0;
+    while let Some((offset, chunk)) = stream.next_placed(received)? {
+        assert!(!chunk.is_empty() && chunk.len() <= CHUNK_BYTES);
+        received += chunk.len() as u64;
+        assert!(placed.insert(offset, chunk).is_none(), "two chunks at {offset}");
+    }
+    assert!(matches!(stream.next_placed(received), Ok(None)), "the end lasts");
+    let mut all = Vec::new();
+    for (offset, chunk) in placed {
+        assert_eq!(offset, all.len() as u64);
+        all.extend_from_slice(&chunk);
+    }
+    Ok(all)
+}
+
+/// Decodes in all the ways that `codec` can be decoded, which have to agree.
+fn unpack_with(codec: Codec, packed: &[u8], sizes: &[usize], given: Limits) -> Result<Vec<u8>, DecodeError> {
+    let decoder = |threads| {
+        let Limits { threads, .. } = limits(threads);
+        let limits = Limits { threads, ..given };
+        codec.decoder(pieces(packed, sizes), &limits)
+    };
+    let alone = decode_error(read_all(decoder(1)));
+    if codec == Codec::Xz {
+        assert_same(&alone, &decode_error(read_all(decoder(2))));
+        assert_same(&alone, &decode_error(read_placed(decoder(3))));
+    }
+    alone
+}
+
+fn decode_error(outcome: Result<Vec<u8>, Error>) -> Result<Vec<u8>, DecodeError> {
+    outcome.map_err(|error| match error {
         Error::Decode(error) => error,
         other => panic!("not a decode error: {other}"),
     })
+}
+
+/// Only about where exactly a stream is corrupt, and why, may opinions differ.
+fn assert_same(one: &Result<Vec<u8>, DecodeError>, other: &Result<Vec<u8>, DecodeError>) {
+    match (one, other) {
+        (Err(DecodeError::Corrupt { .. }), Err(DecodeError::Corrupt { .. })) => {}
+        (Err(one), Err(other)) => assert_eq!(one.to_string(), other.to_string()),
+        (Ok(one), Ok(other)) => assert!(one == other, "{} bytes, {} bytes", one.len(), other.len()),
+        (Ok(one), Err(other)) => panic!("{} bytes, {other}", one.len()),
+        (Err(one), Ok(other)) => panic!("{one}, {} bytes", other.len()),
+    }
 }
 
 fn unpack(codec: Codec, packed: &[u8]) -> Result<Vec<u8>, DecodeError> {

@@ -9,8 +9,12 @@ use super::*;
 use crate::error::{SourceError, SourceErrorKind};
 
 fn open_all(packed: &[u8], size: usize) -> Result<(Vec<Codec>, Vec<u8>), Error> {
-    let Decoded { layers, stream } = open(pieces(packed, &[size]), &Limits::default())?;
-    Ok((layers, read_all(stream)?))
+    let open_with = |threads| open(pieces(packed, &[size]), &limits(threads));
+    let Decoded { layers, stream } = open_with(1)?;
+    let data = read_all(stream)?;
+    assert!(read_all(open_with(2)?.stream)? == data);
+    assert!(read_placed(open_with(3)?.stream)? == data);
+    Ok((layers, data))
 }
 
 fn wrap(layers: &[Codec], data: &[u8]) -> Vec<u8> {
@@ -109,12 +113,12 @@ fn errors_of_the_source_come_out_as_they_are() {
     for (outer, inner) in [(Codec::Gzip, Codec::Xz), (Codec::Zstd, Codec::Bzip2)] {
         let packed = wrap(&[outer, inner], &sample(200_000));
         let head = Bytes::copy_from_slice(&packed[..packed.len() / 2]);
-        for stopped in [true, false] {
+        for (stopped, threads) in [(true, 1), (false, 1), (true, 3), (false, 3)] {
             let source = Breaking {
                 head: Some(head.clone()),
                 stopped,
             };
-            let outcome = open(Box::new(source), &Limits::default()).and_then(|found| read_all(found.stream));
+            let outcome = open(Box::new(source), &limits(threads)).and_then(|found| read_all(found.stream));
             match outcome {
                 Err(Error::Stopped) => assert!(stopped),
                 Err(Error::Source(error)) => {

@@ -7,7 +7,7 @@ use super::super::open;
 use super::*;
 
 /// What `command`, a program and its flags, makes of `data` on its standard input.
-fn run(command: &str, data: &[u8]) -> Vec<u8> {
+pub(super) fn run(command: &str, data: &[u8]) -> Vec<u8> {
     let mut input = tempfile::tempfile().unwrap();
     input.write_all(data).unwrap();
     input.rewind().unwrap();

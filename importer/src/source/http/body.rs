@@ -1,17 +1,18 @@
 //! The blocking face of a download: a task reads the network, a bounded bridge carries the bytes over.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapath::bridge;
+use datapath::buffer::Pool;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::Body;
 use reqwest::Response;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::download::{Download, Object};
+use super::download::Object;
+use super::pump::Pump;
 
 /// Gaps below this are read and dropped: so much is on its way already (bridge and socket buffers), and a
 /// new connection costs several round trips.
@@ -24,6 +25,8 @@ pub(super) struct Surroundings {
     pub(super) handle: Handle,
     pub(super) stop: CancellationToken,
     pub(super) bridge_budget_bytes: usize,
+    pub(super) connections: NonZeroUsize,
+    pub(super) pool: Pool,
 }
 
 /// The object from some offset to its end.
@@ -58,7 +61,7 @@ impl HttpBody {
         let first = self.first.take();
         let pump = self
             .pump
-            .get_or_insert_with(|| Pump::start(&self.surroundings, self.position, first));
+            .get_or_insert_with(|| Pump::start(&self.surroundings, self.position, first, self.is_ranged));
         if let Some(chunk) = pump.chunks.recv() {
             return Ok(Some(chunk));
         }
@@ -111,47 +114,6 @@ impl Body for HttpBody {
         }
         Ok(())
     }
-}
-
-/// The task that fills the bridge; ends with its owner.
-struct Pump {
-    chunks: bridge::Receiver,
-    task: JoinHandle<Result<(), SourceError>>,
-}
-
-impl Pump {
-    fn start(surroundings: &Surroundings, position: u64, first: Option<Response>) -> Self {
-        let Surroundings { object, stop, .. } = surroundings.clone();
-        let (sender, chunks) = bridge::channel(surroundings.bridge_budget_bytes, stop.clone());
-        let task = surroundings.handle.spawn(async move {
-            let pumping = pump(&object, position, first, sender);
-            stop.run_until_cancelled(pumping)
-                .await
-                .unwrap_or_else(|| Err(stopped()))
-        });
-        Self { chunks, task }
-    }
-}
-
-impl Drop for Pump {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn pump(
-    object: &Object,
-    position: u64,
-    first: Option<Response>,
-    sender: bridge::Sender,
-) -> Result<(), SourceError> {
-    let mut download = Download::from(object, position, first);
-    while let Some(chunk) = download.next().await? {
-        if sender.send(chunk).await.is_err() {
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// The error of every wait that the stop token ended.

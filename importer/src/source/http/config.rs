@@ -1,6 +1,7 @@
 //! What an HTTP import is told: where, who is asking, and how patient to be.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub struct HttpConfig {
     pub max_delay: Duration,
     /// Bytes in flight between the network and the data path.
     pub bridge_budget_bytes: usize,
+    /// Connections that the body is read over at once, where ranges work.
+    pub connections: NonZeroUsize,
 }
 
 impl HttpConfig {
@@ -63,6 +66,7 @@ impl HttpConfig {
             first_delay: Duration::from_millis(500),
             max_delay: Duration::from_secs(30),
             bridge_budget_bytes: 4 << 20,
+            connections: NonZeroUsize::MIN,
         })
     }
 }

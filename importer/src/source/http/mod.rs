@@ -3,7 +3,8 @@
 //! ```text
 //!  HttpSource ── open: GET ──► identity (length, validator) + the first response
 //!     │                             │
-//!     ├─ body() ─► HttpBody ─bridge─ Download ─► Client   one long read, resumed after each failure
+//!     ├─ body() ─► HttpBody ─bridge─ Download ─► Client   one long read, resumed after each failure,
+//!     │                                                   or segments over several connections
 //!     └─ read_range() ────────────── Download ─► Client   short reads beside it, on other connections
 //! ```
 
@@ -14,13 +15,16 @@ mod config;
 mod download;
 mod headers;
 mod identity;
+mod pump;
 mod retry;
+mod segments;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use datapath::buffer::Pool;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
 use http::{StatusCode, header};
@@ -69,6 +73,7 @@ impl HttpSource {
     pub fn open(config: HttpConfig, handle: Handle, stop: CancellationToken) -> Result<Self, SourceError> {
         let (name, patience) = (printable(&config.url), Patience::of(&config));
         let (trust_unvalidated, bridge_budget_bytes) = (config.trust_unvalidated, config.bridge_budget_bytes);
+        let connections = config.connections;
         let client = Client::new(config)?;
         let asking = ask(&client, &patience);
         let answer = handle
@@ -93,6 +98,8 @@ impl HttpSource {
                 handle,
                 stop,
                 bridge_budget_bytes,
+                connections,
+                pool: Pool::default(),
             },
             name,
             content_type,
@@ -168,7 +175,11 @@ impl Source for HttpSource {
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let is_ranged = self.is_ranged.get().copied().unwrap_or(false);
+        // Several connections need ranges; for one, finding out can wait until an image needs them.
+        let is_ranged = match self.surroundings.connections.get() {
+            1 => self.is_ranged.get().copied().unwrap_or(false),
+            _ => self.is_ranged(),
+        };
         Ok(Box::new(HttpBody::new(
             self.surroundings.clone(),
             first,

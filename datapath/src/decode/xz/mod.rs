@@ -1,12 +1,32 @@
 //! xz, the .xz file format 1.2 (tukaani.org/xz/xz-file-format.txt).
+//!
+//! A stream consists of blocks that are compressed independently; `xz -T` writes one for every 24 MiB or so. With one
+//! thread, liblzma decodes the streams as they come ([`Xz`]). With more, [`Parallel`] finds the blocks ([`walk`],
+//! [`mod@block`]), verifies itself what lies around them ([`framing`], [`index`]), and hands them to threads ([`pool`],
+//! [`state`], [`worker`]) whose decoder is the same.
+//!
+//! liblzma has a multi-threaded decoder of its own. It holds whole decoded blocks to give them out in order: 180 MiB
+//! for what `xz -6 -T` writes.
+
+mod block;
+mod framing;
+mod index;
+mod parallel;
+mod pool;
+mod state;
+mod walk;
+mod worker;
 
 use liblzma::stream::{Action, Error, Status, Stream, TELL_UNSUPPORTED_CHECK};
 
-use super::decoder::{Engine, Fault, Padding, cut};
+use super::decoder::{Decoder, Engine, Fault, Padding, cut};
 use super::{Codec, Limits};
+use crate::buffer::Filling;
+use crate::chunks::Chunks;
 
-/// Header magic bytes (§2.1.1.1) and the first byte of the stream flags, which is zero (§2.1.1.2).
-const MAGIC: [u8; 6] = [0xFD, b'7', b'z', b'X', b'Z', 0];
+use self::framing::HEADER_MAGIC as MAGIC;
+use self::parallel::Parallel;
+use self::worker::Workers;
 
 /// What liblzma's limit counts beside the dictionary (decoder state, filters), rounded up, so that a
 /// dictionary of exactly the limit is accepted.
@@ -15,6 +35,14 @@ const STATE_BYTES: u64 = 1 << 20;
 /// True if an xz stream begins with `head`.
 pub(super) fn begins_stream(head: &[u8]) -> bool {
     head.starts_with(&MAGIC) && head.get(MAGIC.len()).is_none_or(|flags| *flags == 0)
+}
+
+/// Decodes `inner` with as many threads as the limits and the system allow.
+pub(super) fn decoder(inner: Box<dyn Chunks>, limits: &Limits) -> Box<dyn Chunks> {
+    match Workers::start(limits) {
+        Some(workers) => Box::new(Parallel::new(inner, workers)),
+        None => Box::new(Decoder::<Xz>::new(inner, *limits)),
+    }
 }
 
 /// liblzma's stream decoder, one for every stream of the file.
@@ -82,10 +110,11 @@ impl Engine for Xz {
         Ok(())
     }
 
-    fn step(&mut self, input: &mut &[u8], output: &mut Vec<u8>) -> Result<bool, Fault> {
-        let before = self.stream.total_in();
-        let outcome = self.stream.process_vec(input, output, Action::Run);
-        cut(input, self.stream.total_in() - before);
+    fn step(&mut self, input: &mut &[u8], output: &mut Filling) -> Result<bool, Fault> {
+        let before = (self.stream.total_in(), self.stream.total_out());
+        let outcome = self.stream.process(input, output.room(), Action::Run);
+        cut(input, self.stream.total_in() - before.0);
+        output.filled(self.stream.total_out() - before.1);
         match outcome {
             Ok(status) => Ok(status == Status::StreamEnd),
             Err(error) => Err(self.fault(error)),

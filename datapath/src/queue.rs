@@ -11,7 +11,7 @@ struct State<T> {
 }
 
 /// Many producers, many consumers. An item counts until it is done, not until it is taken.
-pub struct Queue<T> {
+pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
     budget: usize,
@@ -19,7 +19,7 @@ pub struct Queue<T> {
 
 impl<T> Queue<T> {
     /// A queue that lets `budget` bytes be in flight; a larger single item passes when nothing else is.
-    pub fn new(budget: usize) -> Self {
+    pub(crate) fn new(budget: usize) -> Self {
         let state = State {
             items: VecDeque::new(),
             in_flight: 0,
@@ -37,7 +37,7 @@ impl<T> Queue<T> {
     }
 
     /// Waits for room. `false`: the queue is closed and the item dropped.
-    pub fn push(&self, item: T, bytes: usize) -> bool {
+    pub(crate) fn push(&self, item: T, bytes: usize) -> bool {
         let mut state = self.state();
         while !state.closed && state.in_flight > 0 && state.in_flight.saturating_add(bytes) > self.budget {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,7 @@ impl<T> Queue<T> {
 
     /// Waits for an item; `None` when the queue is closed and empty. The item's bytes are to be given back with
     /// [`Queue::done`].
-    pub fn pop(&self) -> Option<(T, usize)> {
+    pub(crate) fn pop(&self) -> Option<(T, usize)> {
         let mut state = self.state();
         loop {
             if let Some(item) = state.items.pop_front() {
@@ -68,19 +68,19 @@ impl<T> Queue<T> {
     }
 
     /// An item's bytes are no longer held.
-    pub fn done(&self, bytes: usize) {
+    pub(crate) fn done(&self, bytes: usize) {
         self.state().in_flight -= bytes;
         self.changed.notify_all();
     }
 
     /// No more items; what is queued is still handed out.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_all();
     }
 
     /// No more items, and what is queued is dropped: somebody failed.
-    pub fn abort(&self) {
+    pub(crate) fn abort(&self) {
         let mut state = self.state();
         state.closed = true;
         state.items.clear();

@@ -1,5 +1,7 @@
 //! Checksums of whole objects: the one that was asked for, and the one of what arrived.
 
+mod hashing;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -8,6 +10,7 @@ use sha1::Sha1;
 use sha2::digest::DynDigest;
 use sha2::{Sha256, Sha512};
 
+pub use self::hashing::Hashing;
 use crate::error::Error;
 
 /// A hash function that CDI's `checksum` field may name.

@@ -1,0 +1,13 @@
+//! Memory that direct I/O takes.
+
+use bytes::Bytes;
+use datapath::buffer::PAGE;
+
+/// A copy of `bytes` that begins at a multiple of a page in memory.
+pub fn aligned(bytes: &[u8]) -> Bytes {
+    let mut memory = Vec::<u8>::with_capacity(bytes.len() + PAGE);
+    let skew = memory.as_ptr().align_offset(PAGE).min(PAGE);
+    memory.resize(skew, 0);
+    memory.extend_from_slice(bytes);
+    Bytes::from(memory).slice(skew..)
+}

@@ -1,0 +1,45 @@
+//! Handing chunks from a task to a thread: a cost for each chunk, whatever its size.
+
+use bytes::Bytes;
+use criterion::Criterion;
+use datapath::bridge::{self, Closed};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Result, done, group, network_runtime};
+
+const DATA_BYTES: usize = 256 << 20;
+/// The default of the HTTP source.
+const BUDGET_BYTES: usize = 4 << 20;
+
+pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
+    let runtime = network_runtime()?;
+    let mut group = group(criterion, "bridge", DATA_BYTES);
+    // What one read of a fast socket gives, and what the packer makes of it.
+    for kib in [64, 256] {
+        let chunk = Bytes::from(vec![0; kib << 10]);
+        group.bench_function(format!("{kib}-kib"), |bencher| {
+            bencher.iter(|| done(cross(&runtime, &chunk)));
+        });
+    }
+    group.finish();
+    Ok(())
+}
+
+fn cross(runtime: &Runtime, chunk: &Bytes) -> Result<()> {
+    let (sender, mut receiver) = bridge::channel(BUDGET_BYTES, CancellationToken::new());
+    let chunk = chunk.clone();
+    let sending = runtime.spawn(async move {
+        for _ in 0..DATA_BYTES / chunk.len() {
+            sender.send(chunk.clone(), chunk.len()).await?;
+        }
+        Ok::<_, Closed>(())
+    });
+    let mut bytes = 0;
+    while let Some(chunk) = receiver.recv() {
+        bytes += chunk.len();
+    }
+    runtime.block_on(sending)??;
+    assert_eq!(bytes, DATA_BYTES);
+    Ok(())
+}

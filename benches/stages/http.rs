@@ -1,0 +1,89 @@
+//! End to end: from a server on loopback to a file in memory, so that the disk does not hide the rest; figures are bytes
+//! of the disk. The server is a part of the program and shares its cores: these are for comparing with themselves,
+//! `side-by-side` compares with others.
+
+use std::cell::LazyCell;
+
+use benches::{Clusters, Codec, Kind, qcow2};
+use bytes::Bytes;
+use criterion::Criterion;
+use datapath::target::{self, Cache};
+use datapath::transfer::{Options, transfer};
+use importer::source::http::{HttpConfig, HttpSource};
+use testkit::certs;
+use testkit::origin::{Origin, Script};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use crate::transfer::options;
+use crate::{Result, done, group, network_runtime, place};
+
+const DISK_BYTES: usize = 64 << 20;
+
+/// What is served, and what the disk holds.
+const CASES: [(Case, Kind); 7] = [
+    (Case::Raw, Kind::Zeros),
+    (Case::Raw, Kind::Text),
+    (Case::Raw, Kind::Noise),
+    (Case::Gzip, Kind::Text),
+    (Case::Image(Clusters::Plain), Kind::Text),
+    (Case::Image(Clusters::Deflate), Kind::Text),
+    (Case::Image(Clusters::Zstd), Kind::Text),
+];
+
+/// How the disk is served.
+#[derive(Clone, Copy)]
+enum Case {
+    Raw,
+    Gzip,
+    Image(Clusters),
+}
+
+impl Case {
+    fn name(self) -> String {
+        match self {
+            Self::Raw => "raw".into(),
+            Self::Gzip => "raw-gzip".into(),
+            Self::Image(clusters) => format!("qcow2-{}", clusters.name()),
+        }
+    }
+
+    fn object(self, disk: Bytes) -> Result<Bytes> {
+        Ok(match self {
+            Self::Raw => disk,
+            Self::Gzip => Codec::Gzip.compress(&disk)?,
+            Self::Image(clusters) => qcow2(&disk, clusters)?,
+        })
+    }
+}
+
+pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
+    let folder = place::in_memory()?;
+    let target = place::target(folder.path().join("disk"), Cache::Auto);
+    let runtime = network_runtime()?;
+    let options = options();
+    let mut group = group(criterion, "http", DISK_BYTES);
+    for (case, kind) in CASES {
+        // Made only if the bench is asked for.
+        let origin = LazyCell::new(|| done(serve(case, kind)));
+        group.bench_function(format!("{}/{}", case.name(), kind.name()), |bencher| {
+            let url = origin.url("/disk");
+            bencher.iter(|| done(import(&url, &runtime, &target, &options)));
+        });
+    }
+    group.finish();
+    Ok(())
+}
+
+fn serve(case: Case, kind: Kind) -> Result<Origin> {
+    let object = case.object(kind.data(DISK_BYTES))?;
+    Ok(Origin::start(Script::new(object))?)
+}
+
+fn import(url: &str, runtime: &Runtime, target: &target::Options, options: &Options) -> Result<()> {
+    let config = HttpConfig::new(url, certs::distrustful_client_config()?)?;
+    let source = HttpSource::open(config, runtime.handle().clone(), CancellationToken::new())?;
+    let report = transfer(&source, target, options)?;
+    assert_eq!(report.virtual_size, DISK_BYTES as u64);
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Inflating clusters in one thread and in two, on their way into a file in memory; figures are bytes of the disk.
+
+use std::cell::LazyCell;
+use std::num::NonZeroUsize;
+
+use benches::{CLUSTER_BYTES, Clusters, Kind};
+use bytes::Bytes;
+use criterion::Criterion;
+use datapath::target::{self, Cache, Disk, with_writer};
+use diskimage::qcow2::Compression;
+use tokio_util::sync::CancellationToken;
+
+use crate::{ONE_AND_TWO, Result, done, group, place};
+
+const DISK_BYTES: usize = 32 << 20;
+
+pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
+    let folder = place::in_memory()?;
+    let target = place::target(folder.path().join("disk"), Cache::Auto);
+    let mut group = group(criterion, "inflate", DISK_BYTES);
+    for (clusters, compression) in [
+        (Clusters::Deflate, Compression::Deflate),
+        (Clusters::Zstd, Compression::Zstd),
+    ] {
+        // Zeros are not stored in images and noise is not compressed. Made only if the bench is asked for.
+        let packed = LazyCell::new(|| done(pack(&Kind::Text.data(DISK_BYTES), clusters)));
+        for threads in ONE_AND_TWO {
+            let name = format!("{}-{threads}-threads/text", clusters.name());
+            group.bench_function(name, |bencher| {
+                let packed = LazyCell::force(&packed);
+                bencher.iter(|| done(inflate(&target, compression, threads, packed)));
+            });
+        }
+    }
+    group.finish();
+    Ok(())
+}
+
+fn pack(disk: &[u8], clusters: Clusters) -> Result<Vec<Bytes>> {
+    disk.chunks(CLUSTER_BYTES)
+        .map(|cluster| {
+            let packed = clusters
+                .compress(cluster)?
+                .ok_or("a cluster did not get smaller")?;
+            Ok(packed.into())
+        })
+        .collect()
+}
+
+/// The disk is dropped uncommitted, which removes the file.
+fn inflate(
+    target: &target::Options,
+    compression: Compression,
+    threads: NonZeroUsize,
+    packed: &[Bytes],
+) -> Result<()> {
+    let size = Some(DISK_BYTES as u64);
+    let disk = Disk::open(target, size)?;
+    let clusters = target::Clusters {
+        compression,
+        size: CLUSTER_BYTES as u64,
+    };
+    let stop = CancellationToken::new();
+    with_writer(&disk, Some(clusters), size, threads, &stop, |writer| {
+        for (index, cluster) in packed.iter().enumerate() {
+            writer.compressed((index * CLUSTER_BYTES) as u64, cluster.clone())?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! From the pieces of a network library to aligned chunks, without their zeros.
+
+use benches::Kind;
+use bytes::Bytes;
+use criterion::Criterion;
+use datapath::buffer::Pool;
+use datapath::pack::Packer;
+
+use crate::{Result, group};
+
+/// Less than a cache: what comes from a socket was just copied there by the kernel.
+const DATA_BYTES: usize = 4 << 20;
+/// What one read of a fast socket gives.
+const PIECE_BYTES: usize = 64 << 10;
+
+pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
+    let mut group = group(criterion, "pack", DATA_BYTES);
+    for kind in Kind::ALL {
+        let data = kind.data(DATA_BYTES);
+        let pool = Pool::default();
+        group.bench_function(kind.name(), |bencher| bencher.iter(|| pack(&data, &pool)));
+    }
+    group.finish();
+    Ok(())
+}
+
+/// Chunks are dropped at once, so that their buffers are used again, as when the target keeps up.
+fn pack(data: &Bytes, pool: &Pool) {
+    let mut packer = Packer::new(pool.clone(), 0);
+    let mut bytes = 0;
+    for piece in data.chunks(PIECE_BYTES) {
+        packer.push(piece);
+        bytes += drain(&mut packer);
+    }
+    packer.flush();
+    bytes += drain(&mut packer);
+    assert_eq!(bytes, DATA_BYTES);
+}
+
+fn drain(packer: &mut Packer) -> usize {
+    std::iter::from_fn(|| packer.pop())
+        .map(|packed| packed.bytes.len())
+        .sum()
+}

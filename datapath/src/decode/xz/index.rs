@@ -1,0 +1,233 @@
+//! The index of a stream against the blocks that were seen.
+
+use flate2::Crc;
+use sha2::{Digest, Sha256};
+
+use super::super::decoder::{Fault, cut};
+use super::framing::{MAX_VLI_BYTES, vli};
+
+/// Bytes at the cursor that [`Index::step`] wants to see, unless the stream ends before: a record is two integers.
+pub(super) const RECORD_BYTES: usize = 2 * MAX_VLI_BYTES;
+
+/// The sizes of all blocks of a stream in constant memory, as a hostile file has millions of them: two such lists are
+/// equal if their lengths and digests are.
+#[derive(Default)]
+pub(super) struct Blocks {
+    count: u64,
+    digest: Sha256,
+}
+
+impl Blocks {
+    /// Adds a block: its size without padding (.xz §4.3), and what it decodes to.
+    pub(super) fn add(&mut self, unpadded: u64, decoded: u64) {
+        self.count += 1;
+        self.digest.update(unpadded.to_le_bytes());
+        self.digest.update(decoded.to_le_bytes());
+    }
+}
+
+/// Reads an index (.xz §4) behind its indicator byte.
+pub(super) struct Index {
+    seen: Blocks,
+    listed: Blocks,
+    crc: Crc,
+    bytes: u64,
+    place: Place,
+}
+
+enum Place {
+    Count,
+    Records,
+    Padding,
+    Checksum,
+}
+
+/// How far an index has been read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// There is more of it.
+    More,
+    /// It is complete and right.
+    Complete,
+    /// The bytes ended.
+    Short,
+}
+
+impl Index {
+    /// An index that has to list the blocks `seen`.
+    pub(super) fn new(seen: Blocks) -> Self {
+        Self {
+            seen,
+            listed: Blocks::default(),
+            crc: Crc::new(),
+            bytes: 0,
+            place: Place::Count,
+        }
+    }
+
+    /// Bytes that were read, the indicator and the CRC32 included.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The indicator, which the caller has recognised.
+    pub(super) fn indicator(&mut self, byte: u8) {
+        self.count(&[byte]);
+    }
+
+    /// Reads one field from `head`, which is cut by what was used.
+    pub(super) fn step(&mut self, head: &mut &[u8]) -> Result<Progress, Fault> {
+        let before = *head;
+        let progress = match self.place {
+            Place::Count => self.record_count(head),
+            Place::Records if self.listed.count < self.seen.count => self.record(head),
+            Place::Records => self.end_of_records(),
+            Place::Padding => self.padding(head),
+            Place::Checksum => return self.checksum(head),
+        }?;
+        self.count(&before[..before.len() - head.len()]);
+        Ok(progress)
+    }
+
+    fn count(&mut self, bytes: &[u8]) {
+        self.crc.update(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+
+    /// §4.2.
+    fn record_count(&mut self, head: &mut &[u8]) -> Result<Progress, Fault> {
+        let Some(count) = vli(head)? else {
+            return Ok(Progress::Short);
+        };
+        if count != self.seen.count {
+            let seen = self.seen.count;
+            return Err(Fault::Corrupt(format!(
+                "its index lists {count} blocks, it has {seen}"
+            )));
+        }
+        self.place = Place::Records;
+        Ok(Progress::More)
+    }
+
+    /// §4.3.
+    fn record(&mut self, head: &mut &[u8]) -> Result<Progress, Fault> {
+        let mut rest = *head;
+        let (Some(unpadded), Some(decoded)) = (vli(&mut rest)?, vli(&mut rest)?) else {
+            return Ok(Progress::Short);
+        };
+        *head = rest;
+        self.listed.add(unpadded, decoded);
+        Ok(Progress::More)
+    }
+
+    fn end_of_records(&mut self) -> Result<Progress, Fault> {
+        if self.listed.digest.clone().finalize() != self.seen.digest.clone().finalize() {
+            return Err(Fault::Corrupt(
+                "the sizes in its index are not those of its blocks".to_owned(),
+            ));
+        }
+        self.place = Place::Padding;
+        Ok(Progress::More)
+    }
+
+    /// §4.4.
+    fn padding(&mut self, head: &mut &[u8]) -> Result<Progress, Fault> {
+        let zeros = self.bytes.next_multiple_of(4) - self.bytes;
+        let Some(padding) = usize::try_from(zeros).ok().and_then(|zeros| head.get(..zeros)) else {
+            return Ok(Progress::Short);
+        };
+        if padding.iter().any(|byte| *byte != 0) {
+            return Err(Fault::Corrupt("the padding of its index is not zero".to_owned()));
+        }
+        cut(head, zeros);
+        self.place = Place::Checksum;
+        Ok(Progress::More)
+    }
+
+    /// §4.5.
+    fn checksum(&mut self, head: &mut &[u8]) -> Result<Progress, Fault> {
+        let Some((crc, rest)) = head.split_first_chunk() else {
+            return Ok(Progress::Short);
+        };
+        if self.crc.sum() != u32::from_le_bytes(*crc) {
+            return Err(Fault::Corrupt("the CRC32 of its index does not match".to_owned()));
+        }
+        self.bytes += crc.len() as u64;
+        *head = rest;
+        Ok(Progress::Complete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The index of two blocks, of 1000 and 60 bytes that decode to 300 and 7.
+    fn sealed(fields: &[u8]) -> Vec<u8> {
+        let mut bytes = [&[0][..], fields].concat();
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        let mut crc = Crc::new();
+        crc.update(&bytes);
+        bytes.extend(crc.sum().to_le_bytes());
+        bytes
+    }
+
+    const TWO: [u8; 7] = [2, 0xE8, 7, 0xAC, 2, 60, 7];
+
+    fn read(bytes: &[u8]) -> Result<(Progress, u64), Fault> {
+        let mut seen = Blocks::default();
+        seen.add(1000, 300);
+        seen.add(60, 7);
+        let mut index = Index::new(seen);
+        let (indicator, mut rest) = bytes.split_first().unwrap();
+        index.indicator(*indicator);
+        loop {
+            match index.step(&mut rest)? {
+                Progress::More => {}
+                progress => return Ok((progress, index.bytes())),
+            }
+        }
+    }
+
+    #[test]
+    fn an_index_of_the_blocks_is_complete() {
+        let bytes = sealed(&TWO);
+        let (progress, length) = read(&bytes).unwrap();
+        assert_eq!((progress, length), (Progress::Complete, bytes.len() as u64));
+        for end in 1..bytes.len() {
+            assert_eq!(read(&bytes[..end]).unwrap().0, Progress::Short, "{end}");
+        }
+    }
+
+    #[test]
+    fn an_index_of_other_blocks_is_refused() {
+        for (fields, reason) in [
+            (&[1, 0xE8, 7, 0xAC, 2][..], "its index lists 1 blocks, it has 2"),
+            (
+                &[3, 0xE8, 7, 0xAC, 2, 60, 7, 60, 7],
+                "its index lists 3 blocks, it has 2",
+            ),
+            (&[2, 60, 7, 0xE8, 7, 0xAC, 2], "the sizes in its index"),
+            (&[2, 0xE8, 7, 0xAC, 2, 60, 8], "the sizes in its index"),
+            (&[2, 0xE9, 7, 0xAC, 2, 60, 7], "the sizes in its index"),
+        ] {
+            let Err(Fault::Corrupt(found)) = read(&sealed(fields)) else {
+                panic!("{fields:?} is accepted");
+            };
+            assert!(found.starts_with(reason), "{found}");
+        }
+    }
+
+    #[test]
+    fn every_bit_of_an_index_counts() {
+        let bytes = sealed(&TWO);
+        for bit in 8..8 * bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(
+                !matches!(read(&damaged), Ok((Progress::Complete, _))),
+                "bit {bit}"
+            );
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Which blocks wait, which are being decoded, which chunks are ready; and how much of each there may be.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::walk::Block;
+use crate::error::DecodeError;
+
+/// Compressed bytes that may wait for workers. To keep two of them busy it takes half of a compressed block: of the
+/// 24 MiB that `xz -6 -T` puts into a block, 16 MiB are left if they can hardly be compressed.
+pub(super) const WAITING_BYTES: usize = 8 << 20;
+
+/// Decoded bytes that may wait for a reader that takes them in any order: enough to keep the workers going while
+/// the reader is busy.
+pub(super) const READY_BYTES: usize = 2 << 20;
+
+/// Decoded bytes that may wait for a reader that wants them in order: how far workers get ahead of the oldest block.
+/// Two of them are always busy if it is half of a block, of which `xz -6 -T` makes 24 MiB.
+pub(super) const AHEAD_BYTES: usize = 12 << 20;
+
+/// Dictionaries of all blocks that are being decoded: two of the 8 MiB that `xz -6` uses. A single block may have a
+/// larger one.
+pub(super) const DICTIONARY_BYTES: u64 = 20 << 20;
+
+/// What a piece or a block costs on top of its bytes, so that tiny ones do not fill the memory with bookkeeping.
+const PIECE_OVERHEAD_BYTES: usize = 64;
+const BLOCK_OVERHEAD_BYTES: usize = 256;
+
+/// A chunk with its offset in the decoded file.
+pub(super) type Placed = (u64, Bytes);
+
+/// What a worker gets for its block.
+pub(super) enum Food {
+    /// More of its bytes.
+    Bytes(Bytes),
+    /// Nothing more; they decode to so many.
+    Whole(u64),
+    /// Nothing more, and it is not complete; or nobody needs the block any more.
+    Nothing,
+}
+
+/// How much of a block is there.
+pub(super) enum Extent {
+    /// More is to come.
+    Arriving,
+    /// All of it, and it decodes to so many bytes.
+    Whole(u64),
+    /// The file ended or became unreadable within it.
+    Cut,
+}
+
+/// A block that is not decoded yet.
+struct Pending {
+    block: Block,
+    pieces: VecDeque<Bytes>,
+    extent: Extent,
+}
+
+/// The bookkeeping. Blocks have numbers, in their order.
+#[derive(Default)]
+pub(super) struct State {
+    /// Blocks that are not decoded yet; those before `untaken` have workers.
+    blocks: BTreeMap<u64, Pending>,
+    begun: u64,
+    untaken: u64,
+    /// Dictionaries of the blocks that have workers.
+    dictionaries: u64,
+    waiting_bytes: usize,
+    /// Chunks by their offsets.
+    ready: BTreeMap<u64, Bytes>,
+    ready_bytes: usize,
+    delivered: u64,
+    /// True if chunks may be delivered in any order.
+    pub(super) any_order: bool,
+    /// The number of the first block that is known to be bad, and why.
+    failure: Option<(u64, DecodeError)>,
+    /// True if nobody reads any more.
+    pub(super) closed: bool,
+}
+
+fn cost(bytes: &Bytes) -> usize {
+    bytes.len() + PIECE_OVERHEAD_BYTES
+}
+
+/// What the reader does.
+impl State {
+    /// True if more can be fed.
+    pub(super) fn is_hungry(&self) -> bool {
+        self.failure.is_none() && self.waiting_bytes < WAITING_BYTES
+    }
+
+    /// True if all blocks that began are decoded and delivered.
+    pub(super) fn is_done(&self) -> bool {
+        self.blocks.is_empty() && self.ready.is_empty()
+    }
+
+    pub(super) fn begin(&mut self, block: Block) {
+        let pending = Pending {
+            block,
+            pieces: VecDeque::new(),
+            extent: Extent::Arriving,
+        };
+        self.blocks.insert(self.begun, pending);
+        self.begun += 1;
+        self.waiting_bytes += BLOCK_OVERHEAD_BYTES;
+    }
+
+    /// Adds to the block that began last, unless its worker has given it up.
+    pub(super) fn feed(&mut self, bytes: Bytes) {
+        let cost = cost(&bytes);
+        if let Some(pending) = self.last_begun() {
+            pending.pieces.push_back(bytes);
+            self.waiting_bytes += cost;
+        }
+    }
+
+    /// Ends the block that began last.
+    pub(super) fn end(&mut self, extent: Extent) {
+        if let Some(pending) = self.last_begun()
+            && matches!(pending.extent, Extent::Arriving)
+        {
+            pending.extent = extent;
+        }
+    }
+
+    fn last_begun(&mut self) -> Option<&mut Pending> {
+        let last = self.begun.checked_sub(1)?;
+        self.blocks.get_mut(&last)
+    }
+
+    pub(super) fn take_ready(&mut self) -> Option<Placed> {
+        let first = self.ready.first_entry()?;
+        if !self.any_order && *first.key() != self.delivered {
+            return None;
+        }
+        let (offset, bytes) = first.remove_entry();
+        self.ready_bytes -= cost(&bytes);
+        self.delivered += bytes.len() as u64;
+        Some((offset, bytes))
+    }
+
+    /// The failure, once no block before it can fail.
+    pub(super) fn take_failure(&mut self) -> Option<DecodeError> {
+        let (bad, _) = self.failure.as_ref()?;
+        if self.blocks.range(..bad).next().is_some() {
+            return None;
+        }
+        self.failure.take().map(|(_, error)| error)
+    }
+}
+
+/// What workers do.
+impl State {
+    /// True if the result of a block does not matter, as one before it is bad or nobody reads any more.
+    pub(super) fn is_abandoned(&self, number: u64) -> bool {
+        self.closed || self.failure.as_ref().is_some_and(|(bad, _)| *bad < number)
+    }
+
+    /// The next block, unless its dictionary has to wait for others to be given back.
+    pub(super) fn take_block(&mut self) -> Option<(u64, Block)> {
+        if self.closed || self.failure.is_some() {
+            return None;
+        }
+        let number = self.untaken;
+        let block = self.blocks.get(&number)?.block;
+        let dictionaries = self.dictionaries.saturating_add(block.dictionary);
+        let is_alone = self.blocks.range(..number).next().is_none();
+        if !is_alone && dictionaries > DICTIONARY_BYTES {
+            return None;
+        }
+        self.dictionaries = dictionaries;
+        self.untaken += 1;
+        Some((number, block))
+    }
+
+    /// What there is for the block `number`; `None` if its worker has to wait.
+    pub(super) fn take_food(&mut self, number: u64) -> Option<Food> {
+        if self.is_abandoned(number) {
+            return Some(Food::Nothing);
+        }
+        let Some(pending) = self.blocks.get_mut(&number) else {
+            return Some(Food::Nothing);
+        };
+        if let Some(bytes) = pending.pieces.pop_front() {
+            self.waiting_bytes -= cost(&bytes);
+            return Some(Food::Bytes(bytes));
+        }
+        match pending.extent {
+            Extent::Arriving => None,
+            Extent::Whole(decoded) => Some(Food::Whole(decoded)),
+            Extent::Cut => Some(Food::Nothing),
+        }
+    }
+
+    /// True if a chunk can be added. The one that the reader needs next always can.
+    pub(super) fn has_room(&self, offset: u64, bytes: &Bytes) -> bool {
+        let (limit, is_next) = match self.any_order {
+            true => (READY_BYTES, self.ready.is_empty()),
+            false => (AHEAD_BYTES, offset == self.delivered),
+        };
+        is_next || self.ready_bytes + cost(bytes) <= limit
+    }
+
+    pub(super) fn add_ready(&mut self, offset: u64, bytes: Bytes) {
+        self.ready_bytes += cost(&bytes);
+        self.ready.insert(offset, bytes);
+    }
+
+    /// The block `number` is decoded, or given up.
+    pub(super) fn finish(&mut self, number: u64, outcome: Result<(), DecodeError>) {
+        if let Some(pending) = self.blocks.remove(&number) {
+            let pieces: usize = pending.pieces.iter().map(cost).sum();
+            self.waiting_bytes -= pieces + BLOCK_OVERHEAD_BYTES;
+            self.dictionaries -= pending.block.dictionary;
+        }
+        if let Err(error) = outcome
+            && !self.is_abandoned(number)
+        {
+            self.failure = Some((number, error));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pool::tests::{block, bytes};
+    use super::*;
+
+    #[test]
+    fn tiny_blocks_cost_more_than_their_bytes() {
+        let mut state = State::default();
+        let mut blocks = 0;
+        while state.is_hungry() {
+            state.begin(block(0));
+            state.feed(bytes(1));
+            state.end(Extent::Whole(1));
+            blocks += 1;
+        }
+        assert!(blocks < WAITING_BYTES / 300, "{blocks} blocks of a byte");
+
+        while let Some((number, _)) = state.take_block() {
+            assert!(matches!(state.take_food(number), Some(Food::Bytes(_))));
+            assert!(matches!(state.take_food(number), Some(Food::Whole(1))));
+            state.finish(number, Ok(()));
+        }
+        assert!(state.is_done());
+        assert_eq!(state.waiting_bytes, 0);
+    }
+
+    #[test]
+    fn large_dictionaries_take_turns() {
+        let mut state = State::default();
+        for dictionary in [
+            DICTIONARY_BYTES * 2,
+            DICTIONARY_BYTES / 2,
+            DICTIONARY_BYTES / 2,
+            1,
+        ] {
+            state.begin(block(dictionary));
+        }
+        let (first, _) = state.take_block().unwrap();
+        assert!(state.take_block().is_none(), "nothing beside a large one");
+        state.finish(first, Ok(()));
+        assert!(state.take_block().is_some() && state.take_block().is_some());
+        assert!(state.take_block().is_none(), "three are too many");
+    }
+
+    #[test]
+    fn what_is_left_of_a_bad_block_is_forgotten() {
+        let mut state = State::default();
+        state.begin(block(1));
+        state.feed(bytes(1000));
+        state.take_block().unwrap();
+        state.finish(0, Err(DecodeError::Empty));
+        state.feed(bytes(1000));
+        state.end(Extent::Whole(1));
+        assert_eq!((state.waiting_bytes, state.dictionaries), (0, 0));
+        assert!(!state.is_hungry() && state.take_failure().is_some());
+    }
+}

@@ -1,0 +1,186 @@
+//! From the chunks of a network library to chunks that the target can write from where they are.
+//!
+//! What a library hands out lies anywhere in memory, in memory that is fresh each time. Copied once, while the
+//! processor still has it at hand, it is aligned ([`Pool`]), the library's buffer is free again, and runs of zeros become
+//! references to the one block of zeros that nobody needs to look at again.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::buffer::{CHUNK_BYTES, Filling, Pool};
+use crate::target::{ZEROS, is_zero};
+
+/// Granularity in which zeros are noticed: fewer looks than at every page, and small against what a read of a socket gives.
+const RUN_BYTES: usize = 16 << 10;
+
+/// A chunk and the memory that it keeps.
+pub struct Packed {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// Bytes of memory that are not free before this chunk is dropped.
+    pub held: usize,
+}
+
+/// Packs one stream.
+pub struct Packer {
+    pool: Pool,
+    /// Offset of the next byte in the stream.
+    offset: u64,
+    filling: Option<Filling>,
+    /// Bytes of zeros behind what is filled in.
+    zeros: usize,
+    ready: VecDeque<Packed>,
+}
+
+impl Packer {
+    /// For a stream that begins at `offset` of its object.
+    pub fn new(pool: Pool, offset: u64) -> Self {
+        Self {
+            pool,
+            offset,
+            filling: None,
+            zeros: 0,
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// Takes the next bytes of the stream.
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let to_boundary = RUN_BYTES - usize::try_from(self.offset % RUN_BYTES as u64).unwrap_or(0);
+            let (part, rest) = bytes.split_at(to_boundary.min(bytes.len()));
+            if part.len() == RUN_BYTES && is_zero(part) {
+                self.push_zeros();
+            } else {
+                self.push_data(part);
+            }
+            self.offset += part.len() as u64;
+            bytes = rest;
+        }
+    }
+
+    fn push_zeros(&mut self) {
+        self.hand_over_data();
+        self.zeros += RUN_BYTES;
+        if self.zeros == ZEROS.len() {
+            self.hand_over_zeros();
+        }
+    }
+
+    fn push_data(&mut self, mut part: &[u8]) {
+        self.hand_over_zeros();
+        let mut at = self.offset;
+        while !part.is_empty() {
+            let filling = self.filling.get_or_insert_with(|| self.pool.take(at));
+            let before = part.len();
+            filling.fill_from(&mut part);
+            at += (before - part.len()) as u64;
+            if filling.is_full() {
+                self.hand_over_data();
+            }
+        }
+    }
+
+    fn hand_over_data(&mut self) {
+        if let Some(filling) = self.filling.take() {
+            self.ready.push_back(Packed {
+                bytes: filling.freeze(),
+                held: CHUNK_BYTES,
+            });
+        }
+    }
+
+    fn hand_over_zeros(&mut self) {
+        if self.zeros > 0 {
+            self.ready.push_back(Packed {
+                bytes: Bytes::from_static(&ZEROS[..self.zeros]),
+                held: 0,
+            });
+            self.zeros = 0;
+        }
+    }
+
+    /// The next packed chunk, once there is a full one.
+    pub fn pop(&mut self) -> Option<Packed> {
+        self.ready.pop_front()
+    }
+
+    /// True if bytes wait for more to come.
+    pub fn has_rest(&self) -> bool {
+        self.filling.is_some() || self.zeros > 0
+    }
+
+    /// Makes what waits ready as well: the stream is at its end, or slow.
+    pub fn flush(&mut self) {
+        self.hand_over_data();
+        self.hand_over_zeros();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::PAGE;
+    use proptest::prelude::*;
+
+    fn packed(packer: &mut Packer) -> Vec<Bytes> {
+        std::iter::from_fn(|| packer.pop())
+            .map(|packed| packed.bytes)
+            .collect()
+    }
+
+    #[test]
+    fn zeros_are_the_shared_ones_in_large_pieces() {
+        let mut packer = Packer::new(Pool::default(), 0);
+        (0..16).for_each(|_| packer.push(&[0; 64 << 10]));
+        let pieces = packed(&mut packer);
+        assert!(pieces.iter().all(|piece| piece.as_ptr() == ZEROS.as_ptr()));
+        assert_eq!(pieces.iter().map(Bytes::len).sum::<usize>(), 1 << 20);
+        assert_eq!(pieces.len(), (1 << 20) / ZEROS.len());
+    }
+
+    #[test]
+    fn a_rest_waits_for_more_or_for_a_flush() {
+        let mut packer = Packer::new(Pool::default(), 5);
+        packer.push(b"some");
+        assert!(packer.has_rest() && packer.pop().is_none());
+        packer.flush();
+        assert!(!packer.has_rest());
+        assert_eq!(packed(&mut packer), ["some"]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_stream_stays_the_same_and_its_chunks_are_aligned(
+            start in 0u64..100_000,
+            runs in prop::collection::vec((any::<u8>(), 1usize..100_000), 0..20),
+            cuts in prop::collection::vec((1usize..500_000, any::<bool>()), 1..20),
+        ) {
+            let stream: Vec<u8> = runs
+                .iter()
+                .flat_map(|(byte, length)| std::iter::repeat_n(byte.saturating_sub(128), *length))
+                .collect();
+            let mut packer = Packer::new(Pool::default(), start);
+            let mut pieces = Vec::new();
+            let mut rest = &stream[..];
+            for (cut, flush) in cuts.iter().cycle() {
+                if rest.is_empty() { break; }
+                let (now, later) = rest.split_at((*cut).min(rest.len()));
+                packer.push(now);
+                if *flush { packer.flush(); }
+                pieces.extend(packed(&mut packer));
+                rest = later;
+            }
+            packer.flush();
+            pieces.extend(packed(&mut packer));
+            let mut offset = usize::try_from(start).unwrap();
+            for piece in &pieces {
+                let shared = ZEROS.as_ptr_range().contains(&piece.as_ptr());
+                prop_assert!(shared || piece.as_ptr().addr() % PAGE == offset % PAGE);
+                offset += piece.len();
+            }
+            prop_assert!(pieces.concat() == stream);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Several connections at once, for servers and networks that limit what one of them gets.
+//!
+//! The object is cut into segments; so many of them are on their way at once as there are connections, and they are
+//! handed over in order. What waits for its turn is bounded.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use datapath::bridge;
+use datapath::buffer::Pool;
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::pack::{Packed, Packer};
+use reqwest::Response;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::body::Surroundings;
+use super::download::{Download, Object};
+
+/// Bytes of all segments that are on their way.
+const AHEAD_BYTES: u64 = 16 << 20;
+
+/// Longest segment: from here on the round trip of a request does not show.
+const MAX_SEGMENT_BYTES: u64 = 4 << 20;
+
+type Fetch = AbortOnDropHandle<Result<Vec<Packed>, SourceError>>;
+
+/// What is left of an object, to be read over several connections.
+pub(super) struct Segments {
+    object: Arc<Object>,
+    pool: Pool,
+    connections: usize,
+    next: u64,
+    end: u64,
+    running: VecDeque<Fetch>,
+}
+
+impl Segments {
+    /// Unless one connection is all that is wanted, or all that works.
+    pub(super) fn new(surroundings: &Surroundings, position: u64, is_ranged: bool) -> Option<Self> {
+        let connections = surroundings.connections.get();
+        let end = surroundings.object.identity.length()?;
+        (connections > 1 && is_ranged).then(|| Self {
+            object: Arc::clone(&surroundings.object),
+            pool: surroundings.pool.clone(),
+            connections,
+            next: position,
+            end,
+            running: VecDeque::new(),
+        })
+    }
+
+    /// Reads it. `first`, if given, is a fresh response for all of the object.
+    pub(super) async fn pump(
+        mut self,
+        mut first: Option<Response>,
+        sender: bridge::Sender,
+    ) -> Result<(), SourceError> {
+        loop {
+            while self.running.len() < self.connections && self.next < self.end {
+                self.start(first.take());
+            }
+            let Some(fetch) = self.running.pop_front() else {
+                return Ok(());
+            };
+            let packed = fetch.await.map_err(|error| {
+                let message = format!("the task that reads a segment failed: {error}");
+                SourceError::new(SourceErrorKind::Io, message)
+            })??;
+            for Packed { bytes, held } in packed {
+                if sender.send(bytes, held).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, response: Option<Response>) {
+        let connections = u64::try_from(self.connections).unwrap_or(u64::MAX);
+        let length = (AHEAD_BYTES / connections).clamp(1, MAX_SEGMENT_BYTES);
+        let range = self.next..self.end.min(self.next.saturating_add(length));
+        self.next = range.end;
+        let fetching = fetch(Arc::clone(&self.object), range, response, self.pool.clone());
+        self.running
+            .push_back(AbortOnDropHandle::new(tokio::spawn(fetching)));
+    }
+}
+
+/// One segment; from the beginning of `response`, if it is given.
+async fn fetch(
+    object: Arc<Object>,
+    range: Range<u64>,
+    response: Option<Response>,
+    pool: Pool,
+) -> Result<Vec<Packed>, SourceError> {
+    let mut packer = Packer::new(pool, range.start);
+    let mut download = match response {
+        Some(response) => Download::from(&object, range.start, Some(response)),
+        None => Download::within(&object, range.clone()),
+    };
+    let mut left = range.end - range.start;
+    while left > 0
+        && let Some(chunk) = download.next().await?
+    {
+        // The first response goes on behind the segment.
+        let wanted = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
+        packer.push(&chunk[..wanted]);
+        left -= wanted as u64;
+    }
+    packer.flush();
+    Ok(std::iter::from_fn(|| packer.pop()).collect())
+}

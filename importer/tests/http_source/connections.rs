@@ -1,0 +1,113 @@
+//! Bodies over several connections at once.
+
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+use testkit::origin::{Fault, Ranges};
+
+use super::*;
+
+/// A few rounds of segments: 4 MiB each with four connections.
+const LENGTH: usize = 37_000_001;
+
+fn connections(count: usize) -> impl Fn(&mut HttpConfig) {
+    move |config| config.connections = NonZeroUsize::new(count).unwrap()
+}
+
+#[test]
+fn the_body_is_the_same_over_any_number_of_connections() {
+    let body = noise(LENGTH);
+    for count in [1, 2, 3, 8] {
+        let origin = start(Script::new(body.clone()));
+        assert!(
+            fetch_with(&origin, connections(count)).unwrap() == body,
+            "{count}"
+        );
+        let asked = ranges_asked(&origin).len();
+        assert!(
+            if count == 1 { asked == 1 } else { asked > 9 },
+            "{count}: {asked}"
+        );
+    }
+}
+
+#[test]
+fn broken_connections_are_continued_each_by_itself() {
+    let body = noise(LENGTH);
+    let faults = vec![
+        // The first GET and the question whether ranges work.
+        Fault::None,
+        Fault::None,
+        Fault::CutAt(5_000_000),
+        Fault::Refuse,
+        Fault::ResetAt(9_000_000),
+        Fault::Status(503, Some("0".into())),
+    ];
+    let origin = start(Script {
+        faults,
+        ..Script::new(body.clone())
+    });
+    assert!(fetch_with(&origin, connections(4)).unwrap() == body);
+}
+
+#[test]
+fn without_ranges_there_is_one_connection() {
+    let body = noise(5_000_000);
+    for ranges in [Ranges::Refused, Ranges::Claimed, Ranges::Unknown] {
+        let origin = start(Script {
+            ranges,
+            ..Script::new(body.clone())
+        });
+        assert!(fetch_with(&origin, connections(4)).unwrap() == body, "{ranges:?}");
+        assert!(ranges_asked(&origin).len() <= 2, "{ranges:?}");
+    }
+}
+
+#[test]
+fn another_version_of_the_object_is_an_error() {
+    let body = noise(LENGTH);
+    let origin = start(Script {
+        replaced: Some((4, testkit::origin::Object::new(noise(LENGTH - 1), Some("\"v2\"")))),
+        ..Script::new(body)
+    });
+    let error = fetch_with(&origin, connections(4)).unwrap_err();
+    assert!(error.to_string().contains("changed"), "{error}");
+}
+
+#[test]
+fn a_limit_of_each_connection_is_not_that_of_the_transfer() {
+    let body = noise(24 << 20);
+    let script = Script {
+        rate: Some(12 << 20),
+        ..Script::new(body.clone())
+    };
+    let time = |count| {
+        let origin = start(script.clone());
+        let start = Instant::now();
+        assert!(fetch_with(&origin, connections(count)).unwrap() == body);
+        start.elapsed()
+    };
+    let (one, four) = (time(1), time(4));
+    assert!(
+        one >= Duration::from_millis(1800),
+        "{one:?}: the limit does not limit"
+    );
+    assert!(
+        four < one * 2 / 3,
+        "{four:?} over four connections, {one:?} over one"
+    );
+}
+
+#[test]
+fn skipping_goes_on_at_the_offset() {
+    let body = noise(LENGTH);
+    let origin = start(Script::new(body.clone()));
+    let mut config = config(&origin.url("/disk.img"));
+    connections(4)(&mut config);
+    let source = open(config).unwrap();
+    let mut read = source.body().unwrap();
+    let first = read.next_chunk().unwrap().unwrap();
+    assert!(body.starts_with(&first));
+    read.skip_to(30_000_000).unwrap();
+    assert!(read_all(&mut *read).unwrap() == body[30_000_000..]);
+}
