@@ -1,0 +1,97 @@
+"""The guest disk and every way in which people wrap it.
+
+The disk is what a cloud image is: a partition table and an ext4 file system of real files (those of this machine's
+/usr), two thirds of it unused. Everything is made once and kept, since packing takes minutes.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+DISK_BYTES = 4 << 30
+"""Size of the virtual disk."""
+
+DATA_BYTES = 1350 << 20
+"""Bytes of files on it."""
+
+FILES_FROM = ["/usr", "/opt", "/root/.rustup", "/root/.cargo/registry"]
+"""Where the files are taken from, in this order, until there are enough."""
+
+PARTITION_OFFSET = 1 << 20
+"""Where the partition begins: what partitioning programs have agreed on."""
+
+RAW = "disk.raw"
+
+PACKED = {
+    "disk.qcow2": "qemu-img convert -O qcow2 {raw} {out}",
+    "disk.zlib.qcow2": "qemu-img convert -c -O qcow2 {raw} {out}",
+    "disk.zstd.qcow2": "qemu-img convert -c -o compression_type=zstd -O qcow2 {raw} {out}",
+    "disk.raw.gz": "gzip -6 -c {raw} > {out}",
+    "disk.raw.zst": "zstd -q -3 {raw} -o {out}",
+    # Blocks of 24 MiB, three dictionaries: what `xz -6 -T` does by itself.
+    "disk.raw.xz": "xz -6 -T2 -c {raw} > {out}",
+}
+"""File: the command that makes it of the raw disk."""
+
+
+def sh(command: str) -> None:
+    """Runs a shell command that must succeed."""
+    subprocess.run(["bash", "-o", "pipefail", "-ec", command], check=True)
+
+
+def prepare(folder: Path) -> None:
+    """Makes what is not there yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    raw = folder / RAW
+    if not raw.exists():
+        make_disk(raw)
+    for name, command in PACKED.items():
+        out = folder / name
+        if not out.exists():
+            print(f"packing {name}", flush=True)
+            partial = folder / f"{name}.partial"
+            partial.unlink(missing_ok=True)
+            sh(command.format(raw=raw, out=partial))
+            partial.rename(out)
+
+
+def make_disk(raw: Path) -> None:
+    """A partition with an ext4 file system of real files."""
+    print(f"making {raw.name}", flush=True)
+    tree = raw.parent / "tree"
+    partial = raw.with_suffix(".partial")
+    shutil.rmtree(tree, ignore_errors=True)
+    partial.unlink(missing_ok=True)
+    collect(tree)
+    with open(partial, "xb") as disk:
+        disk.truncate(DISK_BYTES)
+    sh(f"echo 'start={PARTITION_OFFSET // 512}, type=83' | sfdisk --quiet {partial}")
+    kib = (DISK_BYTES - PARTITION_OFFSET) // 1024
+    sh(f"mke2fs -q -t ext4 -d {tree} -E offset={PARTITION_OFFSET} {partial} {kib}k")
+    # Blocks that were written as zeros become holes, as in an image that a distribution ships.
+    sh(f"fallocate --dig-holes {partial}")
+    shutil.rmtree(tree)
+    partial.rename(raw)
+
+
+def collect(tree: Path) -> None:
+    """Links (or copies) files into `tree`, in the order of their names, until there are enough bytes."""
+    total = 0
+    for top in FILES_FROM:
+        for folder, folders, names in os.walk(top):
+            folders.sort()
+            for name in sorted(names):
+                file = Path(folder, name)
+                if file.is_symlink() or not file.is_file():
+                    continue
+                place = tree / file.relative_to("/")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    os.link(file, place)
+                except OSError:
+                    shutil.copy2(file, place)
+                total += file.stat().st_size
+                if total >= DATA_BYTES:
+                    return
+    raise SystemExit(f"only {total} bytes of files on this machine, {DATA_BYTES} are needed")

@@ -1,0 +1,54 @@
+"""nginx on loopback, serving a folder."""
+
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+CONFIGURATION = """
+daemon off;
+master_process off;
+pid {work}/pid;
+error_log stderr warn;
+events {{ worker_connections 64; }}
+http {{
+    access_log off;
+    sendfile on;
+    client_body_temp_path {work}/body;
+    proxy_temp_path {work}/proxy;
+    fastcgi_temp_path {work}/fastcgi;
+    uwsgi_temp_path {work}/uwsgi;
+    scgi_temp_path {work}/scgi;
+    server {{ listen 127.0.0.1:{port}; root {folder}; }}
+}}
+"""
+
+
+class Server:
+    """Runs while its block does."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> "Server":
+        self.work = tempfile.TemporaryDirectory()
+        file = Path(self.work.name, "nginx.conf")
+        file.write_text(CONFIGURATION.format(work=self.work.name, port=self.port, folder=self.folder))
+        self.process = subprocess.Popen(["nginx", "-c", file, "-e", "stderr"])
+        for _ in range(100):
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return self
+            except OSError:
+                time.sleep(0.05)
+        raise SystemExit("nginx does not listen")
+
+    def __exit__(self, *_) -> None:
+        self.process.terminate()
+        self.process.wait()
+        self.work.cleanup()

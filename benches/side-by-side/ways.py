@@ -1,0 +1,192 @@
+"""What is compared: for every image our importer, and what a user would pick instead.
+
+In the commands, {url} is the image on the web server, {file} the same as a file, {out} the target, {tmp} a folder for
+temporary files and {us} our importer. All of them end with the target's data on the disk.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to get an image onto a target."""
+
+    name: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """An image, us, and the peers. `limits` are not peers: they do less than the work."""
+
+    name: str
+    image: str
+    us: Way
+    peers: list[Way]
+    limits: list[Way] = field(default_factory=list)
+    target: str = "file"
+
+
+OVER_HTTP = Way("cdi-importer", "{us} import {url} {out}")
+DISCARD = Way("limit: curl to /dev/null", "curl -sS -o /dev/null {url}")
+DOWNLOAD = "curl -sS -o {tmp}/image {url}"
+
+# Large blocks are the fastest dd: measured against 512, 4k and 64k.
+DD = "dd of={out} bs=1M iflag=fullblock conv=sparse,fsync status=none"
+DD_DEVICE = "dd of={out} bs=1M iflag=fullblock oflag=direct conv=fsync status=none"
+
+
+def decoder_alone(command: str) -> Way:
+    return Way(f"limit: {command} to /dev/null", f"{command} < {{file}} > /dev/null")
+
+
+def through_nbdkit(name: str, client: str) -> Way:
+    """A client of an NBD server that fetches ranges from the web server. {uri} becomes its socket."""
+    return Way(
+        name,
+        "nbdkit --unix - --threads 16 curl {url} --run '" + client.replace("{uri}", "$uri") + "'",
+    )
+
+
+def piped(name: str, decoder: str, writer: str = DD) -> Way:
+    return Way(name, f"curl -sS {{url}} | {decoder}{writer}")
+
+
+CONVERT = Way(
+    "download, qemu-img convert",
+    DOWNLOAD + " && qemu-img convert -O raw {tmp}/image {out} && sync {out}",
+)
+CONVERT_UNORDERED = Way(
+    "download, qemu-img convert -W -t none",
+    DOWNLOAD + " && qemu-img convert -W -t none -O raw {tmp}/image {out} && sync {out}",
+)
+TWO_PHASES = Way(
+    # curl in place of upstream's Go client, and no restart between the phases: faster than upstream itself.
+    "upstream's two phases",
+    DOWNLOAD
+    + " && sync {tmp}/image && qemu-img info --output=json {tmp}/image > /dev/null"
+    + " && qemu-img convert -t writeback -p -O raw {tmp}/image {out} > /dev/null && sync {out}",
+)
+NBDKIT_CONVERT = through_nbdkit(
+    "nbdkit curl, qemu-img convert",
+    'qemu-img convert -W -f qcow2 -O raw "{uri}" {out} && sync {out}',
+)
+
+FILES = [
+    Case(
+        "raw",
+        "disk.raw",
+        OVER_HTTP,
+        [
+            through_nbdkit("nbdkit curl, nbdcopy", 'nbdcopy --flush --destination-is-zero "{uri}" {out} && sync {out}'),
+            piped("curl, dd", ""),
+        ],
+        [DISCARD, Way("limit: cp --sparse", "cp --sparse=always {file} {out} && sync {out}")],
+    ),
+    Case(
+        "qcow2",
+        "disk.qcow2",
+        OVER_HTTP,
+        [NBDKIT_CONVERT, CONVERT, CONVERT_UNORDERED, TWO_PHASES],
+        [DISCARD],
+    ),
+    Case(
+        "qcow2 zlib",
+        "disk.zlib.qcow2",
+        OVER_HTTP,
+        [CONVERT_UNORDERED, CONVERT, TWO_PHASES, NBDKIT_CONVERT],
+        [DISCARD],
+    ),
+    Case("qcow2 zstd", "disk.zstd.qcow2", OVER_HTTP, [CONVERT, CONVERT_UNORDERED], [DISCARD]),
+    Case(
+        "raw.gz",
+        "disk.raw.gz",
+        OVER_HTTP,
+        [
+            piped("curl, igzip, dd", "igzip -dc | "),
+            piped("curl, pigz, dd", "pigz -dc | "),
+        ],
+        [decoder_alone("igzip -dc")],
+    ),
+    Case(
+        "raw.zst",
+        "disk.raw.zst",
+        OVER_HTTP,
+        [
+            Way("curl, zstd --sparse", "curl -sS {url} | zstd -q -d --sparse -o {out} && sync {out}"),
+            piped("curl, zstd, dd", "zstd -dc | "),
+        ],
+        [decoder_alone("zstd -dc")],
+    ),
+    Case(
+        "raw.xz",
+        "disk.raw.xz",
+        OVER_HTTP,
+        [piped("curl, xz -T2, dd", "xz -dc -T2 | ")],
+        [decoder_alone("xz -dc -T2")],
+    ),
+    Case(
+        "qcow2 zlib, local",
+        "disk.zlib.qcow2",
+        Way("cdi-importer", "{us} import {file} {out}"),
+        [
+            Way("qemu-img convert -W -m 16", "qemu-img convert -W -m 16 -O raw {file} {out} && sync {out}"),
+            Way("qemu-img convert", "qemu-img convert -O raw {file} {out} && sync {out}"),
+        ],
+    ),
+]
+
+DEVICES = [
+    Case(
+        "raw",
+        "disk.raw",
+        OVER_HTTP,
+        [
+            through_nbdkit("nbdkit curl, nbdcopy", 'nbdcopy --flush "{uri}" {out} && sync {out}'),
+            piped("curl, dd", "", DD_DEVICE),
+        ],
+        target="device",
+    ),
+    Case(
+        "qcow2",
+        "disk.qcow2",
+        OVER_HTTP,
+        [
+            through_nbdkit(
+                "nbdkit curl, qemu-img convert",
+                'qemu-img convert -n -W -f qcow2 -O raw "{uri}" {out} && sync {out}',
+            ),
+            Way(
+                "download, qemu-img convert",
+                DOWNLOAD + " && qemu-img convert -n -O raw {tmp}/image {out} && sync {out}",
+            ),
+        ],
+        target="device",
+    ),
+    Case(
+        "qcow2 zlib",
+        "disk.zlib.qcow2",
+        OVER_HTTP,
+        [
+            Way(
+                "download, qemu-img convert -W -t none",
+                DOWNLOAD + " && qemu-img convert -n -W -t none -O raw {tmp}/image {out} && sync {out}",
+            ),
+        ],
+        target="device",
+    ),
+    Case(
+        "raw.gz",
+        "disk.raw.gz",
+        OVER_HTTP,
+        [piped("curl, igzip, dd", "igzip -dc | ", DD_DEVICE), piped("curl, pigz, dd", "pigz -dc | ", DD_DEVICE)],
+        target="device",
+    ),
+    Case(
+        "raw.zst",
+        "disk.raw.zst",
+        OVER_HTTP,
+        [piped("curl, zstd, dd", "zstd -dc | ", DD_DEVICE)],
+        target="device",
+    ),
+]
