@@ -13,6 +13,7 @@ use crate::decode;
 use crate::digest::Checksum;
 use crate::error::Error;
 use crate::format::{Input, qcow2, raw};
+use crate::memory;
 use crate::observe::{Nobody, Observer, Phase};
 use crate::recognize::{Image, Recognized, recognize};
 use crate::source::Source;
@@ -119,6 +120,8 @@ pub struct Report {
     pub checksum: Option<String>,
     /// True if every block of the target is allocated.
     pub preallocated: bool,
+    /// The most memory that data took at once, since the process began; see [`memory`](crate::memory).
+    pub peak_held_bytes: usize,
 }
 
 /// Moves an image from `source` onto the target. Returns when it is complete, verified and on the disk; after a
@@ -167,6 +170,7 @@ pub fn transfer(source: &dyn Source, target: &target::Options, options: &Options
         written_bytes,
         checksum,
         preallocated: target.preallocate,
+        peak_held_bytes: memory::peak(),
     })
 }
 

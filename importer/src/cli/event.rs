@@ -34,6 +34,7 @@ pub(super) enum Event<'a> {
         source_bytes: u64,
         written_bytes: u64,
         preallocated: bool,
+        peak_held_bytes: usize,
         checksum: Option<&'a str>,
         seconds: f64,
     },

@@ -142,6 +142,7 @@ fn say_done(report: &Report, time: Duration) {
         source_bytes: report.source_bytes,
         written_bytes: report.written_bytes,
         preallocated: report.preallocated,
+        peak_held_bytes: report.peak_held_bytes,
         checksum: report.checksum.as_deref(),
         seconds: time.as_secs_f64(),
     };
