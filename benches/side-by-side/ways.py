@@ -94,7 +94,7 @@ FILES = [
         "qcow2 zlib",
         "disk.zlib.qcow2",
         OVER_HTTP,
-        [CONVERT_UNORDERED, CONVERT, TWO_PHASES, NBDKIT_CONVERT],
+        [CONVERT_UNORDERED, CONVERT],
         [DISCARD],
     ),
     Case("qcow2 zstd", "disk.zstd.qcow2", OVER_HTTP, [CONVERT, CONVERT_UNORDERED], [DISCARD]),

@@ -125,6 +125,35 @@ fn a_large_disk_on_a_slow_target_stays_below_the_bound() {
     });
 }
 
+#[test]
+fn many_threads_that_decode_xz_stay_below_the_bound() {
+    const STREAM_BYTES: u64 = 32 << 20;
+    const STREAMS: u64 = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let (raw, target) = (folder.path().join("disk.raw"), folder.path().join("disk.img"));
+    let bytes = disk::content(1, STREAM_BYTES);
+    let times = usize::try_from(STREAMS).unwrap();
+    std::fs::write(&raw, bytes.repeat(times)).unwrap();
+    // Four blocks in each stream, with the dictionary of `xz -6`. The preset says how long it takes to make.
+    let options = [
+        "-c",
+        "-q",
+        "-T2",
+        "--block-size=8MiB",
+        "--lzma2=preset=1,dict=8MiB",
+    ];
+    let stream = tools::filter("xz", options, &bytes);
+    let importer = Program::new(env!("CARGO_BIN_EXE_cdi-importer"))
+        .args(["import", "--threads", "8", "-"])
+        .arg(&target)
+        .stdin_bytes(stream.repeat(times));
+    let finished = importer.run();
+    finished.assert_success("import");
+    disk::assert_same(&target, &raw, STREAMS * STREAM_BYTES, "import");
+    let peak = finished.peak_rss_bytes.unwrap();
+    assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
+}
+
 /// Imports through a delay on every write, compares the result and returns the peak of memory.
 fn import_slowly(case: &Case, object: &Path, target: &Path, raw: &Path) -> u64 {
     let writes = "pwrite64,pwritev,pwritev2";

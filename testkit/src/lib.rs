@@ -2,6 +2,7 @@
 
 pub mod cases;
 pub mod certs;
+pub mod cgroup;
 pub mod disk;
 pub mod fail;
 pub mod forward_proxy;

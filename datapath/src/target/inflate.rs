@@ -2,7 +2,7 @@
 
 use diskimage::qcow2::Compression;
 use flate2::{Decompress, FlushDecompress};
-use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
+use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_error_name};
 
 /// Decoders of one worker thread; their state is reused from cluster to cluster.
 pub(super) struct Inflater {
@@ -57,6 +57,14 @@ impl Inflater {
     }
 
     fn inflate_zstd(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), String> {
+        // In one go the frame is decoded into place; as a stream, into the window first. What this refuses, QEMU may
+        // still accept: it only asks that the cluster gets full.
+        if let Ok(frame) = find_frame_compressed_size(input)
+            && let Some(frame) = input.get(..frame)
+            && self.zstd.decompress(output, frame) == Ok(output.len())
+        {
+            return Ok(());
+        }
         let wanted = output.len();
         self.zstd.init().map_err(|code| get_error_name(code).to_owned())?;
         let mut input = InBuffer::around(input);

@@ -13,8 +13,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::state::{Extent, Food, Placed, State};
+use super::state::{Extent, Food, Placed, State, Taken};
 use super::walk::Block;
+use super::worker::Decoder;
 use crate::error::DecodeError;
 
 /// What the reader has to do.
@@ -108,13 +109,8 @@ impl Pool {
 
 /// The workers' side.
 impl Pool {
-    /// The next block, if it can be begun at once.
-    pub(super) fn try_take(&self) -> Option<(u64, Block)> {
-        self.state().take_block()
-    }
-
-    /// Waits for a block; `None` when the workers should return. Whoever waits must not hold a dictionary.
-    pub(super) fn take(&self) -> Option<(u64, Block)> {
+    /// Waits for a block; `None` when the workers should return.
+    pub(super) fn take(&self) -> Option<Taken> {
         let mut state = self.state();
         while !state.closed {
             if let Some(taken) = state.take_block() {
@@ -153,8 +149,8 @@ impl Pool {
         true
     }
 
-    /// The block `number` is decoded, or given up.
-    pub(super) fn finish(&self, number: u64, outcome: Result<(), DecodeError>) {
+    /// The block `number` is decoded, and its decoder can be used again; or it is given up.
+    pub(super) fn finish(&self, number: u64, outcome: Result<Option<Decoder>, DecodeError>) {
         self.for_workers(|state| state.finish(number, outcome));
         self.reader.notify_one();
     }
@@ -180,7 +176,7 @@ pub(super) mod tests {
         Bytes::from(vec![7; length])
     }
 
-    fn bad(offset: u64) -> Result<(), DecodeError> {
+    fn bad(offset: u64) -> Result<Option<Decoder>, DecodeError> {
         Err(DecodeError::Truncated { codec: "xz", offset })
     }
 
@@ -189,7 +185,7 @@ pub(super) mod tests {
         let pool = Pool::default();
         for number in 0..blocks {
             pool.begin(block(0));
-            assert_eq!(pool.try_take().unwrap().0, number);
+            assert_eq!(pool.take().unwrap().number, number);
         }
         pool
     }
@@ -251,7 +247,7 @@ pub(super) mod tests {
         let pool = pool(4);
         pool.finish(3, bad(3));
         assert!(!pool.deliver(4, 0, bytes(1)), "what follows is not needed");
-        pool.finish(0, Ok(()));
+        pool.finish(0, Ok(None));
         let fail = || {
             let step = pool.step(true);
             assert!(matches!(

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use super::walk::Block;
+use super::worker::Decoder;
 use crate::error::DecodeError;
 
 /// Compressed bytes that may wait for workers. To keep two of them busy it takes half of a compressed block: of the
@@ -23,6 +24,9 @@ pub(super) const AHEAD_BYTES: usize = 12 << 20;
 /// larger one.
 pub(super) const DICTIONARY_BYTES: u64 = 20 << 20;
 
+/// Compressed bytes that may wait even if a large dictionary takes the memory of all others.
+const LEAST_WAITING_BYTES: u64 = 1 << 20;
+
 /// What a piece or a block costs on top of its bytes, so that tiny ones do not fill the memory with bookkeeping.
 const PIECE_OVERHEAD_BYTES: usize = 64;
 const BLOCK_OVERHEAD_BYTES: usize = 256;
@@ -38,6 +42,16 @@ pub(super) enum Food {
     Whole(u64),
     /// Nothing more, and it is not complete; or nobody needs the block any more.
     Nothing,
+}
+
+/// A block for a worker.
+pub(super) struct Taken {
+    /// The number of the block.
+    pub(super) number: u64,
+    /// What is known of it.
+    pub(super) block: Block,
+    /// A decoder that has done its work on another block.
+    pub(super) decoder: Option<Decoder>,
 }
 
 /// How much of a block is there.
@@ -66,6 +80,9 @@ pub(super) struct State {
     untaken: u64,
     /// Dictionaries of the blocks that have workers.
     dictionaries: u64,
+    /// Decoders without a block, which still have their dictionaries. They are used again rather than freed: the C
+    /// library's allocator would keep that memory, for each thread by itself.
+    idle: Vec<Decoder>,
     waiting_bytes: usize,
     /// Chunks by their offsets.
     ready: BTreeMap<u64, Bytes>,
@@ -87,7 +104,11 @@ fn cost(bytes: &Bytes) -> usize {
 impl State {
     /// True if more can be fed.
     pub(super) fn is_hungry(&self) -> bool {
-        self.failure.is_none() && self.waiting_bytes < WAITING_BYTES
+        let excess = self.dictionaries.saturating_sub(DICTIONARY_BYTES);
+        let limit = (WAITING_BYTES as u64)
+            .saturating_sub(excess)
+            .max(LEAST_WAITING_BYTES);
+        self.failure.is_none() && (self.waiting_bytes as u64) < limit
     }
 
     /// True if all blocks that began are decoded and delivered.
@@ -158,7 +179,7 @@ impl State {
     }
 
     /// The next block, unless its dictionary has to wait for others to be given back.
-    pub(super) fn take_block(&mut self) -> Option<(u64, Block)> {
+    pub(super) fn take_block(&mut self) -> Option<Taken> {
         if self.closed || self.failure.is_some() {
             return None;
         }
@@ -171,7 +192,16 @@ impl State {
         }
         self.dictionaries = dictionaries;
         self.untaken += 1;
-        Some((number, block))
+        let decoder = self.idle.pop();
+        let idle: u64 = self.idle.iter().map(|idle| idle.dictionary).sum();
+        if dictionaries.saturating_add(idle) > DICTIONARY_BYTES {
+            self.idle.clear();
+        }
+        Some(Taken {
+            number,
+            block,
+            decoder,
+        })
     }
 
     /// What there is for the block `number`; `None` if its worker has to wait.
@@ -207,17 +237,17 @@ impl State {
         self.ready.insert(offset, bytes);
     }
 
-    /// The block `number` is decoded, or given up.
-    pub(super) fn finish(&mut self, number: u64, outcome: Result<(), DecodeError>) {
+    /// The block `number` is decoded, and its decoder can be used again; or it is given up.
+    pub(super) fn finish(&mut self, number: u64, outcome: Result<Option<Decoder>, DecodeError>) {
         if let Some(pending) = self.blocks.remove(&number) {
             let pieces: usize = pending.pieces.iter().map(cost).sum();
             self.waiting_bytes -= pieces + BLOCK_OVERHEAD_BYTES;
             self.dictionaries -= pending.block.dictionary;
         }
-        if let Err(error) = outcome
-            && !self.is_abandoned(number)
-        {
-            self.failure = Some((number, error));
+        match outcome {
+            Ok(decoder) => self.idle.extend(decoder),
+            Err(error) if !self.is_abandoned(number) => self.failure = Some((number, error)),
+            Err(_) => {}
         }
     }
 }
@@ -239,10 +269,10 @@ mod tests {
         }
         assert!(blocks < WAITING_BYTES / 300, "{blocks} blocks of a byte");
 
-        while let Some((number, _)) = state.take_block() {
+        while let Some(Taken { number, .. }) = state.take_block() {
             assert!(matches!(state.take_food(number), Some(Food::Bytes(_))));
             assert!(matches!(state.take_food(number), Some(Food::Whole(1))));
-            state.finish(number, Ok(()));
+            state.finish(number, Ok(None));
         }
         assert!(state.is_done());
         assert_eq!(state.waiting_bytes, 0);
@@ -259,9 +289,14 @@ mod tests {
         ] {
             state.begin(block(dictionary));
         }
-        let (first, _) = state.take_block().unwrap();
+        let first = state.take_block().unwrap().number;
         assert!(state.take_block().is_none(), "nothing beside a large one");
-        state.finish(first, Ok(()));
+        state.feed(bytes(1 << 20));
+        assert!(
+            !state.is_hungry(),
+            "the large one has taken the memory of what waits"
+        );
+        state.finish(first, Ok(None));
         assert!(state.take_block().is_some() && state.take_block().is_some());
         assert!(state.take_block().is_none(), "three are too many");
     }

@@ -9,7 +9,7 @@ use super::super::{Codec, Limits};
 use super::Xz;
 use super::framing::STREAM_HEADER_BYTES;
 use super::pool::Pool;
-use super::state::Food;
+use super::state::{Food, Taken};
 use super::walk::Block;
 use crate::buffer::{self, Filling};
 use crate::error::DecodeError;
@@ -68,48 +68,80 @@ impl Drop for Workers {
 
 /// What a thread does: block after block, until nobody needs more.
 fn work(pool: &Pool, limits: &Limits) {
-    let mut worker = Worker {
+    let worker = Worker {
         pool,
         limits,
-        decoder: None,
         buffers: buffer::Pool::default(),
     };
-    while let Some((number, block)) = worker.take() {
-        pool.finish(number, guarded(&block, || worker.decode(number, &block)));
+    while let Some(taken) = pool.take() {
+        let (number, block) = (taken.number, taken.block);
+        pool.finish(number, guarded(&block, || worker.decode(taken)));
     }
 }
 
 /// What `decode` says of `block`; a panic is an error, or the reader would wait for ever.
-fn guarded(block: &Block, decode: impl FnOnce() -> Result<(), DecodeError>) -> Result<(), DecodeError> {
+fn guarded<T>(block: &Block, decode: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, DecodeError> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
         let reason = "internal error, please report it: a decoding thread panicked".to_owned();
         Err(Fault::Corrupt(reason).at(Codec::Xz, block.start))
     })
 }
 
+/// A decoder that is ready for a block of streams with this header. liblzma's stream decoder cannot tell that the blocks
+/// which it is given are not all of their stream, as long as it does not see an index.
+pub(super) struct Decoder {
+    stream_header: [u8; STREAM_HEADER_BYTES],
+    engine: Xz,
+    /// Bytes of its dictionary: that of the last block.
+    pub(super) dictionary: u64,
+    held: Held,
+}
+
+impl Decoder {
+    /// For `block`; `used` if there is one and it has seen the same header.
+    fn ready(
+        used: Option<Self>,
+        block: &Block,
+        limits: &Limits,
+        buffers: &buffer::Pool,
+    ) -> Result<Self, Fault> {
+        let mut decoder = match used.filter(|used| used.stream_header == block.stream_header) {
+            Some(used) => used,
+            // What was used is dropped before: its memory is given back before more is taken.
+            None => {
+                let mut engine = Xz::new(limits)?;
+                engine.step(&mut &block.stream_header[..], &mut buffers.take(0))?;
+                Self {
+                    stream_header: block.stream_header,
+                    engine,
+                    dictionary: 0,
+                    held: Held::default(),
+                }
+            }
+        };
+        decoder.dictionary = block.dictionary;
+        decoder
+            .held
+            .set(usize::try_from(block.dictionary).unwrap_or(usize::MAX));
+        Ok(decoder)
+    }
+}
+
 struct Worker<'p> {
     pool: &'p Pool,
     limits: &'p Limits,
-    /// A decoder that is ready for a block of streams with this header. liblzma's stream decoder cannot tell that the
-    /// blocks which it is given are not all of their stream, as long as it does not see an index.
-    decoder: Option<([u8; STREAM_HEADER_BYTES], Xz)>,
     buffers: buffer::Pool,
 }
 
 impl Worker<'_> {
-    fn take(&mut self) -> Option<(u64, Block)> {
-        if let Some(taken) = self.pool.try_take() {
-            return Some(taken);
-        }
-        self.decoder = None;
-        self.pool.take()
-    }
-
-    /// Decodes a block, as far as it is there and somebody needs it.
-    fn decode(&mut self, number: u64, block: &Block) -> Result<(), DecodeError> {
-        let _dictionary = Held::new(usize::try_from(block.dictionary).unwrap_or(usize::MAX));
-        let mut decoder = self
-            .decoder(block)
+    /// Decodes a block, as far as it is there and somebody needs it. Returns the decoder if it is ready for another.
+    fn decode(&self, taken: Taken) -> Result<Option<Decoder>, DecodeError> {
+        let Taken {
+            number,
+            block,
+            decoder: used,
+        } = taken;
+        let mut decoder = Decoder::ready(used, &block, self.limits, &self.buffers)
             .map_err(|fault| fault.at(Codec::Xz, block.start))?;
         let mut at = block.start;
         let mut offset = block.offset;
@@ -118,18 +150,18 @@ impl Worker<'_> {
             let bytes = match self.pool.food(number) {
                 Food::Bytes(bytes) => bytes,
                 Food::Whole(decoded) => break decoded,
-                Food::Nothing => return Ok(()),
+                Food::Nothing => return Ok(None),
             };
             let mut input = &bytes[..];
             loop {
                 let before = (input.len(), output.len());
-                let outcome = decoder.step(&mut input, &mut output);
+                let outcome = decoder.engine.step(&mut input, &mut output);
                 at += (before.0 - input.len()) as u64;
                 outcome.map_err(|fault| fault.at(Codec::Xz, at))?;
                 if output.is_full() {
                     // There may be more to come of the same input.
                     if !self.hand_out(number, &mut offset, &mut output) {
-                        return Ok(());
+                        return Ok(None);
                     }
                 } else if input.is_empty() {
                     break;
@@ -139,32 +171,17 @@ impl Worker<'_> {
             }
         };
         if !output.is_empty() && !self.hand_out(number, &mut offset, &mut output) {
-            return Ok(());
+            return Ok(None);
         }
         if offset - block.offset != decoded {
             let reason = format!("a block of {decoded} bytes decodes to {}", offset - block.offset);
             return Err(Fault::Corrupt(reason).at(Codec::Xz, at));
         }
-        self.decoder = Some((block.stream_header, decoder));
-        Ok(())
-    }
-
-    /// A decoder that has seen the header of the block's stream.
-    fn decoder(&mut self, block: &Block) -> Result<Xz, Fault> {
-        match self.decoder.take() {
-            Some((header, decoder)) if header == block.stream_header => Ok(decoder),
-            other => {
-                // Its memory is given back before more is taken.
-                drop(other);
-                let mut decoder = Xz::new(self.limits)?;
-                decoder.step(&mut &block.stream_header[..], &mut self.buffers.take(0))?;
-                Ok(decoder)
-            }
-        }
+        Ok(Some(decoder))
     }
 
     /// Delivers `output`, which belongs at `offset`, and leaves an empty buffer and the offset behind it.
-    fn hand_out(&mut self, number: u64, offset: &mut u64, output: &mut Filling) -> bool {
+    fn hand_out(&self, number: u64, offset: &mut u64, output: &mut Filling) -> bool {
         let at = *offset;
         *offset += output.len() as u64;
         let chunk = std::mem::replace(output, self.buffers.take(*offset)).freeze();
@@ -187,7 +204,8 @@ mod tests {
             offset: 0,
         };
         // Quiet: the hook of the test harness would print a panic that is wanted.
-        let outcome = guarded(&block, || std::panic::resume_unwind(Box::new("wanted")));
+        let outcome: Result<(), DecodeError> =
+            guarded(&block, || std::panic::resume_unwind(Box::new("wanted")));
         assert!(
             matches!(outcome, Err(DecodeError::Corrupt { offset: 77, .. })),
             "{outcome:?}"

@@ -1,0 +1,143 @@
+"""How an import scales: with threads, and with the size of sparse disks.
+
+The images are qcow2 with zlib. Their data is that of the guest disk, spread evenly over disks of several sizes.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+
+import measure
+from images import RAW, make_disk, sh
+
+ROOT = Path(__file__).parent.parent.parent
+
+GIB = 1 << 30
+
+BLOCK_BYTES = 1 << 20
+"""The data is spread in blocks of this many bytes."""
+
+THREADS = [1, 2, 4]
+"""Tried on one of the disks; the others are imported with as many as the second says."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A sparse disk. Bytes."""
+
+    virtual: int
+    data: int
+
+    @property
+    def name(self) -> str:
+        return f"scaling-{self.virtual // GIB}.qcow2"
+
+    def __str__(self) -> str:
+        return f"{self.virtual // GIB} GiB, {self.data / GIB:g} GiB of data"
+
+
+IMAGES = [
+    Image(1 * GIB, GIB // 4),
+    Image(4 * GIB, 1 * GIB),
+    Image(16 * GIB, 4 * GIB),
+    Image(1024 * GIB, 1 * GIB),
+]
+
+CASES = [(IMAGES[1], threads) for threads in THREADS] + [(image, THREADS[1]) for image in IMAGES if image != IMAGES[1]]
+
+
+def main() -> None:
+    options = arguments()
+    folder = options.folder.resolve()
+    prepare(folder)
+    importer = options.importer.resolve() if options.importer else build()
+    measure.become_subreaper()
+    costs = {}
+    for _ in range(options.runs):
+        for image, threads in CASES:
+            cost = run(importer, folder / image.name, threads)
+            costs.setdefault((image, threads), []).append(cost)
+            print(f"{image}, {threads} threads: {cost.wall:.2f} s, {cost.cpu:.2f} CPU s", flush=True)
+    print_table(costs)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
+    parser.add_argument("--importer", type=Path, help="our binary, if it is not to be built")
+    parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
+    return parser.parse_args()
+
+
+def build() -> Path:
+    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "importer"], cwd=ROOT, check=True)
+    return ROOT / "target/release/cdi-importer"
+
+
+def prepare(folder: Path) -> None:
+    """Makes the images that are not there yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    guest = folder / RAW
+    if not guest.exists():
+        make_disk(guest)
+    for image in IMAGES:
+        if not (folder / image.name).exists():
+            print(f"packing {image.name}", flush=True)
+            pack(image, guest, folder / image.name)
+
+
+def pack(image: Image, guest: Path, out: Path) -> None:
+    """Spreads as much of the guest's data as the image is to have, over again if there is not enough of it."""
+    count = image.data // BLOCK_BYTES
+    stride = image.virtual // count
+    partial = out.with_suffix(".partial")
+    with tempfile.NamedTemporaryFile(dir=out.parent) as raw:
+        raw.truncate(image.virtual)
+        offsets = cycle(data_blocks(guest))
+        with open(guest, "rb") as source:
+            for index, offset in enumerate(islice(offsets, count)):
+                os.pwrite(raw.fileno(), os.pread(source.fileno(), BLOCK_BYTES, offset), index * stride)
+        sh(f"qemu-img convert -c -W -m 16 -t unsafe -f raw -O qcow2 {raw.name} {partial}")
+    partial.rename(out)
+
+
+def data_blocks(path: Path) -> Iterator[int]:
+    """Offsets of blocks of the file that are no holes."""
+    with open(path, "rb") as file:
+        end = os.fstat(file.fileno()).st_size
+        at = 0
+        while at < end:
+            try:
+                start = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            except OSError:
+                return
+            at = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            yield from range(start, at - BLOCK_BYTES + 1, BLOCK_BYTES)
+
+
+def run(importer: Path, image: Path, threads: int) -> measure.Cost:
+    """One import to a fresh file, its fsync included."""
+    with tempfile.TemporaryDirectory(dir=image.parent) as work:
+        os.sync()
+        return measure.run(f"{importer} import -q --threads {threads} {image} {work}/disk", Path(work))
+
+
+def print_table(costs: dict) -> None:
+    print("| disk | threads | wall | CPU | peak RSS | wall for a GiB of data |")
+    print("| --- | --: | --: | --: | --: | --: |")
+    for (image, threads), runs in costs.items():
+        wall, cpu = (statistics.median(getattr(cost, name) for cost in runs) for name in ("wall", "cpu"))
+        rss = max(cost.rss for cost in runs) / 2**20
+        print(
+            f"| {image} | {threads} | {wall:.2f} s | {cpu:.2f} s | {rss:.0f} MiB | {wall / (image.data / GIB):.2f} s |"
+        )
+
+
+if __name__ == "__main__":
+    main()
