@@ -15,11 +15,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("result", type=Path)
     parser.add_argument("--chart", type=Path, help="where the chart goes")
+    parser.add_argument("--summary", action="store_true", help="only us and the fastest of the others")
     options = parser.parse_args()
     result = json.loads(options.result.read_text())
     print(headline(result))
     print()
-    print(table(result["cases"]))
+    print((summary if options.summary else table)(result["cases"]))
     if options.chart:
         options.chart.write_text(chart(result))
 
@@ -58,6 +59,28 @@ def table(cases: dict[str, dict[str, list[dict]]]) -> str:
                 "" if same else f"{ratio(ours, costs, 'cpu'):.2f}×",
             ]
             lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def summary(cases: dict[str, dict[str, list[dict]]]) -> str:
+    """A row for each case: us against whichever peer took the least time."""
+    lines = [
+        "| image and target | cdi-importer | peak memory | fastest alternative | | ours to theirs |",
+        "| --- | ---: | ---: | --- | ---: | ---: |",
+    ]
+    for name, by_way in cases.items():
+        ours = by_way[US]
+        peers = {way: costs for way, costs in by_way.items() if way != US and not way.startswith("limit")}
+        way, theirs = min(peers.items(), key=lambda item: median(item[1], "wall"))
+        cells = [
+            name,
+            f"{median(ours, 'wall'):.1f} s, {median(ours, 'cpu'):.1f} CPU s",
+            f"{median(ours, 'rss') / 2**20:.0f} MiB",
+            way,
+            f"{median(theirs, 'wall'):.1f} s, {median(theirs, 'cpu'):.1f} CPU s",
+            f"**{ratio(ours, theirs, 'wall'):.2f}×** time, {ratio(ours, theirs, 'cpu'):.2f}× CPU",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

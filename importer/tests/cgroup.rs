@@ -14,7 +14,7 @@ use testkit::origin::{Origin, Script};
 use testkit::process::Program;
 use testkit::{disk, tools};
 
-/// The limit: the bound of design §1, invariant 2, and half as much again for the kernel.
+/// The limit: the bound of ARCHITECTURE.md, "Memory", and half as much again for the kernel.
 const LIMIT_BYTES: u64 = 96 << 20;
 
 /// The bound of the process itself.

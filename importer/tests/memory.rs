@@ -11,7 +11,7 @@ use testkit::fail::OrFail;
 use testkit::process::Program;
 use testkit::{disk, tools};
 
-/// The bound of design §1, invariant 2.
+/// The bound of ARCHITECTURE.md, "Memory".
 const PEAK_RSS_BYTES: u64 = 64 << 20;
 
 /// The disk: in every [`STRIDE_BYTES`] of it, [`ISLAND_BYTES`] of data and zeros behind them. 288 MiB of data in all.

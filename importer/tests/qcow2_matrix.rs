@@ -11,7 +11,7 @@ use testkit::images::{Compression, Content, Image, Spec};
 use testkit::loopdev::LoopDevice;
 use testkit::process::Program;
 
-/// The bound of design §1, invariant 2.
+/// The bound of ARCHITECTURE.md, "Memory".
 const PEAK_RSS_BYTES: u64 = 64 << 20;
 
 /// Written besides the data: the first MiB is zeroed before it is written last, and the log takes a little.

@@ -9,7 +9,7 @@ use testkit::fail::OrFail;
 use testkit::process::Program;
 use testkit::{disk, tools};
 
-/// The bound of design §1, invariant 2.
+/// The bound of ARCHITECTURE.md, "Memory".
 const PEAK_RSS_BYTES: u64 = 64 << 20;
 
 /// The data: 256 MiB in islands that are spread evenly over the disk.

@@ -15,8 +15,9 @@ use crate::buffer::{self, Filling};
 use crate::error::DecodeError;
 use crate::memory::Held;
 
-/// Most threads, however many cores there are: each has up to 1 MiB of buffers beside its dictionary.
-const MAX_THREADS: usize = 8;
+/// Most threads, however many cores there are: each has up to 1 MiB of buffers, and more would only wait for
+/// dictionaries of the usual sizes.
+const MAX_THREADS: usize = 4;
 
 /// The threads; they end when this is dropped.
 pub(super) struct Workers {
