@@ -24,6 +24,7 @@ def main() -> None:
     folder = options.folder.resolve()
     prepare(folder)
     importer = options.importer or build()
+    described = machine()
     cases = [case for case in ways.FILES + ways.DEVICES if selected(case, options.only)]
     measure.become_subreaper()
     with Server(folder) as server, tempfile.TemporaryDirectory(dir=folder) as work:
@@ -31,7 +32,7 @@ def main() -> None:
         for pair in range(options.pairs):
             for case in cases:
                 bench.round(case, pair)
-    result = {"machine": machine(), "pairs": options.pairs, "cases": bench.results}
+    result = {"machine": described, "pairs": options.pairs, "cases": bench.results}
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(result, indent=1) + "\n")
     print(f"wrote {options.output}")
