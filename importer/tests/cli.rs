@@ -293,7 +293,7 @@ fn progress_is_plain_on_a_pipe_and_json_on_request() {
     );
     // What was read and waited to be written, and no more than all of it with what each thread has to itself.
     let peak = last["peak_held_bytes"].as_u64().or_fail("a number of bytes");
-    assert!(peak >= 256 << 10 && peak < 16 * MIB, "{peak} bytes held");
+    assert!((256 << 10..16 * MIB).contains(&peak), "{peak} bytes held");
 }
 
 #[test]
