@@ -120,7 +120,7 @@ pub struct Report {
     pub checksum: Option<String>,
     /// True if every block of the target is allocated.
     pub preallocated: bool,
-    /// The most memory that data took at once, since the process began; see [`memory`](crate::memory).
+    /// The most memory that data took at once, since the process began; see [`memory`].
     pub peak_held_bytes: usize,
 }
 
