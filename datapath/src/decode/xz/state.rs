@@ -8,13 +8,14 @@ use super::walk::Block;
 use super::worker::Decoder;
 use crate::error::DecodeError;
 
-/// Compressed bytes that may wait for workers. To keep two of them busy it takes half of a compressed block: of the
-/// 24 MiB that `xz -6 -T` puts into a block, 16 MiB are left if they can hardly be compressed.
-pub(super) const WAITING_BYTES: usize = 8 << 20;
+/// Compressed bytes that may wait for workers. To keep two of them busy it takes half of a compressed block: the 24 MiB
+/// that `xz -6 -T` puts into a block are seldom more than 10 MiB compressed, and what can hardly be compressed is decoded
+/// fast.
+pub(super) const WAITING_BYTES: usize = 5 << 20;
 
 /// Decoded bytes that may wait for a reader that takes them in any order: enough to keep the workers going while
 /// the reader is busy.
-pub(super) const READY_BYTES: usize = 2 << 20;
+pub(super) const READY_BYTES: usize = 1 << 20;
 
 /// Decoded bytes that may wait for a reader that wants them in order: how far workers get ahead of the oldest block.
 /// Two of them are always busy if it is half of a block, of which `xz -6 -T` makes 24 MiB.
