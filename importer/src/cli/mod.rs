@@ -15,12 +15,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
-use tokio::runtime::Runtime;
+use worker::work::{self, Ended};
 
 use self::args::{Cli, Command};
 use self::failure::Failure;
 use self::open::Context;
-use crate::work::{self, Ended};
 
 /// The name in front of error lines.
 const PROGRAM: &str = "cdi-importer";
@@ -82,7 +81,8 @@ where
     T: Send + 'static,
     F: FnOnce(Context) -> Result<T, Failure> + Send + 'static,
 {
-    let runtime = Runtime::new().map_err(|error| Failure::Internal(format!("cannot start: {error}")))?;
+    let runtime =
+        worker::pod::runtime().map_err(|error| Failure::Internal(format!("cannot start: {error}")))?;
     let ended = runtime.block_on(async {
         let shutdown = daemon::signal::watch()
             .map_err(|error| Failure::Internal(format!("cannot watch for signals: {error}")))?;

@@ -8,6 +8,7 @@ use daemon::{quantity, space};
 use datapath::digest::Checksum;
 use datapath::target::Cache;
 use url::Url;
+use worker::volume::Wanted;
 
 use super::SOURCE_VARIABLE;
 use super::message::{CONNECT, PROCESS};
@@ -54,11 +55,7 @@ const LATER_SOURCES: [&str; 5] = ["s3", "gcs", "registry", "imageio", "vddk"];
 pub(super) struct Config {
     pub(super) source: SourceConfig,
     pub(super) owner_uid: String,
-    /// Bytes that were asked for.
-    pub(super) image_size: Option<u64>,
-    pub(super) overhead: f64,
-    pub(super) preallocate: bool,
-    pub(super) cache: Cache,
+    pub(super) wanted: Wanted,
     pub(super) ready_file: Option<PathBuf>,
     pub(super) done_file: Option<PathBuf>,
 }
@@ -94,12 +91,14 @@ impl Config {
         let config = Self {
             source: source.unwrap_or(SourceConfig::Blank),
             owner_uid: reader.text(OWNER_UID).unwrap_or_default(),
-            image_size,
-            overhead: space::overhead(&reader.text(FILESYSTEM_OVERHEAD).unwrap_or_default()),
-            preallocate: preallocate.unwrap_or(false),
-            cache: match reader.text(CACHE_MODE).as_deref() {
-                Some("TRYNONE") => Cache::Direct,
-                _ => Cache::Auto,
+            wanted: Wanted {
+                size: image_size,
+                overhead: space::overhead(&reader.text(FILESYSTEM_OVERHEAD).unwrap_or_default()),
+                preallocate: preallocate.unwrap_or(false),
+                cache: match reader.text(CACHE_MODE).as_deref() {
+                    Some("TRYNONE") => Cache::Direct,
+                    _ => Cache::Auto,
+                },
             },
             ready_file: reader.text(READY_FILE).map(Into::into),
             done_file: reader.text(DONE_FILE).map(Into::into),
@@ -281,8 +280,13 @@ mod tests {
             ("IMPORTER_EXTRA_HEADER_1", "no colon"),
         ]))
         .unwrap();
-        assert_eq!((config.image_size, config.overhead), (Some(1_288_490_189), 0.06));
-        assert!(config.preallocate && config.cache == Cache::Direct && config.ready_file.is_none());
+        assert_eq!(
+            (config.wanted.size, config.wanted.overhead),
+            (Some(1_288_490_189), 0.06)
+        );
+        assert!(
+            config.wanted.preallocate && config.wanted.cache == Cache::Direct && config.ready_file.is_none()
+        );
         let SourceConfig::Http(http) = config.source else {
             panic!("http")
         };

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -15,11 +14,11 @@ use datapath::{decode, target};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use url::Url;
+use worker::volume::Volume;
 
 use super::config::{Config, HttpSettings, SourceConfig};
 use super::message::Failure;
 use super::node_pull;
-use super::volume::Volume;
 use super::watch::Watch;
 use crate::source::http::{Credentials, HttpConfig, HttpSource, read_secret_headers};
 
@@ -51,11 +50,11 @@ impl Import {
     }
 
     fn blank(&self) -> Result<Option<Termination>, Failure> {
-        let options = self.volume.blank_options(&self.config);
+        let options = self.volume.blank_options(&self.config.wanted);
         tracing::info!("creating a blank disk of {} bytes", options.available);
         target::create_blank(&options, &self.stop).map_err(|error| Failure::blank(&error, &options))?;
         // Nothing was done to such a device, and the controllers expect nothing to be said about it.
-        let is_untouched = self.volume.is_device && !self.config.preallocate;
+        let is_untouched = self.volume.is_device && !self.config.wanted.preallocate;
         Ok((!is_untouched).then(|| Termination {
             scratch_space_required: None,
             ..self.success(BTreeMap::new())
@@ -91,12 +90,12 @@ impl Import {
             route: Route::Auto,
             limits: decode::Limits::default(),
             limit_rate: None,
-            workers: NonZeroUsize::new(daemon::cpus::usable()).unwrap_or(NonZeroUsize::MIN),
+            workers: worker::pod::data_threads(),
             scratch: self.scratch(),
             stop: self.stop.clone(),
             observer: Arc::clone(&self.watch) as Arc<dyn Observer>,
         };
-        let report = transfer::transfer(source, &self.volume.target_options(&self.config), &options)
+        let report = transfer::transfer(source, &self.volume.target_options(&self.config.wanted), &options)
             .map_err(|error| Failure::transfer(&error, self.watch.current_phase()))?;
         let path = self.volume.path.display();
         tracing::info!(
@@ -154,7 +153,7 @@ impl Import {
     fn success(&self, labels: BTreeMap<String, String>) -> Termination {
         Termination {
             scratch_space_required: Some(false),
-            preallocation_applied: Some(self.config.preallocate),
+            preallocation_applied: Some(self.config.wanted.preallocate),
             labels,
             message: Some(COMPLETE.to_owned()),
             ..Termination::default()

@@ -6,11 +6,9 @@ mod config;
 mod import;
 mod message;
 mod node_pull;
-mod volume;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,21 +16,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::env::Strings;
-use daemon::flags::{self, FlagError};
-use daemon::logging::{self, LogFormat, LogOptions};
 use daemon::metrics::{Registry, server};
 use daemon::paths::Paths;
 use daemon::report::{self, Termination};
 use daemon::signal::{self, Shutdown, Signal};
 use datapath::target;
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Handle;
+use worker::volume::Volume;
+use worker::work::{self, Ended};
 
 use self::config::Config;
 use self::import::Import;
 use self::message::Failure;
-use self::volume::Volume;
 use self::watch::Watch;
-use crate::work::{self, Ended};
 
 /// What fills the disk: `http` or `none`. Its presence makes the process a pod.
 pub const SOURCE_VARIABLE: &str = "IMPORTER_SOURCE";
@@ -48,39 +44,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    let arguments = arguments
-        .iter()
-        .map(|argument| argument.to_string_lossy().into_owned());
-    let flags = match flags::parse(arguments) {
-        Ok(flags) => flags,
-        Err(error) => {
-            // Nobody is left to tell when stderr is closed.
-            write!(io::stderr(), "{error}\n{}", flags::usage(PROGRAM)).ok();
-            return ExitCode::from(FlagError::EXIT_CODE);
-        }
-    };
-    if flags.help {
-        write!(io::stderr(), "{}", flags::usage(PROGRAM)).ok();
-        return ExitCode::SUCCESS;
-    }
-    logging::init(LogOptions {
-        format: LogFormat::Klog,
-        verbosity: flags.verbosity,
-        program: PROGRAM,
-    });
-    work::catch_panics();
-    daemon::tls::install_provider();
-    match Runtime::new() {
-        Ok(runtime) => {
-            let code = runtime.block_on(run(env));
-            runtime.shutdown_background();
-            ExitCode::from(code)
-        }
-        Err(error) => {
-            tracing::error!("cannot start: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    worker::pod::start(PROGRAM, arguments, run(env))
 }
 
 async fn run(env: &dyn Strings) -> u8 {
@@ -129,14 +93,14 @@ fn prepare(env: &dyn Strings, paths: &Paths) -> Result<(Config, Volume), String>
         refusal.log();
         refusal.message()
     })?;
-    let volume = Volume::find(paths, config.image_size).map_err(|error| {
+    let volume = Volume::find(paths, config.wanted.size).map_err(|error| {
         tracing::error!("cannot tell the space of the target: {error}");
         String::new()
     })?;
     tracing::info!(
         target = %volume.path.display(),
         available_bytes = volume.available,
-        preallocate = config.preallocate,
+        preallocate = config.wanted.preallocate,
         "found the volume"
     );
     Ok((config, volume))
