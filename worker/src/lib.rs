@@ -5,7 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod manual;
 pub mod pod;
 pub mod volume;
+pub mod watch;
 pub mod wording;
 pub mod work;

@@ -7,6 +7,8 @@ use daemon::space;
 use datapath::error::TargetError;
 use datapath::target::{self, Cache};
 
+use crate::wording::Made;
+
 /// Permissions of a finished disk image: the virtual machine runs as another user of the same group.
 const MODE: u32 = 0o660;
 
@@ -38,13 +40,14 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// The volume of a pod. A device that exists makes it block mode.
-    pub fn find(paths: &Paths, requested: Option<u64>) -> Result<Self, TargetError> {
+    /// The volume of a pod, on which `made` will be. A device that exists makes it block mode.
+    pub fn find(paths: &Paths, requested: Option<u64>, made: Made) -> Result<Self, TargetError> {
         let device = paths.block_device();
-        if device.exists() {
-            Self::device(device)
-        } else {
-            Self::file(paths.disk_image(), requested)
+        match made {
+            _ if device.exists() => Self::device(device),
+            Made::Disk => Self::file(paths.disk_image(), requested),
+            // What is in the directory stays there.
+            Made::Directory => Self::on_filesystem(paths.disk_image(), requested),
         }
     }
 
@@ -71,6 +74,10 @@ impl Volume {
     /// attempt would not fit.
     fn file(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {
         target::remove_partial(&path);
+        Self::on_filesystem(path, requested)
+    }
+
+    fn on_filesystem(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {
         let free = target::free_space(folder_of(&path))?;
         let available = requested.map_or(free, |requested| requested.min(free));
         Ok(Self {
@@ -199,7 +206,9 @@ mod tests {
         let paths = Paths::from_prefix(root.path().to_str());
         std::fs::create_dir(paths.data()).unwrap();
         std::fs::write(paths.disk_image(), b"stale").unwrap();
-        let volume = Volume::find(&paths, Some(7)).unwrap();
+        let volume = Volume::find(&paths, Some(7), Made::Directory).unwrap();
+        assert!(volume.path.exists(), "a disk image may be part of a directory");
+        let volume = Volume::find(&paths, Some(7), Made::Disk).unwrap();
         assert!(!volume.is_device && !volume.path.exists());
         assert_eq!(volume.available, 7);
         assert!(volume.free > 7);

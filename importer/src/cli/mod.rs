@@ -55,24 +55,11 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Man => {
             let mut page = Vec::new();
-            write_manual(&mut page).map_err(|error| Failure::Internal(error.to_string()))?;
+            worker::manual::write(Cli::command(), &mut page)
+                .map_err(|error| Failure::Internal(error.to_string()))?;
             print(&page)
         }
     }
-}
-
-/// The manual: a page for the program, followed by one for each subcommand.
-fn write_manual(page: &mut Vec<u8>) -> io::Result<()> {
-    let mut program = Cli::command();
-    program.build();
-    clap_mangen::Man::new(program.clone()).render(page)?;
-    for subcommand in program
-        .get_subcommands()
-        .filter(|command| command.get_name() != "help")
-    {
-        clap_mangen::Man::new(subcommand.clone()).render(page)?;
-    }
-    Ok(())
 }
 
 /// Runs `job` on a runtime, under signals. `abandon` cleans up after a job that does not end when it should.

@@ -30,12 +30,12 @@ impl Failure {
         }
     }
 
-    /// A transfer failed while it was in `phase`.
-    pub(super) fn transfer(error: &Error, phase: Phase) -> Self {
+    /// The making of `made` failed while it was in `phase`.
+    pub(super) fn transfer(error: &Error, phase: Phase, made: Made) -> Self {
         if wording::is_stop(error) {
             return Self::Stopped;
         }
-        let text = format!("{PROCESS}{}", wording::transfer(error, phase, Made::Disk));
+        let text = format!("{PROCESS}{}", wording::transfer(error, phase, made));
         match error {
             Error::Checksum { .. } => Self::Final(text),
             _ => Self::Text(text),
@@ -69,7 +69,7 @@ mod tests {
             expected: "md5:a".to_owned(),
             calculated: "md5:b".to_owned(),
         };
-        let Failure::Final(text) = Failure::transfer(&wrong, Phase::Transfer) else {
+        let Failure::Final(text) = Failure::transfer(&wrong, Phase::Transfer, Made::Disk) else {
             panic!("final")
         };
         assert_eq!(
@@ -80,11 +80,11 @@ mod tests {
         let stopped = SourceError::new(SourceErrorKind::Stopped, "stopped");
         assert!(matches!(Failure::connect(&stopped), Failure::Stopped));
         assert!(matches!(
-            Failure::transfer(&stopped.into(), Phase::Transfer),
+            Failure::transfer(&stopped.into(), Phase::Transfer, Made::Disk),
             Failure::Stopped
         ));
         assert!(matches!(
-            Failure::transfer(&Error::Stopped, Phase::Info),
+            Failure::transfer(&Error::Stopped, Phase::Info, Made::Disk),
             Failure::Stopped
         ));
     }

@@ -23,6 +23,7 @@ use daemon::signal::{self, Shutdown, Signal};
 use datapath::target;
 use tokio::runtime::Handle;
 use worker::volume::Volume;
+use worker::wording::Made;
 use worker::work::{self, Ended};
 
 use self::config::Config;
@@ -71,12 +72,12 @@ async fn run(env: &dyn Strings) -> u8 {
     };
     let exit = Exit {
         done_file: config.done_file.clone(),
-        volume: volume.clone(),
+        partial: (config.made() == Made::Disk).then(|| volume.path.clone()),
         paths: paths.clone(),
         shutdown,
     };
     let import = Import {
-        watch: Arc::new(Watch::new(&registry, &config.owner_uid)),
+        watch: Arc::new(Watch::new(&registry, &config.owner_uid, config.made())),
         config,
         paths,
         volume,
@@ -93,7 +94,7 @@ fn prepare(env: &dyn Strings, paths: &Paths) -> Result<(Config, Volume), String>
         refusal.log();
         refusal.message()
     })?;
-    let volume = Volume::find(paths, config.wanted.size).map_err(|error| {
+    let volume = Volume::find(paths, config.wanted.size, config.made()).map_err(|error| {
         tracing::error!("cannot tell the space of the target: {error}");
         String::new()
     })?;
@@ -127,7 +128,9 @@ fn fail(paths: &Paths, message: &str) -> u8 {
 /// How the process ends.
 struct Exit {
     done_file: Option<PathBuf>,
-    volume: Volume,
+    /// What must not stay when the work did not clean up behind itself: a disk. An archive is not visible before it is
+    /// complete.
+    partial: Option<PathBuf>,
     paths: Paths,
     shutdown: Shutdown,
 }
@@ -146,11 +149,11 @@ impl Exit {
             Ended::Returned(Err(Failure::Stopped)) => self.stopped(self.shutdown.signal()),
             Ended::Returned(Err(Failure::Text(text))) => fail(&self.paths, &text),
             Ended::Panicked(text) => {
-                target::remove_partial(&self.volume.path);
+                self.clean_up();
                 fail(&self.paths, &format!("{}{text}", message::PROCESS))
             }
             Ended::Overdue(signal) => {
-                target::remove_partial(&self.volume.path);
+                self.clean_up();
                 self.stopped(Some(signal))
             }
         }
@@ -167,6 +170,12 @@ impl Exit {
                 1
             }
             Some(Ok(())) | None => 0,
+        }
+    }
+
+    fn clean_up(&self) {
+        if let Some(path) = &self.partial {
+            target::remove_partial(path);
         }
     }
 
