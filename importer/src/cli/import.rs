@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::logging::{self, LogFormat, LogOptions};
-use datapath::decode::Limits;
 use datapath::observe::Observer;
 use datapath::target;
 use datapath::transfer::{self, Report};
@@ -66,7 +65,6 @@ fn import(arguments: &ImportArgs, context: &Context, observer: Arc<dyn Observer>
             Route::Auto => transfer::Route::Auto,
             Route::OnePass => transfer::Route::OnePass,
         },
-        limits: Limits::default(),
         limit_rate: arguments.limit_rate,
         workers: arguments
             .threads
@@ -75,6 +73,7 @@ fn import(arguments: &ImportArgs, context: &Context, observer: Arc<dyn Observer>
         scratch: arguments.scratch.clone(),
         stop: context.stop.clone(),
         observer,
+        ..transfer::Options::default()
     };
     let source = context.open(&arguments.source, options.checksum.is_some())?;
     tracing::info!(

@@ -10,8 +10,8 @@ use daemon::paths::Paths;
 use daemon::report::Termination;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use datapath::observe::Observer;
-use datapath::transfer::{self, Route};
-use datapath::{decode, target};
+use datapath::target;
+use datapath::transfer;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use url::Url;
@@ -87,14 +87,11 @@ impl Import {
     fn transfer(&self, settings: &HttpSettings, source: &HttpSource) -> Result<(), Failure> {
         let options = transfer::Options {
             checksum: settings.checksum.clone(),
-            format: None,
-            route: Route::Auto,
-            limits: decode::Limits::default(),
-            limit_rate: None,
             workers: NonZeroUsize::new(daemon::cpus::usable()).unwrap_or(NonZeroUsize::MIN),
             scratch: self.scratch(),
             stop: self.stop.clone(),
             observer: Arc::clone(&self.watch) as Arc<dyn Observer>,
+            ..transfer::Options::default()
         };
         let report = transfer::transfer(source, &self.volume.target_options(&self.config), &options)
             .map_err(|error| Failure::transfer(&error, self.watch.current_phase()))?;
