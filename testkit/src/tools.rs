@@ -10,14 +10,17 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 10] = [
+const PACKAGES: [(&str, &str); 13] = [
+    ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("gzip", "gzip"),
     ("losetup", "mount"),
     ("nginx", "nginx-light"),
+    ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
     ("strace", "strace"),
+    ("tar", "tar"),
     ("time", "time"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
