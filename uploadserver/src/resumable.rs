@@ -189,8 +189,9 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
 
 /// Says how far the upload is. Whoever asks will send next: a request that still hangs on the old connection ends.
 async fn head(server: &Arc<Server>, job: &Arc<Job>, dialect: Dialect) -> Reply {
-    if let Some(Err(failure)) = job.result() {
-        return reply::empty(failure.status);
+    if let Some(Err(_)) = job.result() {
+        // Clients begin anew when they see this, and get to know the reason if it comes again.
+        return reply::empty(StatusCode::GONE);
     }
     let Some(resumable) = &job.resumable else {
         return reply::empty(StatusCode::NOT_FOUND);
@@ -204,7 +205,7 @@ async fn head(server: &Arc<Server>, job: &Arc<Job>, dialect: Dialect) -> Reply {
         // The answer to the last bytes may have been lost: it is given again.
         let outcome = service::outcome(job).await;
         if !outcome.status().is_success() {
-            return reply::empty(outcome.status());
+            return reply::empty(StatusCode::GONE);
         }
     } else {
         wait_for_client(server, job);
