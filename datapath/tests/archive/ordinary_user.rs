@@ -10,7 +10,7 @@ use datapath::archive::ArchiveErrorKind;
 
 use crate::common::fast_folder;
 use crate::tape::Tape;
-use crate::{refusal, unpack_to};
+use crate::{refusal, snapshot, unpack_to};
 
 /// The user of CDI's pods.
 const USER: u32 = 107;
@@ -82,33 +82,80 @@ fn directories_that_forbid_it_are_filled() {
 
 #[test]
 fn a_failed_attempt_leaves_no_closed_directories() {
-    as_ordinary_user("ordinary_user::a_failed_attempt_leaves_no_closed_directories", || {
-        let folder = fast_folder();
-        fs::create_dir_all(folder.path().join("full/thing")).unwrap();
-        // While it is extracted, and while it is moved.
-        for last in ["../out", "full"] {
-            let error = unpack_to(folder.path(), &closed().file(last, b"").end()).unwrap_err();
-            assert!(
-                matches!(refusal(&error), ArchiveErrorKind::Name(_) | ArchiveErrorKind::Occupied(_)),
-                "{error}"
-            );
-            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-        }
-    });
+    as_ordinary_user(
+        "ordinary_user::a_failed_attempt_leaves_no_closed_directories",
+        || {
+            let folder = fast_folder();
+            fs::create_dir_all(folder.path().join("full/thing")).unwrap();
+            // While it is extracted, and while it is moved.
+            for last in ["../out", "full"] {
+                let error = unpack_to(folder.path(), &closed().file(last, b"").end()).unwrap_err();
+                assert!(
+                    matches!(
+                        refusal(&error),
+                        ArchiveErrorKind::Name(_) | ArchiveErrorKind::Occupied(_)
+                    ),
+                    "{error}"
+                );
+                assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+            }
+        },
+    );
+}
+
+#[test]
+fn directories_that_the_archive_closes_are_opened_to_undo_it() {
+    as_ordinary_user(
+        "ordinary_user::directories_that_the_archive_closes_are_opened_to_undo_it",
+        || {
+            // Which name is moved last is up to the filesystem.
+            for full in ["a-full", "z-full"] {
+                let folder = fast_folder();
+                fs::create_dir_all(folder.path().join(full).join("thing")).unwrap();
+                fs::create_dir_all(folder.path().join("closed/inner")).unwrap();
+                fs::write(folder.path().join("closed/a"), "old").unwrap();
+                let before = snapshot::without_time_of_root(folder.path());
+                let orders = [
+                    Tape::default()
+                        .file(full, b"")
+                        .0
+                        .into_iter()
+                        .chain(closed().0)
+                        .collect(),
+                    closed().file(full, b"").0,
+                ];
+                for order in orders {
+                    let error = unpack_to(folder.path(), &Tape(order).end()).unwrap_err();
+                    assert!(
+                        matches!(refusal(&error), ArchiveErrorKind::Occupied(_)),
+                        "{error}"
+                    );
+                    let after = snapshot::without_time_of_root(folder.path());
+                    snapshot::assert_same(&after, &before, full);
+                }
+            }
+        },
+    );
 }
 
 #[test]
 fn a_root_that_belongs_to_somebody_else_keeps_its_mode() {
-    as_ordinary_user("ordinary_user::a_root_that_belongs_to_somebody_else_keeps_its_mode", || {
-        // Everybody may write here, and nobody but root may change its mode.
-        let foreign = Path::new("/dev/shm");
-        let before = mode(foreign);
-        let name = format!("cdi-archive-test-{}", std::process::id());
-        let tar = Tape::default().directory("./", 0o700).file(format!("./{name}"), b"x").end();
-        unpack_to(foreign, &tar).unwrap();
-        let path = foreign.join(name);
-        assert_eq!(fs::read(&path).unwrap(), b"x");
-        fs::remove_file(path).unwrap();
-        assert_eq!(mode(foreign), before);
-    });
+    as_ordinary_user(
+        "ordinary_user::a_root_that_belongs_to_somebody_else_keeps_its_mode",
+        || {
+            // Everybody may write here, and nobody but root may change its mode.
+            let foreign = Path::new("/dev/shm");
+            let before = mode(foreign);
+            let name = format!("cdi-archive-test-{}", std::process::id());
+            let tar = Tape::default()
+                .directory("./", 0o700)
+                .file(format!("./{name}"), b"x")
+                .end();
+            unpack_to(foreign, &tar).unwrap();
+            let path = foreign.join(name);
+            assert_eq!(fs::read(&path).unwrap(), b"x");
+            fs::remove_file(path).unwrap();
+            assert_eq!(mode(foreign), before);
+        },
+    );
 }

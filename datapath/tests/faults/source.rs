@@ -142,7 +142,11 @@ fn who_wants_all_of_it_read_hears_of_a_break_behind_the_image() {
             outcome
         };
         behind += usize::from(transfer_with(false).is_ok());
-        assert!(matches!(transfer_with(true), Err(Error::Source(_))), "{}", object.name);
+        assert!(
+            matches!(transfer_with(true), Err(Error::Source(_))),
+            "{}",
+            object.name
+        );
     }
     assert!(behind > 0, "every source was read to its end anyway");
 }
