@@ -1,5 +1,6 @@
 //! How fast each stage of the data path is, and all of them together. Names are `stage/what/kind of data`.
 
+mod archive;
 mod bridge;
 mod decode;
 mod digest;
@@ -8,6 +9,7 @@ mod inflate;
 mod pack;
 mod place;
 mod qcow2;
+mod snappy;
 mod sniff;
 mod transfer;
 mod writer;
@@ -70,6 +72,8 @@ fn main() {
         inflate::run,
         writer::run,
         transfer::run,
+        snappy::run,
+        archive::run,
         http::run,
     ] {
         done(stage(&mut criterion));

@@ -8,7 +8,7 @@ use super::name::printable;
 use super::staging::Staging;
 use crate::error::TargetError;
 
-/// What filesystems keep for themselves. It belongs to root.
+/// What filesystems keep for themselves. It belongs to root, and is in every archive of a whole volume.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// Names that are read at a time from a directory that is being moved.
@@ -67,6 +67,9 @@ impl Commit<'_> {
         match to.status(name)? {
             None => self.move_in(from, to, path, name),
             Some(old) if old.is_directory() && new_is_directory => {
+                if path.is_empty() && name == LOST_AND_FOUND && from.remove_directory(name)? {
+                    return Ok(());
+                }
                 self.merge_directories(from, to, path, name)
             }
             Some(old) if old.is_directory() && !is_empty(&to.open_child(name)?)? => {
@@ -98,9 +101,7 @@ impl Commit<'_> {
         );
         self.remember(&old, path)?;
         self.merge(&new, &old, path)?;
-        if path != LOST_AND_FOUND {
-            old.adopt(staged.attributes)?;
-        }
+        old.adopt(staged.attributes)?;
         path.truncate(before);
         from.remove_directory(name)?;
         Ok(())
@@ -140,32 +141,54 @@ impl Commit<'_> {
 
     /// Brings the target back to what it was, as far as that is possible.
     fn undo(&self) {
-        let Staging { target, kept, .. } = self.staging;
-        let mut directory = target.open_child(b".");
+        // First, because what the archive says of a directory may forbid to change it.
+        self.restore_attributes();
+        let mut directory = open_below(&self.staging.target, b"");
         let mut replaced = 0;
         for (number, step) in (0..).zip(self.journal.steps()) {
-            match (step, &directory) {
-                (Step::In(path), _) => directory = open_below(target, path),
-                (Step::Moved(name), Ok(directory)) => self.withdraw(directory, name, number),
-                (Step::Replaced(name), Ok(directory)) => {
-                    self.withdraw(directory, name, number);
-                    put_back(kept, &number_name(replaced), directory, name);
+            match step {
+                Step::In(path) => directory = open_below(&self.staging.target, path),
+                Step::Moved(name) => self.withdraw(&directory, name, number, None),
+                Step::Replaced(name) => {
+                    self.withdraw(&directory, name, number, Some(replaced));
                     replaced += 1;
                 }
-                (_, Err(error)) => tracing::error!(%error, "could not undo a part of an archive"),
             }
         }
-        for (path, attributes) in self.journal.attributes.iter().rev() {
-            let restored = open_below(target, path).and_then(|old| old.set_attributes(b".", *attributes));
+        // Again, because that has changed the times.
+        self.restore_attributes();
+    }
+
+    /// Takes away what was moved to a directory of the target, and puts back what made way for it.
+    fn withdraw(
+        &self,
+        directory: &Result<Directory, TargetError>,
+        name: &[u8],
+        number: u64,
+        kept: Option<u64>,
+    ) {
+        match directory {
+            Ok(directory) => {
+                put_back(directory, name, &self.staging.undone, &number_name(number));
+                if let Some(kept) = kept {
+                    put_back(&self.staging.kept, &number_name(kept), directory, name);
+                }
+            }
+            Err(error) => tracing::error!(%error, "could not undo a part of an archive"),
+        }
+    }
+
+    /// Makes the directories that were there before what they were, parents first.
+    fn restore_attributes(&self) {
+        for (path, attributes) in &self.journal.attributes {
+            let slash = path.iter().rposition(|byte| *byte == b'/');
+            let (parent, name) = slash.map_or((&[][..], &path[..]), |at| (&path[..at], &path[at + 1..]));
+            let restored = open_below(&self.staging.target, parent)
+                .and_then(|parent| parent.set_attributes(name, *attributes));
             if let Err(error) = restored {
                 tracing::debug!(%error, "could not restore the mode and time of a directory");
             }
         }
-    }
-
-    /// Takes away what was moved to the target.
-    fn withdraw(&self, directory: &Directory, name: &[u8], number: u64) {
-        put_back(directory, name, &self.staging.undone, &number_name(number));
     }
 }
 

@@ -1,10 +1,8 @@
 //! Directories by descriptor: what is done below one can neither leave it nor follow a symbolic link.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
@@ -13,6 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::name::printable;
 use super::number::Time;
 use crate::error::TargetError;
 
@@ -241,9 +240,9 @@ impl Directory {
         syncfs(&self.fd).map_err(|errno| TargetError::new("fsync", &self.path, errno.into()))
     }
 
-    /// Where `name` is, for messages.
+    /// Where `name` is, for messages: nothing unprintable is in it.
     pub(super) fn path_of(&self, name: &[u8]) -> PathBuf {
-        self.path.join(OsStr::from_bytes(name))
+        self.path.join(printable(name))
     }
 
     fn failed(&self, action: &'static str, name: &[u8]) -> impl Fn(Errno) -> TargetError {

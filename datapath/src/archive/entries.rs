@@ -3,11 +3,11 @@
 use bytes::Bytes;
 
 use super::error::{ArchiveError, ArchiveErrorKind};
-use super::header::{BLOCK_BYTES, Block, Header, more_regions};
+use super::header::{BLOCK_BYTES, Block, Header};
 use super::name::PATH_MAX_BYTES;
-use super::number::{self, Time};
+use super::number::Time;
 use super::pax::{MapPlace, Pax};
-use super::sparse::{Layout, Region, check_count};
+use super::sparse::Layout;
 use crate::chunks::Chunks;
 use crate::decode::input::Input as Cursor;
 use crate::error::{DecodeError, Error, FormatError};
@@ -16,9 +16,6 @@ use crate::target::is_zero;
 /// Bytes of the extended headers of an entry. Go's reader has the same limit; what is larger is a sparse map of the old pax
 /// kinds with some ten thousand regions.
 const MAX_PAX_BYTES: u64 = 1 << 20;
-
-/// Digits of a number in a sparse map in front of the data, far more than a size can have.
-const MAX_DIGITS: usize = 32;
 
 /// An entry, its data excluded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +58,7 @@ struct Extended {
 
 /// Reads a tar.
 pub(super) struct Entries {
-    cursor: Cursor,
+    pub(super) cursor: Cursor,
     global: Pax,
     /// Where the current header begins, and what it is called.
     at: u64,
@@ -124,7 +121,6 @@ impl Entries {
                 let records = self.contents(header, "an extended header in bytes", MAX_PAX_BYTES)?;
                 let read = self.global.read(&records);
                 self.located(read)?;
-                self.global = std::mem::take(&mut self.global).without_sparse();
                 return Ok(true);
             }
             // The label of a volume says nothing about its files.
@@ -136,7 +132,7 @@ impl Entries {
     }
 
     fn entry(&mut self, header: &Header<'_>, extended: Extended) -> Result<Entry, Error> {
-        let mut pax = self.global.clone();
+        let mut pax = self.global.inherited();
         let read = pax.read(&extended.pax);
         self.located(read)?;
         let sparse_name = pax.sparse.name.take();
@@ -199,94 +195,7 @@ impl Entries {
                 })
             }
             MapPlace::Records => self.sparse_file(pax.sparse.regions, pax.sparse.size, size, size),
-            MapPlace::Data => {
-                let before = self.cursor.offset();
-                let regions = self.map_before_data(size)?;
-                let map_bytes = self.cursor.offset() - before;
-                let Some(stored) = size.checked_sub(map_bytes) else {
-                    return Err(self.refuse(ArchiveErrorKind::Sparse(format!(
-                        "takes {map_bytes} bytes, but the entry has {size}"
-                    ))));
-                };
-                self.sparse_file(regions, pax.sparse.size, stored, size)
-            }
-        }
-    }
-
-    fn old_sparse_file(&mut self, header: &Header<'_>, pax: &Pax) -> Result<Kind, Error> {
-        let stored = self.size(header, pax)?;
-        let mut regions = Vec::new();
-        let read = header.sparse_regions(&mut regions);
-        let mut more = self.located(read)?;
-        while more {
-            let block = self.block()?;
-            let read = more_regions(&block, &mut regions);
-            more = self.located(read)?;
-            self.located(check_count(regions.len()))?;
-        }
-        let size = self.located(header.real_size())?;
-        self.sparse_file(regions, Some(size), stored, stored)
-    }
-
-    /// A sparse file with `stored` bytes of data in an entry of `in_archive` bytes.
-    fn sparse_file(
-        &mut self,
-        regions: Vec<Region>,
-        size: Option<u64>,
-        stored: u64,
-        in_archive: u64,
-    ) -> Result<Kind, Error> {
-        let Some(size) = size else {
-            let kind = ArchiveErrorKind::Sparse("comes without the size of the file".to_owned());
-            return Err(self.refuse(kind));
-        };
-        let layout = self.located(Layout::sparse(regions, size, stored))?;
-        self.set_data(layout, in_archive);
-        Ok(Kind::File {
-            size,
-            stored,
-            is_sparse: true,
-        })
-    }
-
-    /// The map in front of the data: how many regions, then offset and length of each, a number a line, in whole blocks.
-    fn map_before_data(&mut self, size: u64) -> Result<Vec<Region>, Error> {
-        let start = self.cursor.offset();
-        let end = start.saturating_add(size);
-        let count = self.map_number(end)?;
-        self.located(check_count(usize::try_from(count).unwrap_or(usize::MAX)))?;
-        let mut regions = Vec::new();
-        for _ in 0..count {
-            let offset = self.map_number(end)?;
-            let length = self.map_number(end)?;
-            regions.push(Region { offset, length });
-        }
-        let bytes = self.cursor.offset() - start;
-        self.skip(bytes.next_multiple_of(BLOCK_BYTES as u64) - bytes)?;
-        Ok(regions)
-    }
-
-    /// A line of the map, which ends before `end`.
-    fn map_number(&mut self, end: u64) -> Result<u64, Error> {
-        let mut digits = [0; MAX_DIGITS];
-        let mut count = 0;
-        while self.cursor.offset() < end {
-            let Some(&byte) = self.cursor.fill()?.first() else {
-                return Err(self.truncated(1));
-            };
-            self.cursor.consume(1);
-            if byte == b'\n' {
-                let parsed = digits.get(..count).and_then(number::decimal);
-                return self.located(parsed.ok_or_else(bad_number));
-            }
-            let Some(place) = digits.get_mut(count) else { break };
-            *place = byte;
-            count += 1;
-        }
-        return Err(self.refuse(bad_number()));
-
-        fn bad_number() -> ArchiveErrorKind {
-            ArchiveErrorKind::Sparse("in front of the data is not made of numbers".to_owned())
+            MapPlace::Data => self.file_with_map_before_data(pax.sparse.size, size),
         }
     }
 
@@ -323,15 +232,15 @@ impl Entries {
         FormatError::Archive(error).into()
     }
 
-    fn located<T>(&self, outcome: Result<T, ArchiveErrorKind>) -> Result<T, Error> {
+    pub(super) fn located<T>(&self, outcome: Result<T, ArchiveErrorKind>) -> Result<T, Error> {
         outcome.map_err(|kind| self.refuse(kind))
     }
 
-    fn truncated(&self, missing: u64) -> Error {
+    pub(super) fn truncated(&self, missing: u64) -> Error {
         self.refuse(ArchiveErrorKind::Truncated { missing })
     }
 
-    fn size(&self, header: &Header<'_>, pax: &Pax) -> Result<u64, Error> {
+    pub(super) fn size(&self, header: &Header<'_>, pax: &Pax) -> Result<u64, Error> {
         match pax.size {
             Some(size) => Ok(size),
             None => self.located(header.size()),
@@ -339,7 +248,7 @@ impl Entries {
     }
 
     /// The entry has `in_archive` bytes, of which those of `layout` are still to come.
-    fn set_data(&mut self, layout: Layout, in_archive: u64) {
+    pub(super) fn set_data(&mut self, layout: Layout, in_archive: u64) {
         let blocks = BLOCK_BYTES as u64;
         self.padding = (blocks - in_archive % blocks) % blocks;
         self.layout = layout;
@@ -351,7 +260,7 @@ impl Entries {
         self.skip(padding)
     }
 
-    fn skip(&mut self, bytes: u64) -> Result<(), Error> {
+    pub(super) fn skip(&mut self, bytes: u64) -> Result<(), Error> {
         let mut left = bytes;
         while left > 0 {
             let skipped = self.cursor.take(left)?.len() as u64;
@@ -393,7 +302,7 @@ impl Entries {
         Ok(None)
     }
 
-    fn block(&mut self) -> Result<Block, Error> {
+    pub(super) fn block(&mut self) -> Result<Block, Error> {
         let head = self.cursor.head(BLOCK_BYTES)?;
         let Some(block) = head.first_chunk().copied() else {
             let missing = BLOCK_BYTES - head.len();

@@ -3,7 +3,7 @@
 use super::error::ArchiveErrorKind;
 use super::name::printable;
 use super::number;
-use super::sparse::Region;
+use super::sparse::Regions;
 
 /// Everything in a tar lies in blocks of this size (POSIX.1-2017, pax, "ustar Interchange Format").
 pub(super) const BLOCK_BYTES: usize = 512;
@@ -87,7 +87,7 @@ impl<'b> Header<'b> {
     }
 
     /// The first regions of an old GNU sparse file; true if blocks with more of them follow.
-    pub(super) fn sparse_regions(&self, regions: &mut Vec<Region>) -> Result<bool, ArchiveErrorKind> {
+    pub(super) fn sparse_regions(&self, regions: &mut Regions) -> Result<bool, ArchiveErrorKind> {
         read_regions(&self.0[386..482], regions)?;
         Ok(self.0[482] != 0)
     }
@@ -109,12 +109,12 @@ impl<'b> Header<'b> {
 }
 
 /// The regions of a block that continues an old GNU sparse map; true if another such block follows.
-pub(super) fn more_regions(block: &Block, regions: &mut Vec<Region>) -> Result<bool, ArchiveErrorKind> {
+pub(super) fn more_regions(block: &Block, regions: &mut Regions) -> Result<bool, ArchiveErrorKind> {
     read_regions(&block[..504], regions)?;
     Ok(block[504] != 0)
 }
 
-fn read_regions(bytes: &[u8], regions: &mut Vec<Region>) -> Result<(), ArchiveErrorKind> {
+fn read_regions(bytes: &[u8], regions: &mut Regions) -> Result<(), ArchiveErrorKind> {
     for entry in bytes.chunks_exact(SPARSE_ENTRY_BYTES) {
         let (offset, length) = entry.split_at(SPARSE_ENTRY_BYTES / 2);
         // An entry without a length is one that is not used.
@@ -123,7 +123,7 @@ fn read_regions(bytes: &[u8], regions: &mut Vec<Region>) -> Result<(), ArchiveEr
         }
         let parse = |bytes| number::field(bytes).and_then(|value| u64::try_from(value).ok());
         match (parse(offset), parse(length)) {
-            (Some(offset), Some(length)) => regions.push(Region { offset, length }),
+            (Some(offset), Some(length)) => regions.push(offset, length)?,
             _ => {
                 return Err(ArchiveErrorKind::Number {
                     field: "sparse region",

@@ -20,6 +20,7 @@ mod extract;
 mod failure;
 mod header;
 mod journal;
+mod maps;
 mod name;
 mod number;
 mod pax;

@@ -3,10 +3,10 @@
 use super::error::ArchiveErrorKind;
 use super::name::printable;
 use super::number::{self, Time};
-use super::sparse::{Region, check_count};
+use super::sparse::Regions;
 
 /// What records say about an entry, as far as it matters here.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
     pub(super) link_path: Option<Vec<u8>>,
@@ -16,7 +16,7 @@ pub(super) struct Pax {
 }
 
 /// The records `GNU.sparse.*` (GNU tar manual, "Storing Sparse Files").
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct Sparse {
     major: u64,
     minor: u64,
@@ -26,7 +26,7 @@ pub(super) struct Sparse {
     pub(super) size: Option<u64>,
     count: Option<u64>,
     /// Of versions 0.0 and 0.1; 1.0 has them in front of the data.
-    pub(super) regions: Vec<Region>,
+    pub(super) regions: Regions,
     offset: Option<u64>,
 }
 
@@ -71,11 +71,14 @@ impl Pax {
         Ok(())
     }
 
-    /// What a global header says about all the entries behind it.
-    pub(super) fn without_sparse(self) -> Self {
+    /// What a global header says about each of the entries behind it.
+    pub(super) fn inherited(&self) -> Self {
         Self {
+            path: self.path.clone(),
+            link_path: self.link_path.clone(),
+            size: self.size,
+            mtime: self.mtime,
             sparse: Sparse::default(),
-            ..self
         }
     }
 }
@@ -119,21 +122,19 @@ impl Sparse {
                 "has a region without an offset or a length".to_owned(),
             ));
         };
-        check_count(self.regions.len() + 1)?;
-        self.regions.push(Region { offset, length });
-        Ok(())
+        self.regions.push(offset, length)
     }
 
     /// Where the map is, once all records were read.
     pub(super) fn map(&self) -> Result<MapPlace, ArchiveErrorKind> {
-        let is_sparse = self.size.is_some() || self.count.is_some() || !self.regions.is_empty();
+        let is_sparse = self.size.is_some() || self.count.is_some() || self.regions.count() > 0;
         match (self.major, self.minor) {
             (1, 0) => Ok(MapPlace::Data),
             (0, 0 | 1) if !is_sparse => Ok(MapPlace::None),
             (0, 0 | 1) => match self.count {
-                Some(count) if count != self.regions.len() as u64 => Err(ArchiveErrorKind::Sparse(format!(
+                Some(count) if count != self.regions.count() => Err(ArchiveErrorKind::Sparse(format!(
                     "has {} regions, but should have {count}",
-                    self.regions.len()
+                    self.regions.count()
                 ))),
                 _ => Ok(MapPlace::Records),
             },
@@ -175,6 +176,7 @@ fn split_record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sparse::Layout;
     use super::*;
     use proptest::prelude::*;
 
@@ -215,7 +217,7 @@ mod tests {
     #[test]
     fn an_empty_record_takes_back() {
         let pax = read(&[("path", "a"), ("size", "1"), ("path", ""), ("size", "")]).unwrap();
-        assert_eq!(pax, Pax::default());
+        assert_eq!((pax.path, pax.size), (None, None));
     }
 
     #[test]
@@ -243,7 +245,6 @@ mod tests {
 
     #[test]
     fn sparse_maps_of_all_versions() {
-        let regions = vec![Region { offset: 0, length: 5 }, Region { offset: 9, length: 0 }];
         let old = read(&[
             ("GNU.sparse.size", "9"),
             ("GNU.sparse.numblocks", "2"),
@@ -259,7 +260,8 @@ mod tests {
         ]);
         for pax in [old.unwrap(), newer.unwrap()] {
             assert_eq!(pax.sparse.map(), Ok(MapPlace::Records));
-            assert_eq!(pax.sparse.regions, regions);
+            assert_eq!(pax.sparse.regions.count(), 2);
+            Layout::sparse(pax.sparse.regions, 9, 5).unwrap();
         }
         let newest = read(&[
             ("GNU.sparse.major", "1"),

@@ -4,42 +4,72 @@ use super::error::ArchiveErrorKind;
 use crate::memory::Held;
 
 /// Regions that a file may have: 16 MiB of memory. A disk of 64 GiB has as many if every other 32 KiB of it are a hole.
-pub(super) const MAX_REGIONS: usize = 1 << 20;
+const MAX_REGIONS: u64 = 1 << 20;
 
 /// Bytes of a file that are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Region {
+#[derive(Debug, Clone, Copy)]
+struct Region {
     /// Where they belong.
-    pub(super) offset: u64,
+    offset: u64,
     /// How many they are.
-    pub(super) length: u64,
+    length: u64,
+}
+
+/// Regions in the order in which they are read, no more than may be kept.
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    list: Vec<Region>,
+    held: Held,
+}
+
+impl Regions {
+    /// Adds a region.
+    pub(super) fn push(&mut self, offset: u64, length: u64) -> Result<(), ArchiveErrorKind> {
+        check_count(self.list.len() as u64 + 1)?;
+        self.list.push(Region { offset, length });
+        self.held.set(self.list.capacity() * size_of::<Region>());
+        Ok(())
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.list.len() as u64
+    }
+
+    /// Forgets them.
+    pub(super) fn clear(&mut self) {
+        self.list.clear();
+    }
 }
 
 /// The regions of a file, and which of them is at hand.
 #[derive(Debug)]
 pub(super) struct Layout {
-    regions: Vec<Region>,
+    regions: Regions,
     /// Index of the current region.
     current: usize,
     /// Bytes of the current region that were taken.
     taken: u64,
-    _held: Held,
 }
 
 impl Layout {
     /// A file without holes.
     pub(super) fn whole(size: u64) -> Self {
-        Self::of(vec![Region {
+        let whole = Region {
             offset: 0,
             length: size,
-        }])
+        };
+        Self::of(Regions {
+            list: vec![whole],
+            held: Held::default(),
+        })
     }
 
     /// A file of `size` bytes, of which `stored` lie in the archive. The map has to agree with both.
-    pub(super) fn sparse(regions: Vec<Region>, size: u64, stored: u64) -> Result<Self, ArchiveErrorKind> {
+    pub(super) fn sparse(regions: Regions, size: u64, stored: u64) -> Result<Self, ArchiveErrorKind> {
         let mut end = 0u64;
         let mut sum = 0u64;
-        for Region { offset, length } in &regions {
+        for Region { offset, length } in &regions.list {
             if *offset < end {
                 return Err(ArchiveErrorKind::Sparse(format!(
                     "has a region at {offset:#x}, but the one before it ends at {end:#x}"
@@ -64,9 +94,8 @@ impl Layout {
         Ok(Self::of(regions))
     }
 
-    fn of(regions: Vec<Region>) -> Self {
+    fn of(regions: Regions) -> Self {
         Self {
-            _held: Held::new(regions.capacity() * size_of::<Region>()),
             regions,
             current: 0,
             taken: 0,
@@ -75,7 +104,7 @@ impl Layout {
 
     /// Where the next stored byte belongs, and how many follow it there.
     pub(super) fn next(&mut self) -> Option<(u64, u64)> {
-        while let Some(region) = self.regions.get(self.current) {
+        while let Some(region) = self.regions.list.get(self.current) {
             if self.taken < region.length {
                 return Some((region.offset + self.taken, region.length - self.taken));
             }
@@ -92,14 +121,14 @@ impl Layout {
 }
 
 /// Fails before there are more regions than may be kept.
-pub(super) fn check_count(count: usize) -> Result<(), ArchiveErrorKind> {
+pub(super) fn check_count(count: u64) -> Result<(), ArchiveErrorKind> {
     if count <= MAX_REGIONS {
         return Ok(());
     }
     Err(ArchiveErrorKind::Limit {
         what: "a number of regions in a sparse map",
-        needed: count as u64,
-        limit: MAX_REGIONS as u64,
+        needed: count,
+        limit: MAX_REGIONS,
     })
 }
 
@@ -107,9 +136,16 @@ pub(super) fn check_count(count: usize) -> Result<(), ArchiveErrorKind> {
 mod tests {
     use super::*;
 
+    fn collected(regions: &[(u64, u64)]) -> Regions {
+        let mut collected = Regions::default();
+        for (offset, length) in regions {
+            collected.push(*offset, *length).unwrap();
+        }
+        collected
+    }
+
     fn layout(regions: &[(u64, u64)], size: u64, stored: u64) -> Result<Layout, ArchiveErrorKind> {
-        let regions = regions.iter().map(|&(offset, length)| Region { offset, length });
-        Layout::sparse(regions.collect(), size, stored)
+        Layout::sparse(collected(regions), size, stored)
     }
 
     #[test]
@@ -133,6 +169,16 @@ mod tests {
         ] {
             assert!(layout(regions, size, stored).is_err(), "{regions:?}");
         }
+    }
+
+    #[test]
+    fn there_are_only_so_many_regions() {
+        let mut regions = Regions::default();
+        for offset in 0..MAX_REGIONS {
+            regions.push(offset, 1).unwrap();
+        }
+        assert!(matches!(regions.push(0, 1), Err(ArchiveErrorKind::Limit { .. })));
+        assert_eq!(regions.count(), MAX_REGIONS);
     }
 
     #[test]

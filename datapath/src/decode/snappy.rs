@@ -9,6 +9,7 @@ use snap::raw::{Decoder as Raw, decompress_len};
 use super::decoder::{Engine, Fault, Padding, cut};
 use super::{Codec, Limits};
 use crate::buffer::Filling;
+use crate::target::is_zero;
 
 /// Type and length (§3).
 const HEADER_BYTES: usize = 4;
@@ -91,6 +92,8 @@ pub(super) struct Snappy {
     /// Data that did not fit into the output, and how much of it was handed out since.
     decoded: Vec<u8>,
     delivered: usize,
+    /// The body of a chunk that turned out to be zeros: much of a disk is like that, and to decode it once is enough.
+    zeros: Vec<u8>,
 }
 
 impl Engine for Snappy {
@@ -112,6 +115,7 @@ impl Engine for Snappy {
             skipped: 0,
             decoded: Vec::new(),
             delivered: 0,
+            zeros: Vec::new(),
         })
     }
 
@@ -198,9 +202,18 @@ impl Snappy {
                 "a chunk with {length} bytes of data, where {MAX_DATA_BYTES} are allowed"
             )));
         }
+        let is_compressed = kind == Kind::Compressed;
         if let Some(room) = output.room().get_mut(..length) {
-            expand(&mut self.raw, kind, data, room)?;
-            verify(stored, room)?;
+            if is_compressed && body == self.zeros {
+                room.fill(0);
+            } else {
+                expand(&mut self.raw, kind, data, room)?;
+                verify(stored, room)?;
+                if is_compressed && is_zero(room) {
+                    self.zeros.clear();
+                    self.zeros.extend_from_slice(body);
+                }
+            }
             output.filled(length as u64);
             return Ok(true);
         }

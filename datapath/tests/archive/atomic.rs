@@ -107,6 +107,27 @@ fn a_directory_without_an_entry_keeps_its_mode() {
 }
 
 #[test]
+fn what_the_filesystem_keeps_for_itself_stays_as_it_is() {
+    let folder = fast_folder();
+    let kept = folder.path().join("lost+found");
+    fs::create_dir(&kept).unwrap();
+    fs::set_permissions(&kept, Permissions::from_mode(0o700)).unwrap();
+    let before = snapshot::of(&kept);
+    let volume = Tape::default()
+        .directory("./", 0o755)
+        .directory("./lost+found/", 0o711);
+    unpack_to(folder.path(), &volume.clone().end()).unwrap();
+    assert_eq!(snapshot::of(&kept), before);
+    // Where there is none, it is a directory like any other.
+    let elsewhere = fast_folder();
+    unpack_to(elsewhere.path(), &volume.end()).unwrap();
+    assert_eq!(
+        snapshot::of(elsewhere.path())[Path::new("lost+found")].mode,
+        0o40711
+    );
+}
+
+#[test]
 fn a_bad_entry_anywhere_leaves_no_trace() {
     for place in 0..=entries().len() {
         let mut tapes = entries();

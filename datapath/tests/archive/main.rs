@@ -8,6 +8,7 @@ mod clones;
 #[path = "../common/mod.rs"]
 mod common;
 mod dialects;
+mod ordinary_user;
 mod replacements;
 mod round_trip;
 mod snapshot;

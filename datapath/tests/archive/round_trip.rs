@@ -27,10 +27,13 @@ const ANY: Reach = Reach {
     path_bytes: 1500,
     name_bytes: 255,
     target_bytes: 1500,
+    has_any_bytes: true,
     has_negative_times: true,
 };
-/// What bsdtar makes of times before 1970 is no number of seconds, or 0.
+/// What bsdtar makes of times before 1970 is no number of seconds, or 0, and of sparse files whose names are not UTF-8 it
+/// writes the wrong name.
 const MODERN: Reach = Reach {
+    has_any_bytes: false,
     has_negative_times: false,
     ..ANY
 };
@@ -38,12 +41,14 @@ const USTAR: Reach = Reach {
     path_bytes: 190,
     name_bytes: 50,
     target_bytes: 99,
+    has_any_bytes: true,
     has_negative_times: false,
 };
 const V7: Reach = Reach {
     path_bytes: 98,
     name_bytes: 98,
     target_bytes: 98,
+    has_any_bytes: true,
     has_negative_times: false,
 };
 

@@ -17,12 +17,14 @@ pub(crate) struct Reach {
     pub(crate) name_bytes: usize,
     /// Bytes of a symbolic link's target.
     pub(crate) target_bytes: usize,
+    /// Names may be any bytes.
+    pub(crate) has_any_bytes: bool,
     /// Times before 1970.
     pub(crate) has_negative_times: bool,
 }
 
 /// A name, mostly harmless.
-fn name(random: &mut Random, most: usize) -> Vec<u8> {
+fn name(random: &mut Random, most: usize, has_any_bytes: bool) -> Vec<u8> {
     let length = match random.below(20) {
         0 => 100 + random.below(155),
         1 => 30 + random.below(70),
@@ -48,6 +50,9 @@ fn name(random: &mut Random, most: usize) -> Vec<u8> {
     }
     // Maybe in the middle of a character: names need not be UTF-8.
     name.truncate(length);
+    if !has_any_bytes && std::str::from_utf8(&name).is_err() {
+        name = vec![b'u'; length];
+    }
     name
 }
 
@@ -95,7 +100,7 @@ pub(crate) fn grow(root: &Path, random: &mut Random, reach: Reach, used: usize) 
             continue;
         }
         let most = reach.name_bytes.min(reach.path_bytes - taken);
-        let path = parent.join(OsStr::from_bytes(&name(random, most)));
+        let path = parent.join(OsStr::from_bytes(&name(random, most, reach.has_any_bytes)));
         let full = root.join(&path);
         if fs::symlink_metadata(&full).is_ok() {
             continue;
@@ -110,12 +115,14 @@ pub(crate) fn grow(root: &Path, random: &mut Random, reach: Reach, used: usize) 
                 files.push(path);
             }
             8 => {
-                symlink(OsStr::from_bytes(&target(random, reach.target_bytes)), &full).unwrap();
+                symlink(OsStr::from_bytes(&target(random, reach)), &full).unwrap();
                 links.push(path);
             }
             9 if !files.is_empty() => {
                 let old = &files[usize::try_from(random.below(files.len() as u64)).unwrap()];
-                if old.as_os_str().len() + used < reach.target_bytes {
+                // Which of them the writer meets first is the target of the other.
+                let longer = old.as_os_str().len().max(path.as_os_str().len());
+                if used + longer + 1 < reach.target_bytes {
                     fs::hard_link(root.join(old), &full).unwrap();
                 }
             }
@@ -139,14 +146,14 @@ pub(crate) fn grow(root: &Path, random: &mut Random, reach: Reach, used: usize) 
     }
 }
 
-fn target(random: &mut Random, most: usize) -> Vec<u8> {
+fn target(random: &mut Random, reach: Reach) -> Vec<u8> {
     let start: &[u8] = match random.below(4) {
         0 => b"/",
         1 => b"../../",
         _ => b"",
     };
-    let most = most - start.len();
-    [start, &name(random, most)].concat()
+    let most = reach.target_bytes - start.len();
+    [start, &name(random, most, reach.has_any_bytes)].concat()
 }
 
 fn content(random: &mut Random) -> Vec<u8> {

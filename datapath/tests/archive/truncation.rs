@@ -26,7 +26,7 @@ fn archive() -> (Vec<u8>, BTreeSet<usize>) {
             tape.pax(&[("path", "d/renamed"), ("mtime", "1.5")])
                 .file("x", &[2; 512])
         },
-        &|tape| long_name(tape, &"long/".repeat(30)).file("x", &[3; 1]),
+        &|tape| long_name(tape, &"long-".repeat(30)).file("x", &[3; 1]),
         &|tape| tape.symlink("link", "target"),
         &|tape| tape.hard_link("d/again", "first"),
         &|tape| {

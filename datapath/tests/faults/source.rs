@@ -119,3 +119,34 @@ fn a_right_checksum_is_of_the_whole_object_on_every_route() {
         }
     }
 }
+
+#[test]
+fn who_wants_all_of_it_read_hears_of_a_break_behind_the_image() {
+    let mut behind = 0;
+    let is_image = |object: &&Object| object.name.contains("cluster=") && !object.name.contains(" in ");
+    for object in objects().iter().filter(is_image) {
+        let image = object.bytes.len();
+        let transfer_with = |read_all| {
+            let folder = fast_folder();
+            let source = Memory {
+                broken_at: Some(image + 300_000),
+                ..Memory::ranged([&object.bytes[..], &[0; 400_000]].concat())
+            };
+            let options = Options {
+                read_all,
+                ..Options::default()
+            };
+            let target = file(&folder.path().join("disk"));
+            let outcome = transfer(&source, &target, &options);
+            assert_eq!(target.path.exists(), outcome.is_ok());
+            outcome
+        };
+        behind += usize::from(transfer_with(false).is_ok());
+        assert!(
+            matches!(transfer_with(true), Err(Error::Source(_))),
+            "{}",
+            object.name
+        );
+    }
+    assert!(behind > 0, "every source was read to its end anyway");
+}

@@ -76,6 +76,20 @@ fn all_kinds_of_chunks_are_read() {
 }
 
 #[test]
+fn zeros_of_any_length_stay_what_they_are() {
+    let zeros = [65536, 65536, 4096, 65536, 1, 1, 0, 65536, 65536].map(|length| vec![0; length]);
+    let chunks = zeros.each_ref().map(|data| compressed(data));
+    let mut parts: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
+    let data = stored(b"data");
+    parts.insert(4, &data);
+    let all = unpack_chunks(&parts).unwrap();
+    let place = zeros[..4].concat().len();
+    assert_eq!(&all[place..place + 4], b"data");
+    assert_eq!(all.len(), zeros.concat().len() + 4);
+    assert_eq!(all.iter().filter(|byte| **byte != 0).count(), 4);
+}
+
+#[test]
 fn a_skipped_chunk_may_have_any_size() {
     let stream = [IDENTIFIER, &chunk(0x99, &vec![0xaa; 0xff_ffff]), &stored(b"x")].concat();
     assert_eq!(unpack(Codec::Snappy, &stream).unwrap(), b"x");

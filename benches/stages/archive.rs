@@ -1,0 +1,66 @@
+//! Unpacking a tar into a directory in memory: few large files, and many small ones; figures are bytes of the files.
+
+use std::cell::LazyCell;
+
+use benches::{Kind, Memory};
+use criterion::Criterion;
+use datapath::archive::{Options, unpack};
+use datapath::transfer;
+
+use crate::{Result, done, group, place};
+
+const DATA_BYTES: usize = 16 << 20;
+const BLOCK_BYTES: usize = 512;
+
+/// How large the files are.
+const SIZES: [(&str, usize); 2] = [("large", 4 << 20), ("small", 8 << 10)];
+
+pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
+    let folder = place::in_memory()?;
+    let target = Options {
+        dir: folder.path().to_owned(),
+        available: u64::MAX,
+    };
+    let options = transfer::Options::default();
+    let mut group = group(criterion, "archive", DATA_BYTES);
+    for (name, bytes) in SIZES {
+        // Made only if the bench is asked for.
+        let source = LazyCell::new(|| Memory::new(&tar(&Kind::Text.data(DATA_BYTES), bytes), false));
+        group.bench_function(format!("{name}-files/{}", Kind::Text.name()), |bencher| {
+            let source = LazyCell::force(&source);
+            bencher.iter(|| done(unpack(source, &target, &options).map_err(Into::into)));
+        });
+    }
+    group.finish();
+    Ok(())
+}
+
+/// `data` cut into files of so many bytes.
+fn tar(data: &[u8], file_bytes: usize) -> Vec<u8> {
+    let mut tar = Vec::new();
+    for (number, file) in data.chunks(file_bytes).enumerate() {
+        tar.extend(header(
+            &format!("folder-{}/file-{number}", number / 100),
+            file.len(),
+        ));
+        tar.extend(file);
+        tar.resize(tar.len().next_multiple_of(BLOCK_BYTES), 0);
+    }
+    tar.extend([0; 2 * BLOCK_BYTES]);
+    tar
+}
+
+/// Name, mode, size, time and checksum of a regular file, where ustar has them.
+fn header(name: &str, size: usize) -> [u8; BLOCK_BYTES] {
+    let mut block = [0; BLOCK_BYTES];
+    let mut put = |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
+    put(0, name);
+    put(100, "0000644");
+    put(124, &format!("{size:011o}"));
+    put(136, "14524717400");
+    put(148, "        0");
+    put(257, "ustar\x0000");
+    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    block
+}

@@ -1,0 +1,65 @@
+//! Clones of devices: undoing framed snappy, alone and on the way to a disk in memory; figures are bytes of the disk.
+
+use std::cell::LazyCell;
+use std::io::Write;
+
+use benches::{Kind, Memory};
+use bytes::Bytes;
+use criterion::Criterion;
+use datapath::chunks::Chunks;
+use datapath::decode::{Codec, Limits};
+use datapath::target::Cache;
+use datapath::transfer::{Envelope, Options, transfer};
+
+use crate::{Result, done, group, place, transfer as whole};
+
+const DISK_BYTES: usize = 16 << 20;
+
+struct Whole(Option<Bytes>);
+
+impl Chunks for Whole {
+    fn next_chunk(&mut self) -> std::result::Result<Option<Bytes>, datapath::Error> {
+        Ok(self.0.take())
+    }
+}
+
+pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
+    let folder = place::in_memory()?;
+    let target = place::target(folder.path().join("disk"), Cache::Auto);
+    let options = Options {
+        envelope: Envelope::Snappy,
+        ..whole::options()
+    };
+    let mut group = group(criterion, "snappy", DISK_BYTES);
+    for kind in Kind::ALL {
+        // Made only if the bench is asked for.
+        let packed = LazyCell::new(|| done(pack(&kind.data(DISK_BYTES))));
+        group.bench_function(format!("decode/{}", kind.name()), |bencher| {
+            let packed = LazyCell::force(&packed);
+            bencher.iter(|| done(decode(packed)));
+        });
+        group.bench_function(format!("clone/{}", kind.name()), |bencher| {
+            let packed = LazyCell::force(&packed);
+            let source = Memory::new(packed, false);
+            bencher.iter(|| done(transfer(&source, &target, &options).map_err(Into::into)));
+        });
+    }
+    group.finish();
+    Ok(())
+}
+
+fn pack(data: &[u8]) -> Result<Bytes> {
+    let mut encoder = snap::write::FrameEncoder::new(Vec::new());
+    encoder.write_all(data)?;
+    Ok(encoder.into_inner()?.into())
+}
+
+fn decode(packed: &Bytes) -> Result<()> {
+    let mut stream = Codec::Snappy.decoder(Box::new(Whole(Some(packed.clone()))), &Limits::default());
+    let mut bytes = 0;
+    while let Some(chunk) = stream.next_chunk()? {
+        bytes += chunk.len();
+    }
+    assert_eq!(bytes, DISK_BYTES);
+    Ok(())
+}

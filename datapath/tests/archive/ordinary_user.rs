@@ -1,0 +1,161 @@
+//! As the pod does it: not as root, to whom no permission matters.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use datapath::archive::ArchiveErrorKind;
+
+use crate::common::fast_folder;
+use crate::tape::Tape;
+use crate::{refusal, snapshot, unpack_to};
+
+/// The user of CDI's pods.
+const USER: u32 = 107;
+
+/// Runs `check` as an ordinary user: in this process, or in another one that runs nothing but this test.
+fn as_ordinary_user(test: &str, check: impl FnOnce()) {
+    if !rustix::process::geteuid().is_root() {
+        return check();
+    }
+    let folder = fast_folder();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("test");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let output = Command::new(program)
+        .args(["--exact", test])
+        .current_dir(folder.path())
+        .uid(USER)
+        .gid(USER)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// Directories that forbid everything, and entries that come to them again.
+fn closed() -> Tape {
+    Tape::default()
+        .directory("closed", 0o0)
+        .file("closed/a", b"a")
+        .directory("closed/inner", 0o111)
+        .file("closed/inner/b", b"b")
+        .directory("read-only", 0o555)
+        .file("closed/c", b"c")
+        .file("read-only/d", b"d")
+        .hard_link("read-only/e", "read-only/d")
+}
+
+#[test]
+fn directories_that_forbid_it_are_filled() {
+    as_ordinary_user("ordinary_user::directories_that_forbid_it_are_filled", || {
+        let folder = fast_folder();
+        let [closed_path, read_only] = ["closed", "read-only"].map(|name| folder.path().join(name));
+        // Again with everything already there.
+        for _ in 0..2 {
+            unpack_to(folder.path(), &closed().end()).unwrap();
+            assert_eq!((mode(&closed_path), mode(&read_only)), (0o0, 0o555));
+            assert_eq!(fs::read(read_only.join("e")).unwrap(), b"d");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+            // Directories of the target have to be writable, as they would for anybody else.
+            set_mode(&closed_path, 0o700);
+            set_mode(&read_only, 0o700);
+            assert_eq!(mode(&closed_path.join("inner")), 0o111);
+            set_mode(&closed_path.join("inner"), 0o700);
+            for (name, content) in [("a", "a"), ("inner/b", "b"), ("c", "c")] {
+                assert_eq!(fs::read(closed_path.join(name)).unwrap(), content.as_bytes());
+            }
+        }
+    });
+}
+
+#[test]
+fn a_failed_attempt_leaves_no_closed_directories() {
+    as_ordinary_user(
+        "ordinary_user::a_failed_attempt_leaves_no_closed_directories",
+        || {
+            let folder = fast_folder();
+            fs::create_dir_all(folder.path().join("full/thing")).unwrap();
+            // While it is extracted, and while it is moved.
+            for last in ["../out", "full"] {
+                let error = unpack_to(folder.path(), &closed().file(last, b"").end()).unwrap_err();
+                assert!(
+                    matches!(
+                        refusal(&error),
+                        ArchiveErrorKind::Name(_) | ArchiveErrorKind::Occupied(_)
+                    ),
+                    "{error}"
+                );
+                assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+            }
+        },
+    );
+}
+
+#[test]
+fn directories_that_the_archive_closes_are_opened_to_undo_it() {
+    as_ordinary_user(
+        "ordinary_user::directories_that_the_archive_closes_are_opened_to_undo_it",
+        || {
+            // Which name is moved last is up to the filesystem.
+            for full in ["a-full", "z-full"] {
+                let folder = fast_folder();
+                fs::create_dir_all(folder.path().join(full).join("thing")).unwrap();
+                fs::create_dir_all(folder.path().join("closed/inner")).unwrap();
+                fs::write(folder.path().join("closed/a"), "old").unwrap();
+                let before = snapshot::without_time_of_root(folder.path());
+                let orders = [
+                    Tape::default()
+                        .file(full, b"")
+                        .0
+                        .into_iter()
+                        .chain(closed().0)
+                        .collect(),
+                    closed().file(full, b"").0,
+                ];
+                for order in orders {
+                    let error = unpack_to(folder.path(), &Tape(order).end()).unwrap_err();
+                    assert!(
+                        matches!(refusal(&error), ArchiveErrorKind::Occupied(_)),
+                        "{error}"
+                    );
+                    let after = snapshot::without_time_of_root(folder.path());
+                    snapshot::assert_same(&after, &before, full);
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn a_root_that_belongs_to_somebody_else_keeps_its_mode() {
+    as_ordinary_user(
+        "ordinary_user::a_root_that_belongs_to_somebody_else_keeps_its_mode",
+        || {
+            // Everybody may write here, and nobody but root may change its mode.
+            let foreign = Path::new("/dev/shm");
+            let before = mode(foreign);
+            let name = format!("cdi-archive-test-{}", std::process::id());
+            let tar = Tape::default()
+                .directory("./", 0o700)
+                .file(format!("./{name}"), b"x")
+                .end();
+            unpack_to(foreign, &tar).unwrap();
+            let path = foreign.join(name);
+            assert_eq!(fs::read(&path).unwrap(), b"x");
+            fs::remove_file(path).unwrap();
+            assert_eq!(mode(foreign), before);
+        },
+    );
+}

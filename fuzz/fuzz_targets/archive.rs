@@ -1,0 +1,152 @@
+//! Any tar: unpacked, it is in its directory or nowhere; as the clone of a volume, it is a disk or nothing. Behind it, the
+//! same bytes as a framed snappy stream.
+
+#![no_main]
+
+use std::fs;
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use datapath::archive::{self, unpack};
+use datapath::error::SourceError;
+use datapath::source::{Body, Source};
+use datapath::target;
+use datapath::transfer::{Envelope, Options, transfer};
+use fuzz::Pieces;
+use libfuzzer_sys::fuzz_target;
+
+/// Bytes that the target may hold; also what ends bombs.
+const AVAILABLE: u64 = 1 << 20;
+
+/// Bytes of a tar's block, and where its checksum is.
+const BLOCK: usize = 512;
+const CHECKSUM: Range<usize> = 148..156;
+
+struct Memory(Pieces);
+
+impl Source for Memory {
+    fn name(&self) -> String {
+        "memory".into()
+    }
+
+    fn length(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_ranged(&self) -> bool {
+        false
+    }
+
+    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+        Ok(Box::new(MemoryBody(self.0.clone())))
+    }
+
+    fn read_range(&self, _range: Range<u64>) -> Result<Bytes, SourceError> {
+        unreachable!("the source has no ranges")
+    }
+}
+
+struct MemoryBody(Pieces);
+
+impl Body for MemoryBody {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        Ok(self.0.next())
+    }
+
+    fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
+        unreachable!("the source has no ranges")
+    }
+}
+
+/// In memory where that exists: the fuzzer makes thousands of files a second.
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let shared_memory = PathBuf::from("/dev/shm");
+    let parent = if shared_memory.is_dir() {
+        shared_memory
+    } else {
+        std::env::temp_dir()
+    };
+    let folder = parent.join(format!("cdi-fuzz-archive-{}", std::process::id()));
+    fs::create_dir_all(folder.join("dir")).expect("a folder to work in");
+    folder
+});
+
+/// Headers whose checksum is blank get a right one: the fuzzer would never find it.
+fn sealed(input: &[u8]) -> Vec<u8> {
+    let mut tar = input.to_vec();
+    for block in tar.chunks_exact_mut(BLOCK) {
+        if block[CHECKSUM] == *b"        " {
+            let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+            block[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        }
+    }
+    tar
+}
+
+fn run_unpack(pieces: &Pieces) {
+    let dir = FOLDER.join("dir");
+    let target = archive::Options {
+        dir: dir.clone(),
+        available: AVAILABLE,
+    };
+    let outcome = unpack(&Memory(pieces.clone()), &target, &Options::default());
+    let left = fs::read_dir(&dir).expect("the directory").count();
+    match outcome {
+        Ok(report) => assert!(report.written_bytes <= AVAILABLE),
+        Err(_) => assert_eq!(left, 0, "a failure left something"),
+    }
+    let beside = fs::read_dir(&*FOLDER).expect("the folder").count();
+    assert_eq!(beside, 1, "something came beside the directory");
+    if left > 0 {
+        clear(&dir);
+    }
+}
+
+/// An archive may make directories that only root can look into.
+fn clear(dir: &Path) {
+    fs::remove_dir_all(dir).expect("what was unpacked; run this as root");
+    fs::create_dir(dir).expect("the directory again");
+}
+
+fn run_transfer(pieces: &Pieces, envelope: Envelope) {
+    let target = target::Options {
+        path: FOLDER.join("disk"),
+        available: AVAILABLE,
+        size: None,
+        preallocate: false,
+        cache: target::Cache::Auto,
+        overwrite: false,
+        mode: None,
+    };
+    let options = Options {
+        envelope,
+        ..Options::default()
+    };
+    if let Ok(report) = transfer(&Memory(pieces.clone()), &target, &options) {
+        let disk = fs::metadata(&target.path).expect("the target of a success");
+        assert_eq!(disk.len(), report.virtual_size);
+        assert!(report.virtual_size <= AVAILABLE);
+        fs::remove_file(&target.path).expect("the target of a success");
+    }
+    assert!(!target.path.exists(), "a failure left its target");
+}
+
+fn framed(tar: &[u8]) -> Vec<u8> {
+    let mut encoder = snap::write::FrameEncoder::new(Vec::new());
+    encoder.write_all(tar).expect("memory");
+    encoder.into_inner().expect("memory")
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((cuts, bytes)) = data.split_first_chunk::<4>() else {
+        return;
+    };
+    let tar = sealed(bytes);
+    let cut = |object: &[u8]| Pieces::new(&[cuts, object].concat()).expect("four bytes and more");
+    run_unpack(&cut(&tar));
+    run_transfer(&cut(&framed(&tar)), Envelope::SnappyTar);
+    run_transfer(&cut(bytes), Envelope::Snappy);
+});
