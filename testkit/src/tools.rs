@@ -10,15 +10,23 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 10] = [
+const PACKAGES: [(&str, &str); 18] = [
+    ("base64", "coreutils"),
     ("bzip2", "bzip2"),
+    ("curl", "curl"),
+    ("date", "coreutils"),
+    ("find", "findutils"),
     ("gzip", "gzip"),
     ("losetup", "mount"),
+    ("mknod", "coreutils"),
+    ("mount", "mount"),
     ("nginx", "nginx-light"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
     ("strace", "strace"),
+    ("tar", "tar"),
     ("time", "time"),
+    ("umount", "mount"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
 ];
