@@ -14,6 +14,7 @@ pub mod origin;
 mod output;
 pub mod process;
 pub mod random;
+pub mod syscalls;
 pub mod tmpfs;
 pub mod tools;
 pub mod upload_pod;
