@@ -10,95 +10,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ProtocolVersion};
 
+mod message;
+
+pub use message::{Request, Response};
+
 /// How long an answer, or room to send, is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is sent at once before the client looks whether an answer has come.
 const PIECE_BYTES: usize = 16 * 1024;
-
-/// The head of a request.
-#[derive(Debug, Clone)]
-pub struct Request {
-    method: String,
-    path: String,
-    headers: Vec<(String, String)>,
-}
-
-impl Request {
-    /// A request without headers but `Host`.
-    pub fn new(method: &str, path: &str) -> Self {
-        Self {
-            method: method.to_owned(),
-            path: path.to_owned(),
-            headers: Vec::new(),
-        }
-    }
-
-    /// A POST.
-    pub fn post(path: &str) -> Self {
-        Self::new("POST", path)
-    }
-
-    /// Adds a header.
-    pub fn header(mut self, name: &str, value: &str) -> Self {
-        self.headers.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
-    /// Says how long the body is going to be, whatever is sent.
-    pub fn length(self, bytes: usize) -> Self {
-        self.header("Content-Length", &bytes.to_string())
-    }
-
-    /// Says that the body comes in chunks.
-    pub fn chunked(self) -> Self {
-        self.header("Transfer-Encoding", "chunked")
-    }
-
-    /// The head as it is sent.
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut head = format!("{} {} HTTP/1.1\r\nHost: localhost\r\n", self.method, self.path);
-        for (name, value) in &self.headers {
-            head += &format!("{name}: {value}\r\n");
-        }
-        head += "\r\n";
-        head.into_bytes()
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name))
-    }
-}
-
-/// An answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Response {
-    /// The status code.
-    pub status: u16,
-    /// Names in lower case, with values, in order.
-    pub headers: Vec<(String, String)>,
-    /// The body without its framing.
-    pub body: Vec<u8>,
-}
-
-impl Response {
-    /// The value of the first header of this (lower-case) name.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(n, _)| n == name);
-        found.map(|(_, value)| value.as_str())
-    }
-
-    /// The body as text.
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
-    }
-
-    /// Fails the test unless status and body are these.
-    #[track_caller]
-    pub fn assert(&self, status: u16, body: &str) {
-        assert_eq!((self.status, self.text().as_str()), (status, body), "{self:?}");
-    }
-}
 
 /// A connection to a server on loopback.
 pub struct Connection {
@@ -153,7 +73,7 @@ impl Connection {
 
     /// Sends a head.
     pub fn begin(&mut self, request: &Request) -> io::Result<()> {
-        self.head_only = request.method == "HEAD";
+        self.head_only = request.is_head();
         self.send(&request.bytes())
     }
 
@@ -174,7 +94,7 @@ impl Connection {
     /// unless the request says something about it.
     pub fn exchange(&mut self, request: &Request, body: &[u8]) -> io::Result<Response> {
         let framed = request.has("Content-Length") || request.has("Transfer-Encoding");
-        if framed || (body.is_empty() && request.method != "POST") {
+        if framed || (body.is_empty() && !request.is_post()) {
             self.begin(request)?;
         } else {
             self.begin(&request.clone().length(body.len()))?;
@@ -193,7 +113,7 @@ impl Connection {
     pub fn response(&mut self) -> io::Result<Response> {
         let end = self.wait_for(|bytes| find(bytes, b"\r\n\r\n"))?;
         let head: Vec<u8> = self.received.drain(..end + 4).collect();
-        let mut response = parse_head(&String::from_utf8_lossy(&head))?;
+        let mut response = Response::parse(&String::from_utf8_lossy(&head))?;
         response.body = self.body(&response)?;
         Ok(response)
     }
@@ -322,20 +242,36 @@ impl Connection {
     }
 }
 
-fn parse_head(head: &str) -> io::Result<Response> {
-    let mut lines = head.trim_end().split("\r\n");
-    let status = lines.next().and_then(|line| line.split(' ').nth(1));
-    let status = status.and_then(|status| status.parse().ok());
-    Ok(Response {
-        status: status.ok_or_else(|| io::Error::other(format!("not HTTP: {head:?}")))?,
-        headers: lines
-            .filter_map(|line| line.split_once(':'))
-            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
-            .collect(),
-        body: Vec::new(),
-    })
-}
-
 fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
     bytes.windows(needle.len()).position(|window| window == needle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certs::Authority;
+    use crate::origin::{Origin, Script};
+
+    #[test]
+    fn one_connection_serves_a_head_and_two_bodies() {
+        let authority = Authority::new().unwrap();
+        let content = vec![b'x'; 100_000];
+        let script = Script::new(content.clone());
+        let origin = Origin::start_tls(script, authority.server_config().unwrap()).unwrap();
+        let config = authority.client_config().unwrap();
+        let mut connection = Connection::open(origin.address(), &config).unwrap();
+        for method in ["HEAD", "GET", "GET"] {
+            let response = connection
+                .exchange(&Request::new(method, "/object"), &[])
+                .unwrap();
+            assert_eq!(
+                (response.status, response.header("content-length")),
+                (200, Some("100000"))
+            );
+            assert_eq!(
+                response.body.len(),
+                if method == "HEAD" { 0 } else { content.len() }
+            );
+        }
+    }
 }

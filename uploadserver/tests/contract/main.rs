@@ -1,5 +1,6 @@
 //! The contract with CDI: what every request gets, how failures read, how the process ends, what TLS it speaks.
 
+mod checksums;
 mod ending;
 mod failures;
 mod routes;
