@@ -179,6 +179,20 @@ fn a_deadline_that_cannot_be_read_is_fatal() {
 }
 
 #[test]
+fn an_environment_that_cannot_be_read_is_named_whole() {
+    let pod = pod(&[
+        ("UPLOAD_IMAGE_SIZE", "large"),
+        ("CDI_UPLOAD_STALL_SECONDS", "soon"),
+    ]);
+    let finished = pod.program().start().wait();
+    assert_ended(&finished, &pod, 1, None);
+    assert_logged(
+        &finished.stderr,
+        &["UPLOAD_IMAGE_SIZE", "CDI_UPLOAD_STALL_SECONDS"],
+    );
+}
+
+#[test]
 fn an_upload_in_flight_is_finished_after_the_deadline() {
     let pod = pod(&[("DEADLINE", &in_seconds(2))]);
     let server = pod.start();
