@@ -305,6 +305,24 @@ fn a_client_that_is_still_sending_reads_why_it_was_refused() {
     server.post_last("/v1beta1/upload", &content);
 }
 
+#[test]
+fn curl_and_requests_show_why_they_were_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let big = folder.path().join("big");
+    std::fs::write(&big, disk::content(1, 24 << 20)).unwrap();
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let _upload = server.begin_upload("/v1beta1/upload", 1 << 20, &[1; 100]);
+    for (client, send, path) in CLIENTS {
+        // Slow on purpose: it would send for seconds after the answer.
+        if client == "--limit-rate" {
+            continue;
+        }
+        let status = send.send(&pod, &server, &format!("/v1beta1/{path}"), &big);
+        assert_eq!(status, "503", "{client}");
+    }
+}
+
 /// Python's `requests` and others look for an answer only when they have sent everything.
 #[test]
 fn a_client_that_sends_everything_first_reads_why_it_was_refused() {
