@@ -15,6 +15,7 @@
 pub mod cpus;
 pub mod env;
 pub mod flags;
+pub mod listener;
 pub mod logging;
 pub mod metrics;
 pub mod paths;

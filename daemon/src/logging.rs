@@ -18,7 +18,15 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 
 /// Crates whose events follow the verbosity, by the beginning of their name. All others may only warn: HTTP
 /// libraries print headers, and so credentials, when they debug.
-const OUR_CRATES: [&str; 5] = ["cdi_", "daemon", "datapath", "diskimage", "importer"];
+const OUR_CRATES: [&str; 7] = [
+    "cdi_",
+    "daemon",
+    "datapath",
+    "diskimage",
+    "importer",
+    "uploadserver",
+    "worker",
+];
 
 /// The shape of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

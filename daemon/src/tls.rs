@@ -3,19 +3,25 @@
 //! Clients trust what CDI's Go binaries trust: the system's roots, the folders that the controllers mount, and
 //! a certificate that is itself in one of those, even when it is no CA.
 
+mod authority;
+mod profile;
 mod roots;
 mod self_signed;
+mod server;
 mod verify;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use authority::AuthorityFiles;
+pub use profile::Profile;
 pub use roots::Roots;
 use rustls::ClientConfig;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 pub use self_signed::SelfSigned;
+pub use server::{ServerFiles, common_name};
 use verify::{AnyCertificate, KnownCertificates};
 
 use crate::paths::Paths;
@@ -37,6 +43,22 @@ pub enum TlsError {
     /// A file in the folder with CA certificates cannot be read.
     #[error("cannot read the certificates in {}: {source}", path.display())]
     ReadCert {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file with a certificate or key of our own cannot be used.
+    #[error("cannot use the certificate or key in {}: {source}", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// A certificate or key cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
         /// The file.
         path: PathBuf,
         /// The system's answer.

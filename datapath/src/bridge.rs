@@ -61,6 +61,11 @@ impl Sender {
             .map_err(|_| Closed)?;
         self.queue.send((chunk, permit)).map_err(|_| Closed)
     }
+
+    /// Ready when [`Sender::send`] cannot succeed any more: the receiver is gone, or on stop.
+    pub async fn closed(&self) {
+        self.stop.run_until_cancelled(self.queue.closed()).await;
+    }
 }
 
 /// The blocking end. Dropping it makes the sender fail.

@@ -11,6 +11,7 @@
 
 #![warn(missing_docs)]
 
+pub mod archive;
 pub mod bridge;
 pub mod buffer;
 pub mod chunks;

@@ -50,6 +50,18 @@ impl fmt::Display for RouteTaken {
     }
 }
 
+/// What lies around an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Envelope {
+    /// Whatever is found.
+    #[default]
+    Sniffed,
+    /// Snappy frames.
+    Snappy,
+    /// A tar in snappy frames.
+    SnappyTar,
+}
+
 /// How to transfer.
 #[derive(Clone)]
 pub struct Options {
@@ -57,6 +69,10 @@ pub struct Options {
     pub checksum: Option<Checksum>,
     /// The format, if the content must not decide.
     pub format: Option<Format>,
+    /// What lies around the image.
+    pub envelope: Envelope,
+    /// Read the source to its end.
+    pub read_all: bool,
     /// Which way to go.
     pub route: Route,
     /// Caps of the decoders; how many threads they may use is up to `workers` when an image is transferred.
@@ -80,6 +96,8 @@ impl Default for Options {
             checksum: None,
             format: None,
             route: Route::Auto,
+            envelope: Envelope::Sniffed,
+            read_all: false,
             limits: decode::Limits::default(),
             limit_rate: None,
             workers: NonZeroUsize::MIN.saturating_add(1),
@@ -226,6 +244,7 @@ fn verify_checksum(
 ) -> Result<Option<String>, Error> {
     use crate::chunks::Chunks;
     let Some(expected) = &options.checksum else {
+        while options.read_all && input.next_chunk()?.is_some() {}
         return Ok(None);
     };
     while input.next_chunk()?.is_some() {}

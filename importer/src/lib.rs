@@ -10,7 +10,6 @@
 pub mod cli;
 pub mod pod;
 pub mod source;
-pub mod work;
 
 use std::ffi::OsString;
 

@@ -223,8 +223,8 @@ fn a_bad_environment_is_refused_with_the_words_of_upstream() {
              expected 32 hex characters, got 2",
         ),
         (
-            ("IMPORTER_CONTENTTYPE", "archive"),
-            "Unable to process data: content type archive is not supported by this version",
+            ("IMPORTER_CONTENTTYPE", "tarball"),
+            "Unable to process data: Unknown content type: tarball",
         ),
     ] {
         Pod::http("http://127.0.0.1:1/disk", &[env]).assert_fails_with(message);

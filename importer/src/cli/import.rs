@@ -1,11 +1,9 @@
 //! `cdi-importer import`.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::logging::{self, LogFormat, LogOptions};
-use datapath::decode::Limits;
 use datapath::observe::Observer;
 use datapath::target;
 use datapath::transfer::{self, Report};
@@ -66,15 +64,12 @@ fn import(arguments: &ImportArgs, context: &Context, observer: Arc<dyn Observer>
             Route::Auto => transfer::Route::Auto,
             Route::OnePass => transfer::Route::OnePass,
         },
-        limits: Limits::default(),
         limit_rate: arguments.limit_rate,
-        workers: arguments
-            .threads
-            .or(NonZeroUsize::new(daemon::cpus::usable()))
-            .unwrap_or(NonZeroUsize::MIN),
+        workers: arguments.threads.unwrap_or_else(worker::pod::data_threads),
         scratch: arguments.scratch.clone(),
         stop: context.stop.clone(),
         observer,
+        ..transfer::Options::default()
     };
     let source = context.open(&arguments.source, options.checksum.is_some())?;
     tracing::info!(

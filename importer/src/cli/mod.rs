@@ -15,12 +15,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
-use tokio::runtime::Runtime;
+use worker::work::{self, Ended};
 
 use self::args::{Cli, Command};
 use self::failure::Failure;
 use self::open::Context;
-use crate::work::{self, Ended};
 
 /// The name in front of error lines.
 const PROGRAM: &str = "cdi-importer";
@@ -56,24 +55,11 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Man => {
             let mut page = Vec::new();
-            write_manual(&mut page).map_err(|error| Failure::Internal(error.to_string()))?;
+            worker::manual::write(Cli::command(), &mut page)
+                .map_err(|error| Failure::Internal(error.to_string()))?;
             print(&page)
         }
     }
-}
-
-/// The manual: a page for the program, followed by one for each subcommand.
-fn write_manual(page: &mut Vec<u8>) -> io::Result<()> {
-    let mut program = Cli::command();
-    program.build();
-    clap_mangen::Man::new(program.clone()).render(page)?;
-    for subcommand in program
-        .get_subcommands()
-        .filter(|command| command.get_name() != "help")
-    {
-        clap_mangen::Man::new(subcommand.clone()).render(page)?;
-    }
-    Ok(())
 }
 
 /// Runs `job` on a runtime, under signals. `abandon` cleans up after a job that does not end when it should.
@@ -82,7 +68,8 @@ where
     T: Send + 'static,
     F: FnOnce(Context) -> Result<T, Failure> + Send + 'static,
 {
-    let runtime = Runtime::new().map_err(|error| Failure::Internal(format!("cannot start: {error}")))?;
+    let runtime =
+        worker::pod::runtime().map_err(|error| Failure::Internal(format!("cannot start: {error}")))?;
     let ended = runtime.block_on(async {
         let shutdown = daemon::signal::watch()
             .map_err(|error| Failure::Internal(format!("cannot watch for signals: {error}")))?;

@@ -8,6 +8,8 @@ use daemon::{quantity, space};
 use datapath::digest::Checksum;
 use datapath::target::Cache;
 use url::Url;
+use worker::volume::Wanted;
+use worker::wording::Made;
 
 use super::SOURCE_VARIABLE;
 use super::message::{CONNECT, PROCESS};
@@ -54,11 +56,7 @@ const LATER_SOURCES: [&str; 5] = ["s3", "gcs", "registry", "imageio", "vddk"];
 pub(super) struct Config {
     pub(super) source: SourceConfig,
     pub(super) owner_uid: String,
-    /// Bytes that were asked for.
-    pub(super) image_size: Option<u64>,
-    pub(super) overhead: f64,
-    pub(super) preallocate: bool,
-    pub(super) cache: Cache,
+    pub(super) wanted: Wanted,
     pub(super) ready_file: Option<PathBuf>,
     pub(super) done_file: Option<PathBuf>,
 }
@@ -66,8 +64,10 @@ pub(super) struct Config {
 /// What fills the disk.
 #[derive(Debug)]
 pub(super) enum SourceConfig {
+    /// A blank disk.
     Blank,
-    Http(Box<HttpSettings>),
+    /// An object, which is a disk image or an archive.
+    Http(Box<HttpSettings>, Made),
 }
 
 /// How to reach the HTTP source.
@@ -85,6 +85,14 @@ pub(super) struct HttpSettings {
 }
 
 impl Config {
+    /// What the pod makes.
+    pub(super) fn made(&self) -> Made {
+        match self.source {
+            SourceConfig::Http(_, made) => made,
+            SourceConfig::Blank => Made::Disk,
+        }
+    }
+
     /// Reads all variables; every bad one is in the error.
     pub(super) fn read(env: &dyn Strings) -> Result<Self, Refusal> {
         let mut reader = EnvReader::new(env);
@@ -94,12 +102,14 @@ impl Config {
         let config = Self {
             source: source.unwrap_or(SourceConfig::Blank),
             owner_uid: reader.text(OWNER_UID).unwrap_or_default(),
-            image_size,
-            overhead: space::overhead(&reader.text(FILESYSTEM_OVERHEAD).unwrap_or_default()),
-            preallocate: preallocate.unwrap_or(false),
-            cache: match reader.text(CACHE_MODE).as_deref() {
-                Some("TRYNONE") => Cache::Direct,
-                _ => Cache::Auto,
+            wanted: Wanted {
+                size: image_size,
+                overhead: space::overhead(&reader.text(FILESYSTEM_OVERHEAD).unwrap_or_default()),
+                preallocate: preallocate.unwrap_or(false),
+                cache: match reader.text(CACHE_MODE).as_deref() {
+                    Some("TRYNONE") => Cache::Direct,
+                    _ => Cache::Auto,
+                },
             },
             ready_file: reader.text(READY_FILE).map(Into::into),
             done_file: reader.text(DONE_FILE).map(Into::into),
@@ -139,10 +149,13 @@ fn read_source(reader: &mut EnvReader<'_>, env: &dyn Strings) -> Option<SourceCo
             }
             return Some(SourceConfig::Blank);
         }
-        ("http", "kubevirt") => return read_http(reader, env).map(Box::new).map(SourceConfig::Http),
-        ("http", "archive") => {
-            let reason = "Unable to process data: content type archive is not supported by this version";
-            reader.reject(CONTENT_TYPE, reason);
+        ("http", "kubevirt" | "archive") => {
+            let made = if content == "archive" {
+                Made::Directory
+            } else {
+                Made::Disk
+            };
+            return read_http(reader, env).map(|settings| SourceConfig::Http(Box::new(settings), made));
         }
         ("http", other) => {
             reader.reject(
@@ -281,9 +294,14 @@ mod tests {
             ("IMPORTER_EXTRA_HEADER_1", "no colon"),
         ]))
         .unwrap();
-        assert_eq!((config.image_size, config.overhead), (Some(1_288_490_189), 0.06));
-        assert!(config.preallocate && config.cache == Cache::Direct && config.ready_file.is_none());
-        let SourceConfig::Http(http) = config.source else {
+        assert_eq!(
+            (config.wanted.size, config.wanted.overhead),
+            (Some(1_288_490_189), 0.06)
+        );
+        assert!(
+            config.wanted.preallocate && config.wanted.cache == Cache::Direct && config.ready_file.is_none()
+        );
+        let SourceConfig::Http(http, _) = config.source else {
             panic!("http")
         };
         assert_eq!(http.headers, [parse_header("X-A: b", false).unwrap().unwrap()]);
@@ -296,7 +314,7 @@ mod tests {
         let sum = format!("md5:{}", "0".repeat(32));
         let read = |method| match Config::read(&environment(&[(CHECKSUM, &sum), (PULL_METHOD, method)])) {
             Ok(Config {
-                source: SourceConfig::Http(http),
+                source: SourceConfig::Http(http, _),
                 ..
             }) => http.checksum.is_some(),
             other => panic!("{other:?}"),
@@ -335,8 +353,8 @@ mod tests {
                  expected 'algorithm:hash', got 'abc'",
             ),
             (
-                vec![(CONTENT_TYPE, "archive")],
-                "Unable to process data: content type archive is not supported by this version",
+                vec![(CONTENT_TYPE, "tarball")],
+                "Unable to process data: Unknown content type: tarball",
             ),
             (
                 vec![(SOURCE_VARIABLE, "none"), (CONTENT_TYPE, "archive")],

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,16 +9,16 @@ use daemon::paths::Paths;
 use daemon::report::Termination;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use datapath::observe::Observer;
-use datapath::transfer::{self, Route};
-use datapath::{decode, target};
+use datapath::{archive, target, transfer};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use url::Url;
+use worker::volume::Volume;
+use worker::wording::Made;
 
 use super::config::{Config, HttpSettings, SourceConfig};
 use super::message::Failure;
 use super::node_pull;
-use super::volume::Volume;
 use super::watch::Watch;
 use crate::source::http::{Credentials, HttpConfig, HttpSource, read_secret_headers};
 
@@ -41,9 +40,12 @@ impl Import {
     pub(super) fn run(&self) -> Result<Option<Termination>, Failure> {
         let message = match &self.config.source {
             SourceConfig::Blank => self.blank()?,
-            SourceConfig::Http(settings) => Some(self.http(settings)?),
+            SourceConfig::Http(settings, made) => Some(self.http(settings, *made)?),
         };
-        self.sync()?;
+        // An archive is synced when its files become visible.
+        if self.config.made() == Made::Disk {
+            self.sync()?;
+        }
         if !matches!(self.config.source, SourceConfig::Blank) {
             self.watch.finish();
         }
@@ -51,18 +53,18 @@ impl Import {
     }
 
     fn blank(&self) -> Result<Option<Termination>, Failure> {
-        let options = self.volume.blank_options(&self.config);
+        let options = self.volume.blank_options(&self.config.wanted);
         tracing::info!("creating a blank disk of {} bytes", options.available);
         target::create_blank(&options, &self.stop).map_err(|error| Failure::blank(&error, &options))?;
         // Nothing was done to such a device, and the controllers expect nothing to be said about it.
-        let is_untouched = self.volume.is_device && !self.config.preallocate;
+        let is_untouched = self.volume.is_device && !self.config.wanted.preallocate;
         Ok((!is_untouched).then(|| Termination {
             scratch_space_required: None,
             ..self.success(BTreeMap::new())
         }))
     }
 
-    fn http(&self, settings: &HttpSettings) -> Result<Termination, Failure> {
+    fn http(&self, settings: &HttpSettings, made: Made) -> Result<Termination, Failure> {
         let mut endpoint = settings.endpoint.clone();
         if let Some(file) = &self.config.ready_file {
             let name = node_pull::wait_for_ready(file, node_pull::POLL, &self.stop)?;
@@ -75,7 +77,10 @@ impl Import {
         let source = self
             .open(settings, &endpoint)
             .map_err(|error| Failure::connect(&error))?;
-        self.transfer(settings, &source)?;
+        match made {
+            Made::Disk => self.transfer(settings, &source)?,
+            Made::Directory => self.unpack(settings, &source)?,
+        }
         let labels = if settings.is_node_pull {
             self.labels(settings, &endpoint)
         } else {
@@ -85,29 +90,51 @@ impl Import {
     }
 
     fn transfer(&self, settings: &HttpSettings, source: &HttpSource) -> Result<(), Failure> {
-        let options = transfer::Options {
-            checksum: settings.checksum.clone(),
-            format: None,
-            route: Route::Auto,
-            limits: decode::Limits::default(),
-            limit_rate: None,
-            workers: NonZeroUsize::new(daemon::cpus::usable()).unwrap_or(NonZeroUsize::MIN),
-            scratch: self.scratch(),
-            stop: self.stop.clone(),
-            observer: Arc::clone(&self.watch) as Arc<dyn Observer>,
-        };
-        let report = transfer::transfer(source, &self.volume.target_options(&self.config), &options)
-            .map_err(|error| Failure::transfer(&error, self.watch.current_phase()))?;
+        let target = self.volume.target_options(&self.config.wanted);
+        let report = transfer::transfer(source, &target, &self.options(settings))
+            .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Disk))?;
         let path = self.volume.path.display();
         tracing::info!(
             "Read {} bytes, wrote {} bytes to {path}",
             report.source_bytes,
             report.written_bytes
         );
-        if let Some(checksum) = &report.checksum {
-            tracing::info!("Checksum verification passed: {checksum}");
-        }
+        log_checksum(report.checksum.as_deref());
         Ok(())
+    }
+
+    fn unpack(&self, settings: &HttpSettings, source: &HttpSource) -> Result<(), Failure> {
+        if self.volume.is_device {
+            return Err(Failure::process(
+                "an archive needs a volume with a filesystem, and this one is a block device",
+            ));
+        }
+        let target = archive::Options {
+            dir: self.paths.data(),
+            available: self.volume.free,
+        };
+        let report = archive::unpack(source, &target, &self.options(settings))
+            .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Directory))?;
+        tracing::info!(
+            "Read {} bytes, unpacked {} entries with {} bytes into {}",
+            report.source_bytes,
+            report.entries,
+            report.data_bytes,
+            target.dir.display()
+        );
+        log_checksum(report.checksum.as_deref());
+        Ok(())
+    }
+
+    fn options(&self, settings: &HttpSettings) -> transfer::Options {
+        transfer::Options {
+            checksum: settings.checksum.clone(),
+            workers: worker::pod::data_threads(),
+            scratch: self.scratch(),
+            stop: self.stop.clone(),
+            observer: Arc::clone(&self.watch) as Arc<dyn Observer>,
+            ..transfer::Options::default()
+        }
     }
 
     fn open(&self, settings: &HttpSettings, url: &Url) -> Result<HttpSource, SourceError> {
@@ -154,7 +181,8 @@ impl Import {
     fn success(&self, labels: BTreeMap<String, String>) -> Termination {
         Termination {
             scratch_space_required: Some(false),
-            preallocation_applied: Some(self.config.preallocate),
+            // Nothing is preallocated in a directory.
+            preallocation_applied: Some(self.config.wanted.preallocate && self.config.made() == Made::Disk),
             labels,
             message: Some(COMPLETE.to_owned()),
             ..Termination::default()
@@ -174,5 +202,11 @@ impl Import {
             path.display()
         );
         Ok(())
+    }
+}
+
+fn log_checksum(checksum: Option<&str>) {
+    if let Some(checksum) = checksum {
+        tracing::info!("Checksum verification passed: {checksum}");
     }
 }

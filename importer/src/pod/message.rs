@@ -1,18 +1,14 @@
 //! What the pod says when it fails: CDI's controllers, tests and users know these sentences.
 
-use datapath::error::{DecodeError, SourceError, SourceErrorKind, TargetError};
+use datapath::error::{SourceError, SourceErrorKind};
 use datapath::observe::Phase;
 use datapath::{Error, target};
+use worker::wording::{self, Made};
 
 /// The source could not be opened.
 pub(super) const CONNECT: &str = "Unable to connect to http data source: ";
 /// Everything after that.
 pub(super) const PROCESS: &str = "Unable to process data: ";
-
-const INFO: &str = "Unable to obtain information about data source: ";
-const TRANSFER: &str = "Unable to transfer source data to target file: ";
-const CONVERT: &str = "Unable to convert source data to target format: ";
-const RESIZE: &str = "Unable to resize disk image to requested size: Resize of image failed: ";
 
 /// Why the pod did not do its work.
 #[derive(Debug)]
@@ -34,28 +30,16 @@ impl Failure {
         }
     }
 
-    /// A transfer failed while it was in `phase`.
-    pub(super) fn transfer(error: &Error, phase: Phase) -> Self {
-        let wrapper = match error {
-            Error::Stopped => return Self::Stopped,
-            Error::Source(source) if source.kind() == SourceErrorKind::Stopped => return Self::Stopped,
-            Error::Checksum { .. } => return Self::Final(format!("{PROCESS}{TRANSFER}{error}")),
-            Error::Decode(DecodeError::Empty) => INFO,
-            Error::Source(_) if phase == Phase::Info => INFO,
-            // The controllers search for these words and tell the user that the source is to blame.
-            Error::Source(_) => {
-                return Self::Text(format!("{PROCESS}{TRANSFER}failed to pull image: {error}"));
-            }
-            Error::Decode(_) => TRANSFER,
-            Error::Format(_) => CONVERT,
-            Error::Target(_) if phase == Phase::Resize => RESIZE,
-            Error::Target(target) => return Self::write(target),
-        };
-        Self::Text(format!("{PROCESS}{wrapper}{error}"))
-    }
-
-    fn write(error: &TargetError) -> Self {
-        Self::Text(format!("{PROCESS}{TRANSFER}unable to write to file: {error}"))
+    /// The making of `made` failed while it was in `phase`.
+    pub(super) fn transfer(error: &Error, phase: Phase, made: Made) -> Self {
+        if wording::is_stop(error) {
+            return Self::Stopped;
+        }
+        let text = format!("{PROCESS}{}", wording::transfer(error, phase, made));
+        match error {
+            Error::Checksum { .. } => Self::Final(text),
+            _ => Self::Text(text),
+        }
     }
 
     /// The blank disk of `options` could not be made.
@@ -77,78 +61,7 @@ impl Failure {
 
 #[cfg(test)]
 mod tests {
-    use datapath::error::FormatError;
-    use rustix::io::Errno;
-
     use super::*;
-
-    fn text(error: impl Into<Error>, phase: Phase) -> String {
-        match Failure::transfer(&error.into(), phase) {
-            Failure::Text(text) => text,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn target(errno: Errno) -> TargetError {
-        let source = std::io::Error::from_raw_os_error(errno.raw_os_error());
-        TargetError {
-            action: "write",
-            path: "/data/disk.img".to_owned(),
-            source,
-        }
-    }
-
-    #[test]
-    fn every_stage_has_the_words_of_its_phase() {
-        let cut = || SourceError::new(SourceErrorKind::Length, "cut");
-        let corrupt = DecodeError::TrailingGarbage {
-            codec: "gzip",
-            offset: 9,
-        };
-        for (actual, expected) in [
-            (
-                text(DecodeError::Empty, Phase::Info),
-                "Unable to process data: Unable to obtain information about data source: \
-                 could not process image header: EOF",
-            ),
-            (
-                text(cut(), Phase::Info),
-                "Unable to process data: Unable to obtain information about data source: cut",
-            ),
-            (
-                text(cut(), Phase::Transfer),
-                "Unable to process data: Unable to transfer source data to target file: failed to pull image: cut",
-            ),
-            (
-                text(corrupt, Phase::Transfer),
-                "Unable to process data: Unable to transfer source data to target file: the gzip stream is \
-                 followed by bytes that do not belong to it, at compressed byte 9",
-            ),
-            (
-                text(
-                    FormatError::TooLarge {
-                        virtual_size: 2,
-                        available: 1,
-                    },
-                    Phase::Info,
-                ),
-                "Unable to process data: Unable to convert source data to target format: virtual image size 2 is \
-                 larger than the reported available storage 1. A larger PVC is required",
-            ),
-            (
-                text(target(Errno::NOSPC), Phase::Transfer),
-                "Unable to process data: Unable to transfer source data to target file: unable to write to file: \
-                 write /data/disk.img: no space left on device",
-            ),
-            (
-                text(target(Errno::DQUOT), Phase::Resize),
-                "Unable to process data: Unable to resize disk image to requested size: Resize of image failed: \
-                 write /data/disk.img: disk quota exceeded",
-            ),
-        ] {
-            assert_eq!(actual, expected);
-        }
-    }
 
     #[test]
     fn a_wrong_checksum_is_final_and_a_stop_is_no_failure_of_the_data() {
@@ -156,7 +69,7 @@ mod tests {
             expected: "md5:a".to_owned(),
             calculated: "md5:b".to_owned(),
         };
-        let Failure::Final(text) = Failure::transfer(&wrong, Phase::Transfer) else {
+        let Failure::Final(text) = Failure::transfer(&wrong, Phase::Transfer, Made::Disk) else {
             panic!("final")
         };
         assert_eq!(
@@ -167,11 +80,11 @@ mod tests {
         let stopped = SourceError::new(SourceErrorKind::Stopped, "stopped");
         assert!(matches!(Failure::connect(&stopped), Failure::Stopped));
         assert!(matches!(
-            Failure::transfer(&stopped.into(), Phase::Transfer),
+            Failure::transfer(&stopped.into(), Phase::Transfer, Made::Disk),
             Failure::Stopped
         ));
         assert!(matches!(
-            Failure::transfer(&Error::Stopped, Phase::Info),
+            Failure::transfer(&Error::Stopped, Phase::Info, Made::Disk),
             Failure::Stopped
         ));
     }

@@ -6,11 +6,9 @@ mod config;
 mod import;
 mod message;
 mod node_pull;
-mod volume;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,21 +16,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::env::Strings;
-use daemon::flags::{self, FlagError};
-use daemon::logging::{self, LogFormat, LogOptions};
 use daemon::metrics::{Registry, server};
 use daemon::paths::Paths;
 use daemon::report::{self, Termination};
 use daemon::signal::{self, Shutdown, Signal};
 use datapath::target;
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Handle;
+use worker::volume::Volume;
+use worker::wording::Made;
+use worker::work::{self, Ended};
 
 use self::config::Config;
 use self::import::Import;
 use self::message::Failure;
-use self::volume::Volume;
 use self::watch::Watch;
-use crate::work::{self, Ended};
 
 /// What fills the disk: `http` or `none`. Its presence makes the process a pod.
 pub const SOURCE_VARIABLE: &str = "IMPORTER_SOURCE";
@@ -48,39 +45,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    let arguments = arguments
-        .iter()
-        .map(|argument| argument.to_string_lossy().into_owned());
-    let flags = match flags::parse(arguments) {
-        Ok(flags) => flags,
-        Err(error) => {
-            // Nobody is left to tell when stderr is closed.
-            write!(io::stderr(), "{error}\n{}", flags::usage(PROGRAM)).ok();
-            return ExitCode::from(FlagError::EXIT_CODE);
-        }
-    };
-    if flags.help {
-        write!(io::stderr(), "{}", flags::usage(PROGRAM)).ok();
-        return ExitCode::SUCCESS;
-    }
-    logging::init(LogOptions {
-        format: LogFormat::Klog,
-        verbosity: flags.verbosity,
-        program: PROGRAM,
-    });
-    work::catch_panics();
-    daemon::tls::install_provider();
-    match Runtime::new() {
-        Ok(runtime) => {
-            let code = runtime.block_on(run(env));
-            runtime.shutdown_background();
-            ExitCode::from(code)
-        }
-        Err(error) => {
-            tracing::error!("cannot start: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    worker::pod::start(PROGRAM, arguments, run(env))
 }
 
 async fn run(env: &dyn Strings) -> u8 {
@@ -107,12 +72,12 @@ async fn run(env: &dyn Strings) -> u8 {
     };
     let exit = Exit {
         done_file: config.done_file.clone(),
-        volume: volume.clone(),
+        partial: (config.made() == Made::Disk).then(|| volume.path.clone()),
         paths: paths.clone(),
         shutdown,
     };
     let import = Import {
-        watch: Arc::new(Watch::new(&registry, &config.owner_uid)),
+        watch: Arc::new(Watch::new(&registry, &config.owner_uid, config.made())),
         config,
         paths,
         volume,
@@ -129,14 +94,14 @@ fn prepare(env: &dyn Strings, paths: &Paths) -> Result<(Config, Volume), String>
         refusal.log();
         refusal.message()
     })?;
-    let volume = Volume::find(paths, config.image_size).map_err(|error| {
+    let volume = Volume::find(paths, config.wanted.size, config.made()).map_err(|error| {
         tracing::error!("cannot tell the space of the target: {error}");
         String::new()
     })?;
     tracing::info!(
         target = %volume.path.display(),
         available_bytes = volume.available,
-        preallocate = config.preallocate,
+        preallocate = config.wanted.preallocate,
         "found the volume"
     );
     Ok((config, volume))
@@ -163,7 +128,9 @@ fn fail(paths: &Paths, message: &str) -> u8 {
 /// How the process ends.
 struct Exit {
     done_file: Option<PathBuf>,
-    volume: Volume,
+    /// What must not stay when the work did not clean up behind itself: a disk. An archive is not visible before it is
+    /// complete.
+    partial: Option<PathBuf>,
     paths: Paths,
     shutdown: Shutdown,
 }
@@ -182,11 +149,11 @@ impl Exit {
             Ended::Returned(Err(Failure::Stopped)) => self.stopped(self.shutdown.signal()),
             Ended::Returned(Err(Failure::Text(text))) => fail(&self.paths, &text),
             Ended::Panicked(text) => {
-                target::remove_partial(&self.volume.path);
+                self.clean_up();
                 fail(&self.paths, &format!("{}{text}", message::PROCESS))
             }
             Ended::Overdue(signal) => {
-                target::remove_partial(&self.volume.path);
+                self.clean_up();
                 self.stopped(Some(signal))
             }
         }
@@ -203,6 +170,12 @@ impl Exit {
                 1
             }
             Some(Ok(())) | None => 0,
+        }
+    }
+
+    fn clean_up(&self) {
+        if let Some(path) = &self.partial {
+            target::remove_partial(path);
         }
     }
 

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use daemon::metrics::{Counter, IMPORT_PROGRESS, Progress, Registry};
 use datapath::observe::{Observer, Phase};
 use datapath::transfer::ImageFacts;
+use worker::watch;
+use worker::wording::Made;
 
 /// Logs the phases by CDI's names and drives the progress that its controllers scrape.
 #[derive(Debug)]
@@ -14,11 +16,12 @@ pub(super) struct Watch {
     target_bytes: Counter,
     /// The [`Phase`] as a number.
     phase: AtomicU8,
+    made: Made,
 }
 
 impl Watch {
     /// Series in `registry`, with the owner's uid as the controllers expect it.
-    pub(super) fn new(registry: &Registry, owner_uid: &str) -> Self {
+    pub(super) fn new(registry: &Registry, owner_uid: &str, made: Made) -> Self {
         let (name, help) = IMPORT_PROGRESS;
         Self {
             progress: registry.progress(name, help, owner_uid),
@@ -33,6 +36,7 @@ impl Watch {
                 &[],
             ),
             phase: AtomicU8::new(Phase::Info as u8),
+            made,
         }
     }
 
@@ -54,28 +58,11 @@ impl Watch {
 impl Observer for Watch {
     fn phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Relaxed);
-        let name = match phase {
-            Phase::Info => "Info",
-            Phase::Transfer => "TransferDataFile",
-            Phase::Resize => "Resize",
-            Phase::Complete => "Complete",
-        };
-        tracing::info!("New phase: {name}");
+        watch::log_phase(phase, self.made);
     }
 
     fn image(&self, facts: &ImageFacts) {
-        let layers = if facts.layers.is_empty() {
-            "none".to_owned()
-        } else {
-            facts.layers.join(",")
-        };
-        tracing::info!(
-            format = %facts.format,
-            compression = layers,
-            virtual_size = facts.virtual_size,
-            route = %facts.route,
-            "recognized the image"
-        );
+        watch::log_image(facts);
     }
 
     fn source_position(&self, position: u64, total: Option<u64>) {
@@ -100,7 +87,7 @@ mod tests {
     #[test]
     fn progress_is_absent_before_the_first_byte_and_full_only_at_the_end() {
         let registry = Registry::default();
-        let watch = Watch::new(&registry, "uid");
+        let watch = Watch::new(&registry, "uid", Made::Disk);
         let shown = || {
             let text = registry.encode();
             let line = text
@@ -121,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_last_phase_is_remembered() {
-        let watch = Watch::new(&Registry::default(), "uid");
+        let watch = Watch::new(&Registry::default(), "uid", Made::Disk);
         for phase in [Phase::Info, Phase::Transfer, Phase::Resize, Phase::Complete] {
             watch.phase(phase);
             assert_eq!(watch.current_phase(), phase);

@@ -40,6 +40,12 @@ fn said<'a>(panic: &'a PanicHookInfo<'_>) -> &'a str {
         .unwrap_or("no message")
 }
 
+/// What the first panic was, in one sentence.
+pub fn first_panic() -> String {
+    let panic = FIRST_PANIC.get().cloned();
+    panic.unwrap_or_else(|| "internal error, please report it".to_owned())
+}
+
 /// Runs `job` on a thread that may block, until it returns, panics, or is `grace` late after a signal.
 pub async fn run<T, F>(shutdown: &Shutdown, grace: Duration, job: F) -> Ended<T>
 where
@@ -53,9 +59,7 @@ where
     tokio::select! {
         joined = tokio::task::spawn_blocking(job) => match joined {
             Ok(value) => Ended::Returned(value),
-            Err(_) => Ended::Panicked(
-                FIRST_PANIC.get().cloned().unwrap_or_else(|| "internal error, please report it".to_owned()),
-            ),
+            Err(_) => Ended::Panicked(first_panic()),
         },
         () = overdue => Ended::Overdue(shutdown.signal().unwrap_or(Signal::Terminate)),
     }

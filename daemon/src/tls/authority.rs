@@ -1,0 +1,152 @@
+//! An authority of one's own, for a laptop or a test cluster: certificates for a server and for its client.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose,
+};
+
+use super::TlsError;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Browsers and curl accept server certificates of up to 398 days.
+const LIFETIME: Duration = DAY.saturating_mul(365);
+
+/// The files of an authority in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthorityFiles {
+    /// The authority's certificate, for servers and clients to trust.
+    pub ca: PathBuf,
+    /// The server's certificate and key.
+    pub server: (PathBuf, PathBuf),
+    /// The client's certificate and key.
+    pub client: (PathBuf, PathBuf),
+}
+
+impl AuthorityFiles {
+    /// The files in `dir`, by their fixed names.
+    pub fn in_dir(dir: &Path) -> Self {
+        let pair = |name: &str| (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
+        Self {
+            ca: dir.join("ca.crt"),
+            server: pair("server"),
+            client: pair("client"),
+        }
+    }
+
+    /// True if all are there.
+    pub fn exist(&self) -> bool {
+        let (server, client) = (&self.server, &self.client);
+        [&self.ca, &server.0, &server.1, &client.0, &client.1]
+            .iter()
+            .all(|path| path.exists())
+    }
+
+    /// Makes a new authority, a certificate for a server with `names`, and one for a client called `client_name`. The
+    /// authority's own key is not kept: nobody can sign anything else with it.
+    pub fn create(&self, names: &[String], client_name: &str) -> Result<(), TlsError> {
+        let mut params = params("cdi-workers local authority", &[])?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let server = leaf(
+            "localhost",
+            names,
+            ExtendedKeyUsagePurpose::ServerAuth,
+            &authority,
+        )?;
+        let client = leaf(client_name, &[], ExtendedKeyUsagePurpose::ClientAuth, &authority)?;
+        write(&self.ca, 0o644, &authority.pem())?;
+        for (files, (certificate, key)) in [(&self.server, server), (&self.client, client)] {
+            write(&files.0, 0o644, &certificate)?;
+            write(&files.1, 0o600, &key)?;
+        }
+        Ok(())
+    }
+}
+
+fn params(common_name: &str, names: &[String]) -> Result<CertificateParams, TlsError> {
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    let now = SystemTime::now();
+    params.not_before = (now - DAY).into();
+    params.not_after = (now + LIFETIME).into();
+    Ok(params)
+}
+
+/// A certificate and its key, as PEM.
+fn leaf(
+    common_name: &str,
+    names: &[String],
+    purpose: ExtendedKeyUsagePurpose,
+    authority: &CertifiedIssuer<'_, KeyPair>,
+) -> Result<(String, String), TlsError> {
+    let mut params = params(common_name, names)?;
+    params.extended_key_usages = vec![purpose];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, authority)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+fn write(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {
+    let write = || -> io::Result<()> {
+        // Anew: an old file might be readable by others.
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(path)?;
+        file.write_all(text.as_bytes())
+    };
+    write().map_err(|source| TlsError::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
+    use super::*;
+    use crate::tls::{Profile, ServerFiles, common_name};
+
+    #[test]
+    fn its_files_make_a_server_and_name_a_client_of_any_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = AuthorityFiles::in_dir(dir.path());
+        assert!(!files.exist());
+        let client_name = format!("ns/{}-other/name", "n".repeat(200));
+        files.create(&["localhost".to_owned()], &client_name).unwrap();
+        assert!(files.exist());
+        for key in [&files.server.1, &files.client.1] {
+            assert_eq!(
+                std::fs::metadata(key).unwrap().permissions().mode() & 0o777,
+                0o600
+            );
+        }
+        let client = CertificateDer::from_pem_file(&files.client.0).unwrap();
+        assert_eq!(common_name(&client), Some(client_name));
+        let server = ServerFiles {
+            certificate: files.server.0,
+            key: files.server.1,
+            client_ca: Some(files.ca),
+        };
+        server.config(&Profile::default()).unwrap();
+    }
+}

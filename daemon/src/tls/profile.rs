@@ -1,0 +1,157 @@
+//! CDI's TLS profile: the oldest protocol version and the cipher suites of TLS 1.2, by the names of OpenSSL or IANA.
+
+use rustls::crypto::CryptoProvider;
+use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion, version};
+
+/// Names that OpenSSL and IANA give the suites that can be offered.
+const SUITES: [(&str, &str, CipherSuite); 6] = [
+    (
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        "ECDHE-RSA-AES128-GCM-SHA256",
+        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        "ECDHE-ECDSA-AES256-GCM-SHA384",
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        "ECDHE-RSA-AES256-GCM-SHA384",
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        "ECDHE-ECDSA-CHACHA20-POLY1305",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        "ECDHE-RSA-CHACHA20-POLY1305",
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+];
+
+/// The suites of TLS 1.3 have these names with both; all of them are always offered.
+const TLS13_PREFIXES: [&str; 3] = ["TLS_AES_", "TLS_CHACHA20_", "TLS_SM4_"];
+
+static VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
+
+/// What a server may speak.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Profile {
+    needs_tls13: bool,
+    /// The suites of TLS 1.2; `None` for all there are.
+    suites: Option<Vec<CipherSuite>>,
+    /// Names that were asked for and cannot be offered.
+    not_offered: Vec<String>,
+}
+
+impl Profile {
+    /// `min_version` is Go's name of a version (`VersionTLS12`), empty for TLS 1.2; `ciphers` a list with commas, empty
+    /// for all. Older versions and suites without forward secrecy or authenticated encryption do not exist here.
+    pub fn new(min_version: &str, ciphers: &str) -> Self {
+        let mut not_offered = Vec::new();
+        let mut needs_tls13 = false;
+        match min_version {
+            "" | "VersionTLS12" => {}
+            "VersionTLS13" => needs_tls13 = true,
+            older => not_offered.push(older.to_owned()),
+        }
+        let names = ciphers.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let mut suites = Vec::new();
+        let mut is_restricted = false;
+        for name in names {
+            is_restricted = true;
+            match SUITES
+                .iter()
+                .find(|(openssl, iana, _)| [*openssl, *iana].contains(&name))
+            {
+                Some((.., suite)) => suites.push(*suite),
+                None if TLS13_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {}
+                None => not_offered.push(name.to_owned()),
+            }
+        }
+        Self {
+            needs_tls13,
+            suites: is_restricted.then_some(suites),
+            not_offered,
+        }
+    }
+
+    /// Names that were asked for and cannot be offered, for one line in the log.
+    pub fn not_offered(&self) -> &[String] {
+        &self.not_offered
+    }
+
+    /// The protocol versions. A list without a usable suite leaves nothing of TLS 1.2.
+    pub(super) fn versions(&self) -> &'static [&'static SupportedProtocolVersion] {
+        let has_tls12 = self.suites.as_ref().is_none_or(|suites| !suites.is_empty());
+        if self.needs_tls13 || !has_tls12 {
+            &VERSIONS[..1]
+        } else {
+            &VERSIONS
+        }
+    }
+
+    /// `provider` without the suites that are not in the list.
+    pub(super) fn restrict(&self, provider: std::sync::Arc<CryptoProvider>) -> CryptoProvider {
+        let mut provider = std::sync::Arc::unwrap_or_clone(provider);
+        if let Some(allowed) = &self.suites {
+            provider.cipher_suites.retain(|suite| {
+                matches!(suite, SupportedCipherSuite::Tls13(_)) || allowed.contains(&suite.suite())
+            });
+        }
+        provider
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offered(profile: &Profile) -> Vec<CipherSuite> {
+        let provider = profile.restrict(super::super::provider());
+        let tls12 = provider
+            .cipher_suites
+            .iter()
+            .filter(|suite| suite.tls13().is_none());
+        tls12.map(|suite| suite.suite()).collect()
+    }
+
+    #[test]
+    fn all_names_in_the_table_can_be_offered() {
+        assert_eq!(offered(&Profile::default()).len(), SUITES.len());
+        for (openssl, iana, suite) in SUITES {
+            for name in [openssl, iana] {
+                let profile = Profile::new("", name);
+                assert_eq!(offered(&profile), [suite], "{name}");
+                assert!(profile.not_offered().is_empty());
+                assert_eq!(profile.versions().len(), 2);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_offered_is_named_and_leaves_tls_1_3() {
+        let profile = Profile::new("VersionTLS10", "AES128-SHA, DES-CBC3-SHA,TLS_AES_128_GCM_SHA256");
+        assert_eq!(
+            profile.not_offered(),
+            ["VersionTLS10", "AES128-SHA", "DES-CBC3-SHA"]
+        );
+        assert!(offered(&profile).is_empty());
+        assert_eq!(profile.versions(), [&version::TLS13]);
+    }
+
+    #[test]
+    fn an_empty_list_restricts_nothing_and_the_floor_may_be_1_3() {
+        assert_eq!(Profile::new("", " , ").versions().len(), 2);
+        assert_eq!(Profile::new("VersionTLS12", "").versions().len(), 2);
+        assert_eq!(Profile::new("VersionTLS13", "").versions(), [&version::TLS13]);
+    }
+}

@@ -1,0 +1,79 @@
+//! The configuration of a TLS server: its certificate, whose certificates clients may show, and what CDI's TLS profile
+//! allows.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+use super::profile::Profile;
+use super::{TlsError, provider};
+
+/// The protocols that are spoken above TLS, best first.
+const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// Where the certificates of a server are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerFiles {
+    /// PEM with the server's certificate and those of the authorities between.
+    pub certificate: PathBuf,
+    /// PEM with the key.
+    pub key: PathBuf,
+    /// PEM with the authorities whose clients may show a certificate; without, no client is asked for one.
+    pub client_ca: Option<PathBuf>,
+}
+
+impl ServerFiles {
+    /// A server for HTTP/1.1 and HTTP/2. A client may come without a certificate; one that shows a certificate which
+    /// none of the authorities has signed fails its handshake.
+    pub fn config(&self, profile: &Profile) -> Result<ServerConfig, TlsError> {
+        let provider = Arc::new(profile.restrict(provider()));
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(profile.versions())?;
+        let builder = match &self.client_ca {
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in read_certificates(path)? {
+                    roots.add(certificate)?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+                    .allow_unauthenticated()
+                    .build()?;
+                builder.with_client_cert_verifier(verifier)
+            }
+            None => builder.with_no_client_auth(),
+        };
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unreadable(&self.key, error))?;
+        let mut config = builder.with_single_cert(read_certificates(&self.certificate)?, key)?;
+        config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
+        Ok(config)
+    }
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|error| unreadable(path, error))?;
+    if certificates.is_empty() {
+        return Err(unreadable(path, pem::Error::NoItemsFound));
+    }
+    Ok(certificates)
+}
+
+fn unreadable(path: &Path, error: pem::Error) -> TlsError {
+    TlsError::Pem {
+        path: path.to_owned(),
+        source: error,
+    }
+}
+
+/// The common name in the subject of a certificate, of whatever length (X.520 allows 64 characters; clones have longer
+/// ones). Of several the last counts, as in Go.
+pub fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let name = certificate.subject().iter_common_name().last()?;
+    name.as_str().ok().map(str::to_owned)
+}

@@ -1,0 +1,27 @@
+//! Who may upload.
+
+use daemon::listener::Peer;
+use daemon::tls::common_name;
+
+/// The one client that is expected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// The one whose verified certificate has this common name.
+    Named(String),
+    /// Anybody who can connect.
+    Anyone,
+}
+
+impl Access {
+    /// True if `peer` may. Only its own certificate counts: what else it sent along is signed by nobody.
+    pub(crate) fn allows(&self, peer: &Peer) -> bool {
+        match self {
+            Self::Anyone => true,
+            Self::Named(expected) => {
+                let name = peer.certificate.as_ref().and_then(common_name);
+                // Without a name to expect, nobody is.
+                name.is_some_and(|name| name == *expected && !name.is_empty())
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Which checksum a client promises for the object that it sends: in a header, or in a trailer that a header announces.
+//!
+//! `x-cdi-checksum: sha256:<hex>` is the importer's spelling; `Content-Digest` and `Repr-Digest` are those of RFC 9530
+//! and `Digest` that of RFC 3230, with base64.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use datapath::digest::{Algorithm, Checksum, ChecksumError};
+use http::{HeaderMap, header};
+
+/// Our own header: `algorithm:hex`.
+const OWN: &str = "x-cdi-checksum";
+
+/// Standard headers with a dictionary of digests.
+const DIGESTS: [&str; 3] = ["content-digest", "repr-digest", "digest"];
+
+/// The algorithms that standard headers know, by their names there. Others in a list are ignored, as RFC 9530 asks.
+const ALGORITHMS: [(&str, Algorithm); 4] = [
+    ("sha-512", Algorithm::Sha512),
+    ("sha-256", Algorithm::Sha256),
+    ("sha", Algorithm::Sha1),
+    ("md5", Algorithm::Md5),
+];
+
+/// What is computed when only a trailer will tell: the algorithms that RFC 9530 considers active.
+pub(crate) const TRAILER_ALGORITHMS: [Algorithm; 2] = [Algorithm::Sha256, Algorithm::Sha512];
+
+/// What a client promises.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Promise {
+    /// Nothing.
+    #[default]
+    None,
+    /// This.
+    Known(Checksum),
+    /// It will say so at the end.
+    Trailer,
+}
+
+/// A promise that cannot be understood.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PromiseError {
+    #[error("invalid checksum in {OWN}: {0}")]
+    Own(#[from] ChecksumError),
+    #[error("{0} is not text")]
+    NotText(&'static str),
+    #[error("invalid digest in {0}: use for example sha-256=:<base64>:")]
+    Digest(&'static str),
+    #[error("{0} names no algorithm that is supported here: use sha-256 or sha-512")]
+    Algorithm(&'static str),
+    #[error("{0} is of the form, not of the file in it: use {OWN} with forms")]
+    OfForm(&'static str),
+}
+
+/// The promise in the header of a request.
+pub(crate) fn promised(headers: &HeaderMap, is_form: bool) -> Result<Promise, PromiseError> {
+    if let Some(checksum) = stated(headers, is_form)? {
+        return Ok(Promise::Known(checksum));
+    }
+    let announced = headers.get_all(header::TRAILER).iter().any(|names| {
+        let names = names.to_str().unwrap_or_default().to_lowercase();
+        let mut names = names.split(',').map(str::trim);
+        names.any(|name| name == OWN || DIGESTS.contains(&name))
+    });
+    Ok(if announced && !is_form {
+        Promise::Trailer
+    } else {
+        Promise::None
+    })
+}
+
+/// The checksum in a header or in trailers, if there is one.
+pub(crate) fn stated(headers: &HeaderMap, is_form: bool) -> Result<Option<Checksum>, PromiseError> {
+    if let Some(value) = headers.get(OWN) {
+        let text = value.to_str().map_err(|_| PromiseError::NotText(OWN))?;
+        return Ok(Some(text.parse()?));
+    }
+    for name in DIGESTS {
+        let Some(value) = headers.get(name) else { continue };
+        if is_form {
+            return Err(PromiseError::OfForm(name));
+        }
+        let text = value.to_str().map_err(|_| PromiseError::NotText(name))?;
+        return digest(name, text).map(Some);
+    }
+    Ok(None)
+}
+
+/// The strongest digest of a list `sha-256=:…:, sha-512=:…:`.
+fn digest(header: &'static str, text: &str) -> Result<Checksum, PromiseError> {
+    let entries: Vec<(String, &str)> = text
+        .split(',')
+        .filter_map(|entry| entry.trim().split_once('='))
+        .map(|(name, value)| (name.trim().to_lowercase(), value.trim()))
+        .collect();
+    let (algorithm, value) = ALGORITHMS
+        .iter()
+        .find_map(|(name, algorithm)| {
+            let (_, value) = entries.iter().find(|(known, _)| known == name)?;
+            Some((algorithm, *value))
+        })
+        .ok_or(PromiseError::Algorithm(header))?;
+    // RFC 9530 puts colons around the base64 (a byte sequence of RFC 8941), RFC 3230 does not.
+    let base64 = value
+        .strip_prefix(':')
+        .and_then(|value| value.strip_suffix(':'))
+        .unwrap_or(value);
+    let bytes = STANDARD
+        .decode(base64)
+        .map_err(|_| PromiseError::Digest(header))?;
+    format!("{algorithm}:{}", hex::encode(bytes))
+        .parse()
+        .map_err(|_| PromiseError::Digest(header))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    /// SHA-256 of nothing.
+    const HEX: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    const BASE64: &str = "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=";
+
+    fn headers(name: &'static str, value: &str) -> HeaderMap {
+        let value = HeaderValue::from_str(value).unwrap();
+        HeaderMap::from_iter([(HeaderName::from_static(name), value)])
+    }
+
+    #[test]
+    fn every_spelling_is_the_same_checksum() {
+        let expected = Promise::Known(HEX.parse().unwrap());
+        for (name, value) in [
+            (OWN, HEX.to_owned()),
+            ("digest", format!("SHA-256={BASE64}")),
+            ("content-digest", format!("sha-256=:{BASE64}:")),
+            ("repr-digest", format!("unixsum=1, sha-256=:{BASE64}:")),
+        ] {
+            let promise = promised(&headers(name, &value), false).unwrap();
+            assert_eq!(promise, expected, "{name}: {value}");
+        }
+        assert_eq!(promised(&HeaderMap::new(), false).unwrap(), Promise::None);
+    }
+
+    #[test]
+    fn a_trailer_is_announced_and_then_stated() {
+        let announced = headers("trailer", "X-Other, Content-Digest");
+        assert_eq!(promised(&announced, false).unwrap(), Promise::Trailer);
+        assert_eq!(promised(&announced, true).unwrap(), Promise::None);
+        assert_eq!(
+            promised(&headers("trailer", "x-other"), false).unwrap(),
+            Promise::None
+        );
+        let trailers = headers("content-digest", &format!("sha-256=:{BASE64}:"));
+        assert_eq!(stated(&trailers, false).unwrap(), Some(HEX.parse().unwrap()));
+    }
+
+    #[test]
+    fn what_cannot_be_verified_is_refused() {
+        for (name, value) in [
+            (OWN, "sha256:12"),
+            (OWN, "crc32:12345678"),
+            ("digest", "sha-256=%%%"),
+            ("digest", "sha-256=AAAA"),
+            ("content-digest", "unixsum=7"),
+            ("repr-digest", "nonsense"),
+        ] {
+            promised(&headers(name, value), false).unwrap_err();
+        }
+        promised(&headers("content-digest", &format!("sha-256=:{BASE64}:")), true).unwrap_err();
+        promised(&headers(OWN, HEX), true).unwrap();
+    }
+}

@@ -1,0 +1,66 @@
+//! The command-line face: `serve`, `completions` and `man`.
+
+mod args;
+mod serve;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use self::args::{Cli, Command};
+
+/// The name in front of error lines.
+const PROGRAM: &str = "cdi-uploadserver";
+
+/// Runs the command that `arguments` (without the program's name) ask for.
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    let words = [OsString::from(PROGRAM)]
+        .into_iter()
+        .chain(arguments.iter().cloned());
+    match Cli::try_parse_from(words) {
+        Ok(cli) => run(cli.command),
+        Err(error) => {
+            // Help asked for goes to stdout with code 0, everything else to stderr with code 2.
+            error.print().ok();
+            ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+        }
+    }
+}
+
+fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Serve(arguments) => {
+            worker::work::catch_panics();
+            match serve::run(*arguments) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(failure) => {
+                    // The exit code still says it when stderr is closed.
+                    writeln!(io::stderr(), "{PROGRAM}: {failure}").ok();
+                    ExitCode::from(failure.exit_code())
+                }
+            }
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), PROGRAM, &mut script);
+            print(&script)
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            // Writing to memory does not fail.
+            worker::manual::write(Cli::command(), &mut page).ok();
+            print(&page)
+        }
+    }
+}
+
+/// A reader that has seen enough (`| head`) is no error.
+fn print(bytes: &[u8]) -> ExitCode {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }
+}

@@ -1,0 +1,267 @@
+//! The command line: subcommands, flags, their help and how their values are parsed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+const EXAMPLES: &str = "\
+Examples:
+  cdi-uploadserver serve --dir . --insecure --self-signed certs
+  curl --cacert certs/ca.crt --data-binary @disk.qcow2 https://localhost:8443/v1beta1/upload
+
+  cdi-uploadserver serve --device /dev/vg0/vm1 --self-signed certs --once
+  curl --cacert certs/ca.crt --cert certs/client.crt --key certs/client.key \\
+       -T disk.raw.xz -X POST https://localhost:8443/v1beta1/upload
+
+Paths:
+  /v1beta1/upload              a disk image in any supported format and compression
+  /v1beta1/upload-form         the same, as the field `file` of a form
+  /v1beta1/upload-async, /v1beta1/upload-form-async
+                               the same, answered as soon as all is verified
+  /v1beta1/upload-archive      a tar for the directory
+  /v1beta1/upload-resumable    a disk image by tus 1.0
+  /v1beta1/status, /metrics, /healthz";
+
+/// Receives a disk image over HTTPS and writes it to a disk, in one pass.
+///
+/// Undoes compression, converts to a raw disk and writes only the bytes that hold data. Nothing is stored on the way,
+/// and a failed upload leaves nothing that looks complete.
+///
+/// Started with klog flags or with TLS_KEY_FILE set, the program behaves as the upload pod of KubeVirt CDI.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cdi-uploadserver",
+    version,
+    max_term_width = 100,
+    styles = STYLES,
+    arg_required_else_help = true
+)]
+pub(super) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Wait for uploads
+    #[command(after_help = EXAMPLES)]
+    Serve(Box<ServeArgs>),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page (roff)
+    Man,
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    /// Write the disk to the file disk.img in this directory, and archives into the directory itself
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        required_unless_present = "device",
+        help_heading = "Target"
+    )]
+    pub(super) dir: Option<PathBuf>,
+
+    /// Write the disk to this block device; its content is lost
+    #[arg(
+        long,
+        value_name = "PATH",
+        value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["dir", "size"],
+        help_heading = "Target"
+    )]
+    pub(super) device: Option<PathBuf>,
+
+    /// Replace a disk.img that is there when the server starts
+    #[arg(long, conflicts_with = "device", help_heading = "Target")]
+    pub(super) force: bool,
+
+    /// Make the disk this large (500Mi, 20Gi, 2e9); an image that is larger is refused
+    #[arg(long, value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Target")]
+    pub(super) size: Option<u64>,
+
+    /// Allocate the whole disk, zeros included
+    #[arg(long, help_heading = "Target")]
+    pub(super) preallocate: bool,
+
+    /// Folder for images whose order needs more memory than is allowed; most never do [default: none]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Target")]
+    pub(super) scratch: Option<PathBuf>,
+
+    /// Address and port to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8443", value_parser = listen, help_heading = "Server")]
+    pub(super) listen: (String, u16),
+
+    /// End after the first upload that succeeds; otherwise each one replaces the disk of the one before
+    #[arg(long, help_heading = "Server")]
+    pub(super) once: bool,
+
+    /// A client that sends nothing for so long has gone away (90s, 10m, 2h)
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration, help_heading = "Server")]
+    pub(super) stall_timeout: Duration,
+
+    /// How long an interrupted resumable upload can be continued
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration, help_heading = "Server")]
+    pub(super) resume_timeout: Duration,
+
+    /// Use the certificates in this folder: ca.crt, server.crt, server.key, client.crt and client.key. They are made if
+    /// they are not there
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        conflicts_with_all = ["tls_cert", "tls_key", "client_ca"],
+        help_heading = "TLS"
+    )]
+    pub(super) self_signed: Option<PathBuf>,
+
+    /// The server's certificate (PEM)
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        requires = "tls_key",
+        required_unless_present = "self_signed",
+        help_heading = "TLS"
+    )]
+    pub(super) tls_cert: Option<PathBuf>,
+
+    /// The key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert", help_heading = "TLS")]
+    pub(super) tls_key: Option<PathBuf>,
+
+    /// Accept clients that show a certificate of this authority (PEM)
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        required_unless_present_any = ["insecure", "self_signed"],
+        help_heading = "TLS"
+    )]
+    pub(super) client_ca: Option<PathBuf>,
+
+    /// The common name that the client's certificate must have
+    #[arg(long, value_name = "CN", default_value = super::serve::CLIENT_NAME, help_heading = "TLS")]
+    pub(super) client_name: String,
+
+    /// Accept every client, without a certificate
+    #[arg(long, conflicts_with = "client_ca", help_heading = "TLS")]
+    pub(super) insecure: bool,
+
+    /// Print nothing but errors
+    #[arg(short, long, conflicts_with = "verbose", help_heading = "Output")]
+    pub(super) quiet: bool,
+
+    /// Say more: -v details, -vv everything
+    #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
+    pub(super) verbose: u8,
+}
+
+fn listen(text: &str) -> Result<(String, u16), String> {
+    let (address, port) = text.rsplit_once(':').ok_or("use ADDRESS:PORT")?;
+    let port = port.parse().map_err(|_| format!("{port:?} is not a port"))?;
+    let address = address.trim_start_matches('[').trim_end_matches(']');
+    Ok((address.to_owned(), port))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let seconds = match text.get(digits.len()..) {
+        Some("" | "s") => 1,
+        Some("m") => 60,
+        Some("h") => 3600,
+        _ => return Err("use a whole number with s, m or h".to_owned()),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "use a whole number with s, m or h".to_owned())?;
+    match number.checked_mul(seconds) {
+        Some(0) => Err("at least one second is needed".to_owned()),
+        Some(seconds) => Ok(Duration::from_secs(seconds)),
+        None => Err("that is too long".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn values_are_read_as_people_write_them() {
+        assert_eq!(listen("[::1]:0").unwrap(), ("::1".to_owned(), 0));
+        assert_eq!(listen(":8443").unwrap(), (String::new(), 8443));
+        listen("localhost").unwrap_err();
+        listen("localhost:x").unwrap_err();
+        for (text, seconds) in [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200)] {
+            assert_eq!(duration(text).unwrap().as_secs(), seconds);
+        }
+        for text in ["", "m", "0", "1d", "-1s", "18446744073709551615h"] {
+            duration(text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn there_is_a_target_and_a_certificate_and_a_word_about_clients() {
+        let parse = |words: &[&str]| {
+            let words = ["cdi-uploadserver", "serve"].iter().chain(words);
+            Cli::try_parse_from(words).is_ok()
+        };
+        assert!(parse(&["--dir", ".", "--self-signed", "c"]));
+        assert!(parse(&[
+            "--device",
+            "d",
+            "--self-signed",
+            "c",
+            "--insecure",
+            "--once"
+        ]));
+        assert!(parse(&[
+            "--dir",
+            ".",
+            "--tls-cert",
+            "a",
+            "--tls-key",
+            "b",
+            "--insecure"
+        ]));
+        assert!(parse(&[
+            "--dir",
+            ".",
+            "--tls-cert",
+            "a",
+            "--tls-key",
+            "b",
+            "--client-ca",
+            "c"
+        ]));
+        assert!(!parse(&["--dir", "."]));
+        assert!(!parse(&["--self-signed", "c"]));
+        assert!(!parse(&["--dir", ".", "--tls-cert", "a", "--tls-key", "b"]));
+        assert!(!parse(&["--dir", ".", "--device", "d", "--self-signed", "c"]));
+        assert!(!parse(&["--device", "d", "--size", "1Gi", "--self-signed", "c"]));
+    }
+}

@@ -1,0 +1,45 @@
+//! What a server is told when it starts, whoever starts it.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use daemon::tls::{Profile, ServerFiles};
+use worker::volume::Wanted;
+
+use crate::access::Access;
+
+/// No byte from a client for so long frees the server for another one. Upstream waits for ever.
+pub(crate) const STALL: Duration = Duration::from_secs(10 * 60);
+
+/// How long an interrupted resumable upload waits to be continued.
+pub(crate) const RESUME: Duration = Duration::from_secs(10 * 60);
+
+/// Everything that a server needs to know.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    /// The address to listen on; empty for all.
+    pub(crate) address: String,
+    pub(crate) port: u16,
+    pub(crate) tls: ServerFiles,
+    pub(crate) profile: Profile,
+    pub(crate) access: Access,
+    pub(crate) destination: Destination,
+    pub(crate) wanted: Wanted,
+    /// When the certificates will soon expire: the server ends as soon as nothing is in progress.
+    pub(crate) deadline: Option<SystemTime>,
+    pub(crate) stall: Duration,
+    pub(crate) resume: Duration,
+    /// End after the first success, as CDI wants it; otherwise each upload replaces the one before.
+    pub(crate) once: bool,
+}
+
+/// Where uploads go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Destination {
+    /// The device, or the file for a disk image.
+    pub(crate) disk: PathBuf,
+    /// The directory for archives.
+    pub(crate) dir: PathBuf,
+    /// Where clusters may wait that fit nowhere else, if it is mounted.
+    pub(crate) scratch: Option<PathBuf>,
+}

@@ -1,0 +1,194 @@
+//! What a failed upload is answered with, in the words of CDI's upload server.
+
+use std::path::Path;
+
+use datapath::Error;
+use datapath::error::{FormatError, SourceErrorKind};
+use datapath::observe::Phase;
+use http::StatusCode;
+use worker::wording::{self, Made};
+
+/// Before every reason.
+const FAILED: &str = "Saving stream failed: ";
+
+/// Upstream's tests look for these words in the log of the pod.
+const TOO_SMALL: &str = "effective image size is larger than the reported available storage: ";
+
+/// Why an upload did not become a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// What the client is answered.
+    pub(crate) status: StatusCode,
+    /// The body of that answer.
+    pub(crate) sentence: String,
+}
+
+/// What was being done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Doing<'d> {
+    /// The phase that began last.
+    pub(crate) phase: Phase,
+    /// True if the image is the disk, bit by bit.
+    pub(crate) is_raw: bool,
+    /// The client did not want to wait for the end.
+    pub(crate) is_async: bool,
+    /// The directory of an archive.
+    pub(crate) dir: Option<&'d Path>,
+    /// The archive is a clone of a filesystem.
+    pub(crate) is_clone: bool,
+}
+
+impl Failure {
+    /// A failure that has nothing to do with the image.
+    pub(crate) fn new(status: StatusCode, reason: impl std::fmt::Display) -> Self {
+        Self {
+            status,
+            sentence: format!("{FAILED}{reason}"),
+        }
+    }
+
+    /// The transfer failed.
+    pub(crate) fn of(error: &Error, doing: Doing<'_>) -> Self {
+        let cause = match error {
+            // Upstream looks at an asynchronous upload before it converts it, without naming a phase.
+            Error::Format(FormatError::TooLarge { .. }) if doing.is_async => error.to_string(),
+            Error::Format(FormatError::TooLarge { .. }) if doing.is_raw => wording::raw_too_large(error),
+            _ => match doing.dir {
+                Some(dir) if doing.is_clone => format!("error unarchiving to {}: {error}", dir.display()),
+                Some(_) => wording::transfer(error, doing.phase, Made::Directory),
+                None => wording::transfer(error, doing.phase, Made::Disk),
+            },
+        };
+        if wording::is_too_small(error) {
+            return Self::new(StatusCode::BAD_REQUEST, format_args!("{TOO_SMALL}{cause}"));
+        }
+        Self::new(status(error), cause)
+    }
+}
+
+/// What the client sent cannot become a disk: 400, also when it sends it again. Everything else may be luck: 500.
+fn status(error: &Error) -> StatusCode {
+    match error {
+        Error::Format(_) | Error::Checksum { .. } => StatusCode::BAD_REQUEST,
+        Error::Source(source) if source.kind() == SourceErrorKind::Invalid => StatusCode::BAD_REQUEST,
+        Error::Source(_) | Error::Decode(_) | Error::Target(_) | Error::Stopped => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath::error::{DecodeError, SourceError, TargetError};
+
+    use super::*;
+
+    const DOING: Doing<'_> = Doing {
+        phase: Phase::Transfer,
+        is_raw: true,
+        is_async: false,
+        dir: None,
+        is_clone: false,
+    };
+
+    fn too_large() -> Error {
+        let (virtual_size, available) = (2, 1);
+        FormatError::TooLarge {
+            virtual_size,
+            available,
+        }
+        .into()
+    }
+
+    #[test]
+    fn the_bodies_are_those_of_the_contract() {
+        let full = TargetError::new(
+            "write",
+            Path::new("/data/disk.img"),
+            std::io::Error::from_raw_os_error(28),
+        );
+        let cut = SourceError::new(SourceErrorKind::Length, "unexpected EOF");
+        let too_small =
+            "Saving stream failed: effective image size is larger than the reported available storage: ";
+        let excess =
+            "virtual image size 2 is larger than the reported available storage 1. A larger PVC is required";
+        for (error, doing, status, sentence) in [
+            (
+                too_large(),
+                DOING,
+                400,
+                format!("{too_small}Unable to resize disk image to requested size: {excess}"),
+            ),
+            (
+                too_large(),
+                Doing {
+                    is_raw: false,
+                    ..DOING
+                },
+                400,
+                format!("{too_small}Unable to convert source data to target format: {excess}"),
+            ),
+            (
+                too_large(),
+                Doing {
+                    is_async: true,
+                    ..DOING
+                },
+                400,
+                format!("{too_small}{excess}"),
+            ),
+            (
+                full.into(),
+                DOING,
+                400,
+                format!(
+                    "{too_small}Unable to transfer source data to target file: unable to write to file: \
+                     write /data/disk.img: no space left on device"
+                ),
+            ),
+            (
+                cut.into(),
+                DOING,
+                500,
+                "Saving stream failed: Unable to transfer source data to target file: failed to pull image: \
+                 unexpected EOF"
+                    .to_owned(),
+            ),
+            (
+                DecodeError::Empty.into(),
+                Doing {
+                    phase: Phase::Info,
+                    ..DOING
+                },
+                500,
+                "Saving stream failed: Unable to obtain information about data source: could not process image \
+                 header: EOF"
+                    .to_owned(),
+            ),
+        ] {
+            let failure = Failure::of(&error, doing);
+            assert_eq!((failure.status.as_u16(), failure.sentence), (status, sentence));
+        }
+    }
+
+    #[test]
+    fn what_was_sent_is_to_blame_for_checksums_and_images() {
+        let mismatch = Error::Checksum {
+            expected: "md5:a".to_owned(),
+            calculated: "md5:b".to_owned(),
+        };
+        assert_eq!(Failure::of(&mismatch, DOING).status, StatusCode::BAD_REQUEST);
+        let clone = Doing {
+            dir: Some(Path::new("/data")),
+            is_clone: true,
+            ..DOING
+        };
+        let stopped = Failure::of(&Error::Stopped, clone);
+        assert_eq!(stopped.status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(
+            stopped
+                .sentence
+                .starts_with("Saving stream failed: error unarchiving to /data: ")
+        );
+    }
+}

@@ -1,0 +1,324 @@
+//! The source stage of an upload: bytes that arrive in tasks, for the thread of the data path.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use datapath::bridge::{self, Closed};
+use datapath::buffer::Pool;
+use datapath::digest::{Checksum, Digest};
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::pack::Packer;
+use datapath::source::{Body, Source};
+use tokio_util::sync::CancellationToken;
+
+use crate::checksum::{Promise, TRAILER_ALGORITHMS};
+
+/// Bytes that may be on their way between the socket and the data path.
+const BRIDGE_BYTES: usize = 4 << 20;
+
+/// How the bytes ended: all came, with the checksum of a trailer, or not.
+type End = Result<Option<Checksum>, SourceError>;
+
+/// The asynchronous side. Dropped without an end, the upload has failed.
+pub(crate) struct Intake {
+    sender: bridge::Sender,
+    packer: Packer,
+    end: Arc<Mutex<Option<End>>>,
+    received: Arc<AtomicU64>,
+    total: Option<u64>,
+}
+
+/// The blocking side.
+pub(crate) struct Received {
+    total: Option<u64>,
+    body: Mutex<Option<ReceivedBody>>,
+}
+
+/// Both sides of an upload of `total` bytes, as far as that is known. `received` is counted up.
+pub(crate) fn channel(
+    total: Option<u64>,
+    promise: &Promise,
+    received: Arc<AtomicU64>,
+    stop: CancellationToken,
+) -> (Intake, Received) {
+    let (sender, chunks) = bridge::channel(BRIDGE_BYTES, stop.clone());
+    let end = Arc::new(Mutex::new(None));
+    let digests = match promise {
+        Promise::Trailer => TRAILER_ALGORITHMS
+            .map(|algorithm| (algorithm, Digest::new(algorithm)))
+            .into(),
+        Promise::None | Promise::Known(_) => Vec::new(),
+    };
+    let body = ReceivedBody {
+        chunks,
+        end: Arc::clone(&end),
+        digests,
+        stop,
+    };
+    let intake = Intake {
+        sender,
+        packer: Packer::new(Pool::default(), 0),
+        end,
+        received,
+        total,
+    };
+    let source = Received {
+        total,
+        body: Mutex::new(Some(body)),
+    };
+    (intake, source)
+}
+
+impl Intake {
+    /// Takes the next bytes; waits while the disk is slower than the client. Dropping the future loses bytes.
+    pub(crate) async fn push(&mut self, bytes: &[u8]) -> Result<(), Closed> {
+        self.packer.push(bytes);
+        self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.hand_over().await
+    }
+
+    /// Hands over what waits for more.
+    pub(crate) async fn flush(&mut self) -> Result<(), Closed> {
+        self.packer.flush();
+        self.hand_over().await
+    }
+
+    async fn hand_over(&mut self) -> Result<(), Closed> {
+        while let Some(packed) = self.packer.pop() {
+            self.sender.send(packed.bytes, packed.held).await?;
+        }
+        Ok(())
+    }
+
+    /// Ready when nobody wants more: the upload has failed or was stopped.
+    pub(crate) async fn closed(&self) {
+        self.sender.closed().await;
+    }
+
+    /// An error if `more` bytes are beyond what the client announced.
+    pub(crate) fn check_room(&self, more: usize) -> Result<(), SourceError> {
+        let end = self.received().saturating_add(more as u64);
+        match self.total {
+            Some(total) if end > total => Err(SourceError::new(
+                SourceErrorKind::Length,
+                format!("more bytes than announced: {end} of {total}"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes that came so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the client announced.
+    pub(crate) fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// All bytes came; `checksum` is what a trailer says.
+    pub(crate) async fn finish(mut self, checksum: Option<Checksum>) {
+        let received = self.received();
+        let end = match self.total {
+            Some(total) if total != received => Err(SourceError::new(
+                SourceErrorKind::Length,
+                format!("unexpected EOF: {received} of {total} bytes were received"),
+            )),
+            _ => Ok(checksum),
+        };
+        // Nobody to take the rest has an error of its own, which says more.
+        self.flush().await.ok();
+        self.set_end(end);
+    }
+
+    /// The bytes end here, and some are missing.
+    pub(crate) fn break_off(self, error: SourceError) {
+        self.set_end(Err(error));
+    }
+
+    fn set_end(&self, end: End) {
+        *lock(&self.end) = Some(end);
+    }
+}
+
+impl Source for Received {
+    fn name(&self) -> String {
+        "upload".to_owned()
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.total
+    }
+
+    fn is_ranged(&self) -> bool {
+        false
+    }
+
+    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+        match lock(&self.body).take() {
+            Some(body) => Ok(Box::new(body)),
+            None => Err(once()),
+        }
+    }
+
+    fn read_range(&self, _range: Range<u64>) -> Result<Bytes, SourceError> {
+        Err(once())
+    }
+}
+
+struct ReceivedBody {
+    chunks: bridge::Receiver,
+    end: Arc<Mutex<Option<End>>>,
+    /// What a trailer may state.
+    digests: Vec<(datapath::digest::Algorithm, Digest)>,
+    stop: CancellationToken,
+}
+
+impl Body for ReceivedBody {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        if let Some(chunk) = self.chunks.recv() {
+            for (_, digest) in &mut self.digests {
+                digest.update(&chunk);
+            }
+            return Ok(Some(chunk));
+        }
+        if self.stop.is_cancelled() {
+            return Err(SourceError::new(
+                SourceErrorKind::Stopped,
+                "stopped while receiving",
+            ));
+        }
+        let end = lock(&self.end).take();
+        match end {
+            Some(Ok(checksum)) => self.verify(checksum.as_ref()).map(|()| None),
+            Some(Err(error)) => Err(error),
+            None => Err(SourceError::new(SourceErrorKind::Length, "unexpected EOF")),
+        }
+    }
+
+    fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
+        Err(once())
+    }
+}
+
+impl ReceivedBody {
+    /// Compares with what the trailer says, if one was announced.
+    fn verify(&mut self, stated: Option<&Checksum>) -> Result<(), SourceError> {
+        let wrong = |text: String| SourceError::new(SourceErrorKind::Invalid, text);
+        let digests = std::mem::take(&mut self.digests);
+        // The end may be asked for again.
+        *lock(&self.end) = Some(Ok(None));
+        if digests.is_empty() {
+            return Ok(());
+        }
+        let stated = stated.ok_or_else(|| {
+            wrong("checksum validation failed: the announced trailer did not come".to_owned())
+        })?;
+        let (_, digest) = digests
+            .into_iter()
+            .find(|(algorithm, _)| *algorithm == stated.algorithm())
+            .ok_or_else(|| {
+                wrong(format!(
+                    "checksum validation failed: a trailer may hold sha256 or sha512, not {}",
+                    stated.algorithm()
+                ))
+            })?;
+        stated
+            .verify(&digest.finish())
+            .map_err(|error| wrong(error.to_string()))
+    }
+}
+
+fn once() -> SourceError {
+    SourceError::new(
+        SourceErrorKind::Invalid,
+        "an upload can be read once, from its beginning",
+    )
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel(total: Option<u64>, promise: &Promise) -> (Intake, Received) {
+        super::channel(total, promise, Arc::default(), CancellationToken::new())
+    }
+
+    fn run(sending: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(sending);
+    }
+
+    fn read(source: &Received) -> Result<Vec<u8>, SourceError> {
+        let mut body = source.body()?;
+        let mut all = Vec::new();
+        while let Some(chunk) = body.next_chunk()? {
+            all.extend_from_slice(&chunk);
+        }
+        assert!(matches!(body.next_chunk(), Ok(None)), "the end stays the end");
+        Ok(all)
+    }
+
+    #[test]
+    fn what_is_pushed_is_read_and_counted() {
+        let (mut intake, source) = channel(Some(7), &Promise::None);
+        run(async {
+            intake.push(b"abc").await.unwrap();
+            intake.flush().await.unwrap();
+            intake.push(b"defg").await.unwrap();
+            assert_eq!(intake.received(), 7);
+            intake.finish(None).await;
+        });
+        assert_eq!(read(&source).unwrap(), b"abcdefg");
+        assert!(source.body().is_err(), "only once");
+    }
+
+    #[test]
+    fn an_end_that_is_no_end_is_an_error() {
+        let (mut intake, source) = channel(Some(7), &Promise::None);
+        run(async {
+            intake.push(b"abc").await.unwrap();
+            intake.finish(None).await;
+        });
+        let error = read(&source).unwrap_err().to_string();
+        assert_eq!(error, "unexpected EOF: 3 of 7 bytes were received");
+
+        let (intake, source) = channel(None, &Promise::None);
+        drop(intake);
+        assert_eq!(read(&source).unwrap_err().to_string(), "unexpected EOF");
+    }
+
+    #[test]
+    fn a_trailer_has_to_come_and_to_be_true() {
+        let sha256 = |bytes: &[u8]| -> Checksum {
+            let mut digest = Digest::new(datapath::digest::Algorithm::Sha256);
+            digest.update(bytes);
+            digest.finish().parse().unwrap()
+        };
+        let md5: Checksum = "md5:900150983cd24fb0d6963f7d28e17f72".parse().unwrap();
+        for (stated, sentence) in [
+            (Some(sha256(b"abc")), None),
+            (Some(sha256(b"abd")), Some("checksum mismatch")),
+            (Some(md5), Some("sha256 or sha512, not md5")),
+            (None, Some("did not come")),
+        ] {
+            let (mut intake, source) = channel(None, &Promise::Trailer);
+            run(async {
+                intake.push(b"abc").await.unwrap();
+                intake.finish(stated).await;
+            });
+            let result = read(&source).map_err(|error| error.to_string());
+            match sentence {
+                None => assert_eq!(result.unwrap(), b"abc"),
+                Some(sentence) => assert!(result.as_ref().unwrap_err().contains(sentence), "{result:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! One upload on its way to the disk. It outlives the request that began it.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use datapath::observe::{Observer, Phase};
+use datapath::transfer::ImageFacts;
+use tokio::sync::watch::Sender as Steps;
+use tokio_util::sync::CancellationToken;
+use worker::watch;
+use worker::wording::Made;
+
+use crate::checksum::Promise;
+use crate::failure::Failure;
+use crate::resumable::Resumable;
+
+/// What a body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A disk image in any format and compression.
+    Image,
+    /// A tar in any compression, for a directory.
+    Archive,
+    /// The bytes of another volume's device, in snappy frames.
+    DeviceClone,
+    /// A tar of another volume's files, in snappy frames.
+    FilesClone,
+}
+
+impl Content {
+    /// True for a copy of another volume, made by CDI.
+    pub(crate) fn is_clone(self) -> bool {
+        matches!(self, Self::DeviceClone | Self::FilesClone)
+    }
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) content: Content,
+    pub(crate) is_async: bool,
+    /// Bytes of the body, if the client said.
+    pub(crate) total: Option<u64>,
+    pub(crate) promise: Promise,
+    /// The upload may be continued by another request.
+    pub(crate) is_resumable: bool,
+}
+
+/// What became of an upload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Success {
+    pub(crate) content: Content,
+    pub(crate) preallocated: bool,
+}
+
+/// How far an upload is.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// Bytes are coming, or are waited for.
+    Running,
+    /// All bytes are verified and on their way to the disk.
+    Verified,
+    /// The client was told so, and does not wait for the end.
+    Acknowledged,
+    /// It has ended, and what became of it will be known in a moment: too late to tell anything else.
+    Sealed,
+    /// This is what became of it.
+    Ended(Result<Success, Failure>),
+}
+
+/// An upload.
+pub(crate) struct Job {
+    /// Its name in the path of a resumable upload.
+    pub(crate) id: String,
+    pub(crate) plan: Plan,
+    pub(crate) progress: Arc<Progress>,
+    /// Ends it soon.
+    pub(crate) stop: CancellationToken,
+    /// What lets it be continued, if it may be.
+    pub(crate) resumable: Option<Resumable>,
+    step: Steps<Step>,
+}
+
+impl Job {
+    /// A job that has not begun. `step` is shared with its progress, which notices when all is verified.
+    pub(crate) fn new(plan: Plan, stop: CancellationToken) -> Self {
+        let step = Steps::new(Step::Running);
+        Self {
+            // Names nobody can guess: 128 bits.
+            id: format!("{:032x}", fastrand::u128(..)),
+            progress: Arc::new(Progress::new(step.clone(), &plan)),
+            resumable: plan.is_resumable.then(Resumable::default),
+            plan,
+            stop,
+            step,
+        }
+    }
+
+    /// Waits until the client can be answered: the end, or for an asynchronous upload that all is verified.
+    pub(crate) async fn answer(&self) -> Result<(), Failure> {
+        let mut steps = self.step.subscribe();
+        loop {
+            if self.plan.is_async && self.acknowledge() {
+                return Ok(());
+            }
+            if let Step::Ended(result) = &*steps.borrow_and_update() {
+                return result.clone().map(|_| ());
+            }
+            // The sender lives in `self`.
+            steps.changed().await.ok();
+        }
+    }
+
+    /// The client gets its answer now, if all is verified and nothing has failed since.
+    fn acknowledge(&self) -> bool {
+        self.step.send_if_modified(|step| {
+            let is_verified = matches!(step, Step::Verified);
+            if is_verified {
+                *step = Step::Acknowledged;
+            }
+            is_verified
+        })
+    }
+
+    /// From here on only the result counts. True if the client was told before that all is well.
+    pub(crate) fn seal(&self) -> bool {
+        matches!(self.step.send_replace(Step::Sealed), Step::Acknowledged)
+    }
+
+    /// This is what became of it.
+    pub(crate) fn end(&self, result: Result<Success, Failure>) {
+        self.step.send_replace(Step::Ended(result));
+    }
+
+    /// What became of it, once that is known.
+    pub(crate) fn result(&self) -> Option<Result<Success, Failure>> {
+        match &*self.step.borrow() {
+            Step::Ended(result) => Some(result.clone()),
+            _ => None,
+        }
+    }
+
+    /// True once all bytes are verified.
+    pub(crate) fn is_verified(&self) -> bool {
+        !matches!(*self.step.borrow(), Step::Running)
+    }
+}
+
+/// The figures of an upload.
+pub(crate) struct Progress {
+    pub(crate) began: Instant,
+    pub(crate) total: Option<u64>,
+    /// Bytes that came over the network.
+    pub(crate) received: Arc<AtomicU64>,
+    written: AtomicU64,
+    /// How much of both is in the metrics already.
+    counted: [AtomicU64; 2],
+    /// The [`Phase`] as a number.
+    phase: AtomicU8,
+    facts: OnceLock<ImageFacts>,
+    made: Made,
+    step: Steps<Step>,
+}
+
+impl Progress {
+    fn new(step: Steps<Step>, plan: &Plan) -> Self {
+        Self {
+            made: if plan.content == Content::Archive {
+                Made::Directory
+            } else {
+                Made::Disk
+            },
+            began: Instant::now(),
+            total: plan.total,
+            received: Arc::default(),
+            written: AtomicU64::new(0),
+            counted: Default::default(),
+            phase: AtomicU8::new(Phase::Info as u8),
+            facts: OnceLock::new(),
+            step,
+        }
+    }
+
+    /// Bytes that came over the network.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were written to the target.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were received and written since this was last asked.
+    pub(crate) fn moved(&self) -> (u64, u64) {
+        let since =
+            |now: u64, counted: &AtomicU64| now.saturating_sub(counted.fetch_max(now, Ordering::Relaxed));
+        let [received, written] = &self.counted;
+        (since(self.received(), received), since(self.written(), written))
+    }
+
+    /// What the image is, once it is recognised.
+    pub(crate) fn facts(&self) -> Option<&ImageFacts> {
+        self.facts.get()
+    }
+
+    /// The phase that began last.
+    pub(crate) fn current_phase(&self) -> Phase {
+        let number = self.phase.load(Ordering::Relaxed);
+        [Phase::Transfer, Phase::Resize, Phase::Complete]
+            .into_iter()
+            .find(|&phase| phase as u8 == number)
+            .unwrap_or(Phase::Info)
+    }
+}
+
+impl Observer for Progress {
+    fn phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Relaxed);
+        watch::log_phase(phase, self.made);
+        // Everything that can be wrong with what was sent has been found by now.
+        if phase == Phase::Resize {
+            self.step.send_replace(Step::Verified);
+        }
+    }
+
+    fn image(&self, facts: &ImageFacts) {
+        watch::log_image(facts);
+        self.facts.set(facts.clone()).ok();
+    }
+
+    fn target_written(&self, bytes: u64) {
+        self.written.store(bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+
+    const SUCCESS: Success = Success {
+        content: Content::Image,
+        preallocated: false,
+    };
+
+    fn job(is_async: bool) -> Job {
+        let plan = Plan {
+            content: Content::Image,
+            is_async,
+            total: None,
+            promise: Promise::None,
+            is_resumable: false,
+        };
+        Job::new(plan, CancellationToken::new())
+    }
+
+    fn answer(job: &Job) -> Option<Result<(), Failure>> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let answer = async { tokio::time::timeout(std::time::Duration::from_millis(10), job.answer()).await };
+        runtime.block_on(answer).ok()
+    }
+
+    #[test]
+    fn only_an_asynchronous_upload_is_answered_before_its_end() {
+        for is_async in [false, true] {
+            let job = job(is_async);
+            assert_eq!(answer(&job), None);
+            job.progress.phase(Phase::Resize);
+            assert_eq!(answer(&job), is_async.then_some(Ok(())));
+            assert_eq!(job.seal(), is_async, "told before");
+            job.end(Ok(SUCCESS));
+            assert_eq!(answer(&job), Some(Ok(())));
+        }
+    }
+
+    #[test]
+    fn a_failure_before_the_answer_is_the_answer() {
+        let failure = Failure::new(StatusCode::BAD_REQUEST, "no");
+        let job = job(true);
+        job.progress.phase(Phase::Resize);
+        assert!(!job.seal(), "nobody was told");
+        job.end(Err(failure.clone()));
+        assert_eq!(answer(&job), Some(Err(failure)));
+        assert!(job.is_verified());
+    }
+}

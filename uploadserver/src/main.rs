@@ -1,0 +1,17 @@
+//! `cdi-uploadserver`: receives one disk image over HTTPS and writes it to a disk.
+//!
+//! One program with two faces: subcommands for people, and the environment of CDI's upload pod.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use daemon::env::ProcessEnv;
+use uploadserver::{Face, cli, pod};
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match Face::choose(&arguments, &ProcessEnv) {
+        Face::CommandLine => cli::main(&arguments),
+        Face::Pod => pod::main(&arguments, &ProcessEnv),
+    }
+}

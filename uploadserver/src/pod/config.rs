@@ -1,0 +1,200 @@
+//! The environment that CDI's controller gives the upload pod, as types.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use daemon::env::{EnvErrors, EnvReader, Strings};
+use daemon::paths::{self, Paths};
+use daemon::tls::{Profile, ServerFiles};
+use daemon::{quantity, space};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use worker::volume::Wanted;
+
+use super::KEY_VARIABLE;
+use crate::access::Access;
+use crate::config::{Config, Destination, RESUME, STALL};
+
+const LISTEN_ADDRESS: &str = "LISTEN_ADDRESS";
+const LISTEN_PORT: &str = "LISTEN_PORT";
+const CERTIFICATE: &str = "TLS_CERT_FILE";
+/// Authorities whose clients may show a certificate.
+const CLIENT_CA: &str = "CLIENT_CERT_FILE";
+/// The common name that such a certificate must have.
+const CLIENT_NAME: &str = "CLIENT_NAME";
+/// Kubernetes quantity: the size that was asked for.
+const IMAGE_SIZE: &str = "UPLOAD_IMAGE_SIZE";
+/// Fraction of the volume that its filesystem keeps; anything unparsable is 0.
+const FILESYSTEM_OVERHEAD: &str = "FILESYSTEM_OVERHEAD";
+/// Boolean; anything unparsable is false.
+const PREALLOCATION: &str = "PREALLOCATION";
+const CIPHERS: &str = "TLS_CIPHERS";
+const MIN_VERSION: &str = "TLS_MIN_VERSION";
+const DESTINATION: &str = "DESTINATION";
+/// RFC 3339.
+const DEADLINE: &str = "DEADLINE";
+/// Ours: seconds without a byte after which a client has gone away.
+const STALL_SECONDS: &str = "CDI_UPLOAD_STALL_SECONDS";
+/// Ours: seconds that an interrupted resumable upload waits.
+const RESUME_SECONDS: &str = "CDI_UPLOAD_RESUME_SECONDS";
+
+const DEFAULT_ADDRESS: &str = "0.0.0.0";
+const DEFAULT_PORT: u16 = 8443;
+
+/// Why the server cannot start.
+#[derive(Debug, PartialEq)]
+pub(super) enum Refusal {
+    /// Upstream ends with another code for this one.
+    Deadline(String),
+    /// Key or certificate are not named.
+    Tls,
+    /// Other variables.
+    Environment(EnvErrors),
+}
+
+/// Reads all variables.
+pub(super) fn read(env: &dyn Strings, paths: &Paths) -> Result<Config, Refusal> {
+    let mut reader = EnvReader::new(env);
+    let deadline = match reader.text(DEADLINE) {
+        Some(text) => Some(parse_deadline(&text).map_err(Refusal::Deadline)?),
+        None => None,
+    };
+    let tls = read_tls(&reader).ok_or(Refusal::Tls)?;
+    let config = Config {
+        // A variable that is there but empty means all addresses.
+        address: env
+            .get(LISTEN_ADDRESS)
+            .unwrap_or_else(|| DEFAULT_ADDRESS.to_owned()),
+        port: reader
+            .text(LISTEN_PORT)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(DEFAULT_PORT),
+        tls,
+        profile: Profile::new(
+            &reader.text(MIN_VERSION).unwrap_or_default(),
+            &reader.text(CIPHERS).unwrap_or_default(),
+        ),
+        access: Access::Named(reader.text(CLIENT_NAME).unwrap_or_default()),
+        destination: read_destination(&reader, paths),
+        wanted: Wanted {
+            size: reader.parsed(IMAGE_SIZE, quantity::parse_bytes),
+            overhead: space::overhead(&reader.text(FILESYSTEM_OVERHEAD).unwrap_or_default()),
+            preallocate: reader.lenient_bool(PREALLOCATION),
+            ..Wanted::default()
+        },
+        deadline,
+        stall: seconds(&mut reader, STALL_SECONDS, STALL),
+        resume: seconds(&mut reader, RESUME_SECONDS, RESUME),
+        once: true,
+    };
+    reader.finish().map_err(Refusal::Environment)?;
+    Ok(config)
+}
+
+fn read_tls(reader: &EnvReader<'_>) -> Option<ServerFiles> {
+    Some(ServerFiles {
+        certificate: reader.text(CERTIFICATE)?.into(),
+        key: reader.text(KEY_VARIABLE)?.into(),
+        client_ca: reader.text(CLIENT_CA).map(PathBuf::from),
+    })
+}
+
+fn read_destination(reader: &EnvReader<'_>, paths: &Paths) -> Destination {
+    let disk = match reader.text(DESTINATION).as_deref() {
+        None | Some(paths::DISK_IMAGE) => paths.disk_image(),
+        Some(paths::BLOCK_DEVICE) => paths.block_device(),
+        Some(other) => other.into(),
+    };
+    Destination {
+        disk,
+        dir: paths.data(),
+        scratch: Some(paths.scratch()),
+    }
+}
+
+fn parse_deadline(text: &str) -> Result<SystemTime, String> {
+    OffsetDateTime::parse(text, &Rfc3339)
+        .map(SystemTime::from)
+        .map_err(|error| format!("Failed to parse {DEADLINE} {text:?}: {error}"))
+}
+
+fn seconds(reader: &mut EnvReader<'_>, name: &str, default: Duration) -> Duration {
+    let seconds = reader.parsed(name, |text| match text.parse() {
+        Ok(0) => Err("at least one second is needed".to_owned()),
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(_) => Err(format!("{text:?} is not a whole number of seconds")),
+    });
+    seconds.unwrap_or(default)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn config(pairs: &[(&str, &str)]) -> Result<Config, Refusal> {
+        let basic = [
+            (KEY_VARIABLE, "/etc/tls/tls.key"),
+            (CERTIFICATE, "/etc/tls/tls.crt"),
+        ];
+        let env: HashMap<String, String> = basic
+            .iter()
+            .chain(pairs)
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        read(&env, &Paths::from_prefix(None))
+    }
+
+    #[test]
+    fn what_is_not_set_has_upstreams_default() {
+        let config = config(&[]).unwrap();
+        assert_eq!((config.address.as_str(), config.port), ("0.0.0.0", 8443));
+        assert_eq!(config.destination.disk, PathBuf::from("/data/disk.img"));
+        assert_eq!(config.access, Access::Named(String::new()));
+        assert_eq!(config.wanted, Wanted::default());
+        assert!(config.once && config.deadline.is_none() && config.tls.client_ca.is_none());
+    }
+
+    #[test]
+    fn what_is_set_counts() {
+        let config = config(&[
+            (LISTEN_ADDRESS, ""),
+            (LISTEN_PORT, "x"),
+            (DESTINATION, "/dev/cdi-block-volume"),
+            (IMAGE_SIZE, "1Gi"),
+            (FILESYSTEM_OVERHEAD, "0.06"),
+            (PREALLOCATION, "true"),
+            (CLIENT_NAME, "ns/a-ns/b"),
+            (DEADLINE, "2026-11-21T10:00:00+02:00"),
+            (STALL_SECONDS, "7"),
+        ])
+        .unwrap();
+        assert_eq!((config.address.as_str(), config.port), ("", 8443));
+        assert_eq!(config.destination.disk, PathBuf::from("/dev/cdi-block-volume"));
+        let Wanted {
+            size,
+            overhead,
+            preallocate,
+            ..
+        } = config.wanted;
+        assert_eq!((size, overhead, preallocate), (Some(1 << 30), 0.06, true));
+        assert_eq!(config.access, Access::Named("ns/a-ns/b".to_owned()));
+        let deadline = config.deadline.unwrap().duration_since(SystemTime::UNIX_EPOCH);
+        assert_eq!(deadline.unwrap().as_secs(), 1_795_248_000);
+        assert_eq!((config.stall, config.resume), (Duration::from_secs(7), RESUME));
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused() {
+        assert!(matches!(
+            config(&[(DEADLINE, "tomorrow")]),
+            Err(Refusal::Deadline(_))
+        ));
+        assert_eq!(config(&[(KEY_VARIABLE, "")]).unwrap_err(), Refusal::Tls);
+        let Err(Refusal::Environment(errors)) = config(&[(IMAGE_SIZE, "big"), (STALL_SECONDS, "0")]) else {
+            panic!("both are wrong")
+        };
+        assert_eq!(errors.iter().count(), 2);
+    }
+}

@@ -1,0 +1,312 @@
+//! Uploads that survive a broken connection: tus 1.0, and the shape of draft-ietf-httpbis-resumable-upload.
+//!
+//! The transfer simply waits: its state stays in memory, and the next request continues at the byte that is missing.
+
+mod protocol;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use daemon::listener::Peer;
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use tokio::sync::OwnedMutexGuard;
+use tokio_util::sync::CancellationToken;
+
+use self::protocol::{Asked, Dialect, Refused};
+use crate::checksum;
+use crate::failure::Failure;
+use crate::feed::{self, Fed, Payload};
+use crate::intake::Intake;
+use crate::job::{Content, Job, Plan};
+use crate::reply::{self, Reply};
+use crate::serve::Server;
+use crate::service;
+
+/// An upload that nobody has continued for so long makes room for a new one.
+const ABANDONED: Duration = Duration::from_secs(10);
+
+/// How long the request before may take to let go of the upload. It may be waiting for the disk.
+const HAND_OVER: Duration = Duration::from_secs(30);
+
+/// What lets an upload be continued.
+#[derive(Default)]
+pub(crate) struct Resumable {
+    /// Where its bytes go; taken by the request that feeds it, and gone when all have come.
+    intake: Arc<tokio::sync::Mutex<Option<Intake>>>,
+    turn: Mutex<Turn>,
+}
+
+/// Whose turn it is to send.
+#[derive(Default)]
+struct Turn {
+    /// Counts the requests, so that an old timer knows that it is old.
+    number: u64,
+    /// Ends the feeding by the last request.
+    replaced: CancellationToken,
+    /// Since when nobody sends.
+    waiting_since: Option<Instant>,
+}
+
+impl Resumable {
+    /// True if no request is sending.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.turn().waiting_since.is_some()
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over from the request before, which may hang on a dead connection.
+    async fn take_turn(&self) -> Option<(OwnedMutexGuard<Option<Intake>>, CancellationToken)> {
+        let replaced = {
+            let mut turn = self.turn();
+            turn.number += 1;
+            turn.waiting_since = None;
+            std::mem::take(&mut turn.replaced).cancel();
+            turn.replaced.clone()
+        };
+        let intake = tokio::time::timeout(HAND_OVER, Arc::clone(&self.intake).lock_owned()).await;
+        Some((intake.ok()?, replaced))
+    }
+
+    /// Nobody sends from now on. Returns the number of the turn that has ended.
+    fn rest(&self) -> u64 {
+        let mut turn = self.turn();
+        turn.waiting_since = Some(Instant::now());
+        turn.number
+    }
+
+    /// Ends the upload, unless somebody has sent since turn `number`.
+    async fn expire(&self, number: u64, waited: Duration) {
+        let mut intake = self.intake.lock().await;
+        if self.turn().number == number
+            && let Some(intake) = intake.take()
+        {
+            let (received, seconds) = (intake.received(), waited.as_secs());
+            intake.break_off(SourceError::new(
+                SourceErrorKind::Stalled,
+                format!("the upload was interrupted at byte {received} and not continued for {seconds} s"),
+            ));
+        }
+    }
+}
+
+/// Ends an upload that waits for its client in vain. True if it did.
+pub(crate) async fn abandon(job: &Job) -> bool {
+    let Some(resumable) = &job.resumable else {
+        return false;
+    };
+    let number = {
+        let turn = resumable.turn();
+        match turn.waiting_since {
+            Some(since) if since.elapsed() >= ABANDONED => turn.number,
+            _ => return false,
+        }
+    };
+    resumable.expire(number, ABANDONED).await;
+    true
+}
+
+/// Answers a request to the place where uploads begin.
+pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<Incoming>) -> Reply {
+    let dialect = Dialect::of(request.headers());
+    if request.method() == Method::OPTIONS {
+        return protocol::capabilities();
+    }
+    if request.method() != Method::POST {
+        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);
+    }
+    if !server.config.access.allows(peer) {
+        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request);
+    }
+    if let Err(refusal) = service::make_way(server).await {
+        return reply::refuse(service::refused(refusal), request);
+    }
+    let (plan, asked) = match plan(dialect, &request) {
+        Ok(plan) => plan,
+        Err(refused) => return reply::refuse(refused.reply(), request),
+    };
+    let (job, intake) = match server.begin(plan) {
+        Ok(begun) => begun,
+        Err(refusal) => return reply::refuse(service::refused(refusal), request),
+    };
+    if let Some(resumable) = &job.resumable {
+        *resumable.intake.lock().await = Some(intake);
+    }
+    tracing::info!("resumable upload {} begins", job.id);
+    let reply = append(server, peer, &job, asked, request).await;
+    protocol::created(reply, &job.id)
+}
+
+fn plan(dialect: Dialect, request: &Request<Incoming>) -> Result<(Plan, Asked), Refused> {
+    let asked = Asked::creation(dialect, request)?;
+    let promise = checksum::promised(request.headers(), false)
+        .map_err(|error| Refused::bad_request(error.to_string()))?;
+    let plan = Plan {
+        content: Content::Image,
+        is_async: false,
+        total: asked.total,
+        promise,
+        is_resumable: true,
+    };
+    Ok((plan, asked))
+}
+
+/// Answers a request to the upload `id`.
+pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request: Request<Incoming>) -> Reply {
+    let dialect = Dialect::of(request.headers());
+    if request.method() == Method::OPTIONS {
+        return protocol::capabilities();
+    }
+    if !server.config.access.allows(peer) {
+        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request);
+    }
+    let Some(job) = server.resumable(id) else {
+        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);
+    };
+    match *request.method() {
+        Method::HEAD => head(server, &job, dialect).await,
+        Method::PATCH => match Asked::continuation(dialect, &request) {
+            Ok(asked) => append(server, peer, &job, asked, request).await,
+            Err(refused) => reply::refuse(refused.reply(), request),
+        },
+        Method::DELETE => {
+            job.stop.cancel();
+            service::outcome(&job).await;
+            protocol::deleted(dialect)
+        }
+        _ => reply::refuse(reply::empty(StatusCode::NOT_FOUND), request),
+    }
+}
+
+/// Says how far the upload is. Whoever asks will send next: a request that still hangs on the old connection ends.
+async fn head(server: &Arc<Server>, job: &Arc<Job>, dialect: Dialect) -> Reply {
+    if let Some(Err(failure)) = job.result() {
+        return reply::empty(failure.status);
+    }
+    let Some(resumable) = &job.resumable else {
+        return reply::empty(StatusCode::NOT_FOUND);
+    };
+    let Some((intake, _)) = resumable.take_turn().await else {
+        return protocol::locked(dialect);
+    };
+    let is_complete = intake.is_none();
+    drop(intake);
+    if is_complete {
+        // The answer to the last bytes may have been lost: it is given again.
+        let outcome = service::outcome(job).await;
+        if !outcome.status().is_success() {
+            return reply::empty(outcome.status());
+        }
+    } else {
+        wait_for_client(server, job);
+    }
+    protocol::head(dialect, job, is_complete)
+}
+
+/// Appends the body of a request, and answers when it is all there; for the last one when the disk is complete.
+async fn append(
+    server: &Arc<Server>,
+    peer: &Peer,
+    job: &Arc<Job>,
+    asked: Asked,
+    request: Request<Incoming>,
+) -> Reply {
+    if let Some(Err(failure)) = job.result() {
+        return reply::refuse(service::failed(&failure), request);
+    }
+    let Some(resumable) = &job.resumable else {
+        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);
+    };
+    let Some((intake, replaced)) = resumable.take_turn().await else {
+        return reply::refuse(protocol::locked(asked.dialect), request);
+    };
+    let received = job.progress.received();
+    let is_complete = intake.is_none();
+    if asked.offset != received {
+        drop(intake);
+        if !is_complete {
+            wait_for_client(server, job);
+        }
+        return reply::refuse(protocol::wrong_offset(asked, received), request);
+    }
+    if is_complete {
+        reply::drain(request.into_body());
+        return protocol::completed(asked.dialect, job, service::outcome(job).await);
+    }
+    let engagement = peer.place.engage();
+    let (feeder, dialect) = (Arc::clone(server), asked.dialect);
+    let feeding = Arc::clone(job);
+    // A task of its own: what it has taken from the client must not be lost when the connection breaks.
+    let fed = tokio::spawn(async move {
+        let is_complete = feed(&feeder, &feeding, intake, &asked, request.into_body(), &replaced).await;
+        drop(engagement);
+        is_complete
+    });
+    match fed.await {
+        Ok(true) => protocol::completed(dialect, job, service::outcome(job).await),
+        Ok(false) => protocol::taken(dialect, job),
+        Err(error) => service::failed(&Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error)),
+    }
+}
+
+/// Feeds what a request sends. True if that was the last of it.
+async fn feed(
+    server: &Arc<Server>,
+    job: &Arc<Job>,
+    mut slot: OwnedMutexGuard<Option<Intake>>,
+    asked: &Asked,
+    body: Incoming,
+    replaced: &CancellationToken,
+) -> bool {
+    let Some(mut intake) = slot.take() else {
+        return true;
+    };
+    let mut payload = Payload::whole(body);
+    match feed::feed(&mut payload, &mut intake, server.config.stall, replaced).await {
+        Fed::Whole(checksum) if asked.is_last || intake.total() == Some(intake.received()) => {
+            intake.finish(checksum).await;
+            return true;
+        }
+        Fed::Broken(error) if error.kind() == SourceErrorKind::Invalid => {
+            intake.break_off(error);
+            payload.drain();
+            return true;
+        }
+        Fed::Unwanted => {
+            payload.drain();
+            return true;
+        }
+        Fed::Replaced => {
+            *slot = Some(intake);
+            return false;
+        }
+        Fed::Whole(_) | Fed::Broken(_) => {}
+    }
+    tracing::info!(
+        "resumable upload {} waits at byte {} to be continued",
+        job.id,
+        intake.received()
+    );
+    *slot = Some(intake);
+    drop(slot);
+    wait_for_client(server, job);
+    false
+}
+
+/// Gives the client some time to continue.
+fn wait_for_client(server: &Arc<Server>, job: &Arc<Job>) {
+    let (job, limit) = (Arc::clone(job), server.config.resume);
+    let Some(number) = job.resumable.as_ref().map(Resumable::rest) else {
+        return;
+    };
+    tokio::spawn(async move {
+        tokio::time::sleep(limit).await;
+        if let Some(resumable) = &job.resumable {
+            resumable.expire(number, limit).await;
+        }
+    });
+}

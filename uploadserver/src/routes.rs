@@ -1,0 +1,134 @@
+//! The paths of the server.
+
+/// Where resumable uploads begin; each has its own path below.
+pub(crate) const RESUMABLE: &str = "/v1beta1/upload-resumable";
+
+/// What a path stands for. Paths match exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route<'p> {
+    /// Is the server there? For the kubelet.
+    Health,
+    /// For Prometheus.
+    Metrics,
+    /// What is going on, as JSON.
+    Status,
+    /// An upload in one request.
+    Upload(Endpoint),
+    /// Beginning of resumable uploads.
+    Resumable,
+    /// The resumable upload of this name.
+    Resume(&'p str),
+    /// None of ours.
+    Unknown,
+}
+
+/// How an upload in one request comes and is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Endpoint {
+    /// In the part `file` of multipart/form-data.
+    pub(crate) is_form: bool,
+    /// Answered as soon as everything is received and verified.
+    pub(crate) is_async: bool,
+    /// A tar for a directory instead of a disk.
+    pub(crate) is_archive: bool,
+}
+
+/// The route of `path`.
+pub(crate) fn find(path: &str) -> Route<'_> {
+    match path {
+        "/healthz" => return Route::Health,
+        "/metrics" => return Route::Metrics,
+        _ => {}
+    }
+    let Some(rest) = ["/v1beta1/", "/v1alpha1/"]
+        .iter()
+        .find_map(|version| path.strip_prefix(version))
+    else {
+        return Route::Unknown;
+    };
+    let (is_form, is_async, is_archive) = match rest {
+        "upload" => (false, false, false),
+        "upload-async" => (false, true, false),
+        "upload-form" => (true, false, false),
+        "upload-form-async" => (true, true, false),
+        "upload-archive" => (false, false, true),
+        _ if path.starts_with("/v1alpha1/") => return Route::Unknown,
+        "status" => return Route::Status,
+        "upload-resumable" => return Route::Resumable,
+        other => {
+            return match other.strip_prefix("upload-resumable/") {
+                Some(id) => Route::Resume(id),
+                None => Route::Unknown,
+            };
+        }
+    };
+    Route::Upload(Endpoint {
+        is_form,
+        is_async,
+        is_archive,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_five_ways_to_upload_exist_in_both_versions() {
+        for version in ["/v1beta1", "/v1alpha1"] {
+            for (name, endpoint) in [
+                ("upload", Endpoint::default()),
+                (
+                    "upload-async",
+                    Endpoint {
+                        is_async: true,
+                        ..Endpoint::default()
+                    },
+                ),
+                (
+                    "upload-form",
+                    Endpoint {
+                        is_form: true,
+                        ..Endpoint::default()
+                    },
+                ),
+                (
+                    "upload-form-async",
+                    Endpoint {
+                        is_form: true,
+                        is_async: true,
+                        is_archive: false,
+                    },
+                ),
+                (
+                    "upload-archive",
+                    Endpoint {
+                        is_archive: true,
+                        ..Endpoint::default()
+                    },
+                ),
+            ] {
+                assert_eq!(find(&format!("{version}/{name}")), Route::Upload(endpoint));
+            }
+        }
+    }
+
+    #[test]
+    fn paths_match_exactly() {
+        assert_eq!(find(&format!("{RESUMABLE}/a1")), Route::Resume("a1"));
+        assert_eq!(find(RESUMABLE), Route::Resumable);
+        for path in [
+            "",
+            "/",
+            "/v1beta1/upload/",
+            "//v1beta1/upload",
+            "/v1beta1/Upload",
+            "/v1beta2/upload",
+            "/v1alpha1/status",
+            "/v1alpha1/upload-resumable/x",
+            "/healthz/",
+        ] {
+            assert_eq!(find(path), Route::Unknown, "{path}");
+        }
+    }
+}

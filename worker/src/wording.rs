@@ -1,0 +1,163 @@
+//! The sentences of a failed transfer, as CDI's controllers, tests and users know them: the words of the phase, then
+//! the cause.
+
+use datapath::Error;
+use datapath::error::{DecodeError, FormatError, SourceErrorKind, TargetError};
+use datapath::observe::Phase;
+
+const INFO: &str = "Unable to obtain information about data source: ";
+const TRANSFER_FILE: &str = "Unable to transfer source data to target file: ";
+const TRANSFER_DIR: &str = "Unable to transfer source data to target directory: ";
+const CONVERT: &str = "Unable to convert source data to target format: ";
+const RESIZE: &str = "Unable to resize disk image to requested size: ";
+
+/// What was being made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Made {
+    /// A disk.
+    Disk,
+    /// A directory, out of an archive.
+    Directory,
+}
+
+/// True if `error` is the obedience to a request to stop, and no failure of the data.
+pub fn is_stop(error: &Error) -> bool {
+    match error {
+        Error::Stopped => true,
+        Error::Source(source) => source.kind() == SourceErrorKind::Stopped,
+        _ => false,
+    }
+}
+
+/// True if a larger volume would have helped.
+pub fn is_too_small(error: &Error) -> bool {
+    match error {
+        Error::Format(FormatError::TooLarge { .. }) => true,
+        Error::Target(target) => target.is_no_space(),
+        _ => false,
+    }
+}
+
+/// The sentence for `error`, which ended the making of `made` while it was in `phase`.
+pub fn transfer(error: &Error, phase: Phase, made: Made) -> String {
+    let transfer = match made {
+        Made::Disk => TRANSFER_FILE,
+        Made::Directory => TRANSFER_DIR,
+    };
+    match error {
+        Error::Decode(DecodeError::Empty) => format!("{INFO}{error}"),
+        Error::Source(_) if phase == Phase::Info => format!("{INFO}{error}"),
+        // The controllers search for these words and tell the user that the source is to blame.
+        Error::Source(_) => format!("{transfer}failed to pull image: {error}"),
+        Error::Format(_) if made == Made::Directory => {
+            format!("{transfer}unable to untar files from endpoint: {error}")
+        }
+        Error::Format(_) => format!("{CONVERT}{error}"),
+        Error::Target(target) if phase == Phase::Resize && made == Made::Disk => {
+            format!("{RESIZE}Resize of image failed: {target}")
+        }
+        Error::Target(target) => write(transfer, target),
+        Error::Checksum { .. } | Error::Decode(_) | Error::Stopped => format!("{transfer}{error}"),
+    }
+}
+
+fn write(transfer: &str, error: &TargetError) -> String {
+    format!("{transfer}unable to write to file: {error}")
+}
+
+/// The sentence for a raw disk that does not fit: upstream notices when it gives the disk its size.
+pub fn raw_too_large(error: &Error) -> String {
+    format!("{RESIZE}{error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath::error::SourceError;
+    use rustix::io::Errno;
+
+    use super::*;
+
+    fn disk(error: impl Into<Error>, phase: Phase) -> String {
+        transfer(&error.into(), phase, Made::Disk)
+    }
+
+    fn target(errno: Errno) -> TargetError {
+        let source = std::io::Error::from_raw_os_error(errno.raw_os_error());
+        TargetError {
+            action: "write",
+            path: "/data/disk.img".to_owned(),
+            source,
+        }
+    }
+
+    fn too_large() -> FormatError {
+        FormatError::TooLarge {
+            virtual_size: 2,
+            available: 1,
+        }
+    }
+
+    #[test]
+    fn every_stage_has_the_words_of_its_phase() {
+        let cut = || SourceError::new(SourceErrorKind::Length, "cut");
+        let corrupt = DecodeError::TrailingGarbage {
+            codec: "gzip",
+            offset: 9,
+        };
+        for (actual, expected) in [
+            (
+                disk(DecodeError::Empty, Phase::Info),
+                "Unable to obtain information about data source: could not process image header: EOF",
+            ),
+            (
+                disk(cut(), Phase::Info),
+                "Unable to obtain information about data source: cut",
+            ),
+            (
+                disk(cut(), Phase::Transfer),
+                "Unable to transfer source data to target file: failed to pull image: cut",
+            ),
+            (
+                disk(corrupt, Phase::Transfer),
+                "Unable to transfer source data to target file: the gzip stream is followed by bytes that do not \
+                 belong to it, at compressed byte 9",
+            ),
+            (
+                disk(too_large(), Phase::Info),
+                "Unable to convert source data to target format: virtual image size 2 is larger than the reported \
+                 available storage 1. A larger PVC is required",
+            ),
+            (
+                raw_too_large(&too_large().into()),
+                "Unable to resize disk image to requested size: virtual image size 2 is larger than the reported \
+                 available storage 1. A larger PVC is required",
+            ),
+            (
+                disk(target(Errno::NOSPC), Phase::Transfer),
+                "Unable to transfer source data to target file: unable to write to file: write /data/disk.img: no \
+                 space left on device",
+            ),
+            (
+                disk(target(Errno::DQUOT), Phase::Resize),
+                "Unable to resize disk image to requested size: Resize of image failed: write /data/disk.img: disk \
+                 quota exceeded",
+            ),
+            (
+                transfer(&cut().into(), Phase::Transfer, Made::Directory),
+                "Unable to transfer source data to target directory: failed to pull image: cut",
+            ),
+        ] {
+            assert_eq!(actual, expected);
+        }
+    }
+
+    #[test]
+    fn only_space_is_a_matter_of_size_and_a_stop_is_no_failure() {
+        assert!(is_too_small(&too_large().into()));
+        assert!(is_too_small(&target(Errno::NOSPC).into()));
+        assert!(!is_too_small(&target(Errno::IO).into()));
+        assert!(is_stop(&Error::Stopped));
+        assert!(is_stop(&SourceError::new(SourceErrorKind::Stopped, "x").into()));
+        assert!(!is_stop(&SourceError::new(SourceErrorKind::Length, "x").into()));
+    }
+}
