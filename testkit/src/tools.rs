@@ -10,8 +10,7 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 18] = [
-    ("base64", "coreutils"),
+const PACKAGES: [(&str, &str); 17] = [
     ("bzip2", "bzip2"),
     ("curl", "curl"),
     ("date", "coreutils"),

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use testkit::cases::check_all;
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::framing::chunked;
 use testkit::https::Request;
-use testkit::tools;
 
 use crate::failures::assert_usable;
 use crate::{MIB, pod};
@@ -32,8 +33,7 @@ impl fmt::Display for Checksum {
 fn digests(bytes: &[u8]) -> [(&'static str, String); 4] {
     use sha2::Digest;
     let digest = sha2::Sha256::digest(bytes);
-    let base64 = tools::filter("base64", ["-w0"], &digest);
-    let base64 = String::from_utf8(base64).or_fail("base64");
+    let base64 = STANDARD.encode(digest);
     [
         ("x-cdi-checksum", format!("sha256:{}", hex::encode(digest))),
         ("Digest", format!("sha-256={base64}")),
