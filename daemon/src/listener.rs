@@ -47,6 +47,9 @@ const MAX_STREAMS: u32 = 16;
 /// After so long without a frame an HTTP/2 client is asked for a sign of life, and after as long again it is gone.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
+/// How long the end of an answer may take to leave when the listener stops.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// How many connections there may be. Each idle one costs about 40 KiB.
 const MAX_CONNECTIONS: usize = 256;
 
@@ -126,10 +129,12 @@ impl Connection {
         let address = self.address;
         // Answers are small and must not wait for more.
         stream.set_nodelay(true).ok();
-        let stream = match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return tracing::info!("TLS handshake error from {address}: {error}"),
-            Err(_) => return tracing::debug!(%address, "a client did not complete its TLS handshake"),
+        let handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
+        let stream = match self.stop.run_until_cancelled(handshake).await {
+            Some(Ok(Ok(stream))) => stream,
+            Some(Ok(Err(error))) => return tracing::info!("TLS handshake error from {address}: {error}"),
+            Some(Err(_)) => return tracing::debug!(%address, "a client did not complete its TLS handshake"),
+            None => return,
         };
         if let Err(error) = self.answer(stream, handler).await {
             tracing::debug!(%address, error = crate::report::chain(&*error), "a connection failed");
@@ -158,10 +163,19 @@ impl Connection {
                 .map(|certificate| certificate.clone().into_owned()),
             place: self.place,
         };
+        // Requests that are being answered.
+        let active = Arc::new(());
+        let answering = Arc::clone(&active);
         let service = service_fn(move |request| {
-            let answering = handler(peer.clone(), request);
-            async move { Ok::<_, Infallible>(answering.await) }
+            let (answer, guard) = (handler(peer.clone(), request), Arc::clone(&answering));
+            async move {
+                let answer = answer.await;
+                drop(guard);
+                Ok::<_, Infallible>(answer)
+            }
         });
+        // The service has one, and so have we.
+        let is_active = || Arc::strong_count(&active) > 2;
         let io = TokioIo::new(stream);
         if is_http2 {
             let mut connection = pin!(http2().serve_connection(io, service));
@@ -169,15 +183,33 @@ impl Connection {
                 ended = connection.as_mut() => return Ok(ended?),
                 () = self.stop.cancelled() => connection.as_mut().graceful_shutdown(),
             }
-            Ok(connection.await?)
+            last_answers(connection, is_active()).await
         } else {
             let mut connection = pin!(http1().serve_connection(io, service));
             tokio::select! {
                 ended = connection.as_mut() => return Ok(ended?),
                 () = self.stop.cancelled() => connection.as_mut().graceful_shutdown(),
             }
-            Ok(connection.await?)
+            last_answers(connection, is_active()).await
         }
+    }
+}
+
+/// Lets a connection end by itself when it has something left to say, and soon when not: a client that has sent half a
+/// header would keep it open.
+async fn last_answers<E>(
+    connection: impl Future<Output = Result<(), E>>,
+    is_active: bool,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if is_active {
+        return connection.await.map_err(Into::into);
+    }
+    match timeout(LAST_WORDS, connection).await {
+        Ok(ended) => ended.map_err(Into::into),
+        Err(_) => Ok(()),
     }
 }
 

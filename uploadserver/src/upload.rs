@@ -40,7 +40,7 @@ pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<S
         }),
         Err(_) if job.stop.is_cancelled() => Err(Failure::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            "the server was stopped",
+            "it was stopped on request",
         )),
         Err(error) => {
             let is_unpacked = content == Content::Archive || (content == Content::FilesClone && !is_device);
