@@ -108,7 +108,7 @@ fn one_upload_after_another_replaces_the_disk() {
 fn wrong_flags_are_refused_with_a_sentence() {
     for (args, sentence) in [
         (&["serve"][..], "--dir"),
-        (&["serve", "--dir", "/nonexistent", "--insecure"], "--self-signed"),
+        (&["serve", "--dir", "/nonexistent", "--insecure"], "--tls-cert"),
         (&["serve", "--dir", "/tmp", "--device", "/dev/null"], "--device"),
         (
             &[
