@@ -66,6 +66,7 @@ mod tests {
     fn subcommands_and_help_are_for_people_even_inside_a_pod() {
         for first in [
             "import",
+            "unpack",
             "info",
             "man",
             "--help",

@@ -34,6 +34,11 @@ Examples:
   cdi-importer import --size 20Gi --preallocate ./fedora.qcow2 disk.img
   curl -s https://example.org/disk.img.gz | cdi-importer import - disk.img";
 
+const UNPACK_EXAMPLES: &str = "\
+Examples:
+  cdi-importer unpack https://example.org/rootfs.tar.xz /mnt/volume
+  cdi-importer unpack --checksum sha256:9f86d0…0a08 ./files.tar.zst .";
+
 const INFO_EXAMPLES: &str = "\
 Examples:
   cdi-importer info https://example.org/debian.qcow2
@@ -67,6 +72,9 @@ pub enum Command {
     /// Write an image to a file or block device as a raw disk
     #[command(after_help = [IMPORT_EXAMPLES, "\n\n", EXIT_CODES].concat())]
     Import(Box<ImportArgs>),
+    /// Unpack a tar archive, in any compression, into a directory
+    #[command(after_help = [UNPACK_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Unpack(Box<UnpackArgs>),
     /// Show what an image is and how large a volume it needs, reading only metadata where possible
     #[command(after_help = [INFO_EXAMPLES, "\n\n", EXIT_CODES].concat())]
     Info(Box<InfoArgs>),
@@ -147,6 +155,38 @@ pub struct ImportArgs {
     pub log: LogArgs,
 }
 
+/// Arguments of `unpack`.
+#[derive(Debug, Args)]
+pub struct UnpackArgs {
+    /// What to read and how.
+    #[command(flatten)]
+    pub source: SourceArgs,
+
+    /// The directory, which exists; what is in it stays, except for files that the archive has as well
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+
+    /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or sha512
+    #[arg(long, value_name = "ALG:HEX", help_heading = "Source")]
+    pub checksum: Option<Checksum>,
+
+    /// Read at most this many bytes a second; the suffixes K, M and G are powers of 1024
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Source")]
+    pub limit_rate: Option<NonZeroU64>,
+
+    /// Threads that decompress [default: the CPUs that this process may use]
+    #[arg(long, value_name = "N", help_heading = "Transfer")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// Print nothing but errors
+    #[arg(short, long, help_heading = "Output")]
+    pub quiet: bool,
+
+    /// How much to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
 /// Arguments of `info`.
 #[derive(Debug, Args)]
 pub struct InfoArgs {
@@ -168,7 +208,7 @@ pub struct InfoArgs {
     pub log: LogArgs,
 }
 
-/// What to read and how: shared by `import` and `info`.
+/// What to read and how: shared by the subcommands.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// http:// or https:// URL, file:// URL, path, or `-` for standard input
@@ -221,7 +261,7 @@ pub struct SourceArgs {
     pub no_progress_timeout: Duration,
 }
 
-/// How much to log: shared by `import` and `info`.
+/// How much to log: shared by the subcommands.
 #[derive(Debug, Args)]
 pub struct LogArgs {
     /// Say more: -v what happens, -vv details, -vvv everything

@@ -1,4 +1,4 @@
-//! The command-line face: `import`, `info`, `completions` and `man`.
+//! The command-line face: `import`, `unpack`, `info`, `completions` and `man`.
 
 pub mod args;
 mod event;
@@ -7,6 +7,7 @@ mod import;
 mod info;
 mod open;
 mod progress;
+mod unpack;
 mod watch;
 
 use std::ffi::OsString;
@@ -47,6 +48,7 @@ fn run(command: Command) -> Result<(), Failure> {
     work::catch_panics();
     match command {
         Command::Import(arguments) => import::run(*arguments),
+        Command::Unpack(arguments) => unpack::run(*arguments),
         Command::Info(arguments) => info::run(*arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

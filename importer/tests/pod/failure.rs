@@ -1,0 +1,193 @@
+//! Imports that fail, in the words that controllers and users know.
+
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::origin::Script;
+use testkit::process::Program;
+
+use super::pod::{MIB, Pod, serve};
+
+#[test]
+fn the_source_that_cannot_be_opened_is_named_as_upstream_names_it() {
+    let gone = serve(Script {
+        expires: [("/disk".to_owned(), (0, 404))].into(),
+        ..Script::new("x")
+    });
+    Pod::http(&gone.url("/disk"), &[]).assert_fails_with(
+        "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found",
+    );
+    let pod = Pod::http(&format!("http://{}/disk", free_address()), &[]);
+    let finished = pod.run();
+    finished.assert_failure(1, "HTTP request errored");
+    let message = pod.message().or_fail("a message");
+    assert!(
+        message.starts_with("Unable to connect to http data source: HTTP request errored: "),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_bad_environment_is_refused_with_the_words_of_upstream() {
+    for (env, message) in [
+        (("IMPORTER_SOURCE", "glance"), "Unknown data source: glance"),
+        (
+            ("IMPORTER_SOURCE", "s3"),
+            "Unable to process data: source s3 is not supported by this version",
+        ),
+        (
+            ("IMPORTER_ENDPOINT", ""),
+            "Unable to connect to http data source: endpoint \"IMPORTER_ENDPOINT\" is missing or blank",
+        ),
+        (
+            ("IMPORTER_CHECKSUM", "md5:12"),
+            "Unable to connect to http data source: invalid checksum: invalid md5 hash length: \
+             expected 32 hex characters, got 2",
+        ),
+        (
+            ("IMPORTER_CONTENTTYPE", "tarball"),
+            "Unable to process data: Unknown content type: tarball",
+        ),
+    ] {
+        Pod::http("http://127.0.0.1:1/disk", &[env]).assert_fails_with(message);
+    }
+    let pod = Pod::http(
+        "http://127.0.0.1:1/disk",
+        &[("IMPORTER_IMAGE_SIZE", "large"), ("IMPORTER_CHECKSUM", "x")],
+    );
+    pod.run().assert_failure(1, "IMPORTER_CHECKSUM");
+    let message = pod.message().or_fail("a message");
+    assert!(
+        message.starts_with("Unable to process data: environment variable IMPORTER_IMAGE_SIZE: "),
+        "{message}"
+    );
+}
+
+#[test]
+fn upstreams_silent_exits_leave_no_message() {
+    for env in [
+        vec![("PREALLOCATION", "")],
+        vec![("PREALLOCATION", "yes")],
+        vec![
+            ("IMPORTER_SOURCE", "registry"),
+            ("IMPORTER_CONTENTTYPE", "archive"),
+        ],
+    ] {
+        let pod = Pod::http("http://127.0.0.1:1/disk", &env);
+        let finished = pod.run();
+        assert_eq!(
+            (finished.code(), pod.message()),
+            (1, None),
+            "{env:?}\n{}",
+            finished.stderr
+        );
+        let (name, _) = *env.last().or_fail("a variable");
+        assert!(finished.stderr.contains(name), "{}", finished.stderr);
+    }
+    let pod = Pod::http("http://127.0.0.1:1/disk", &[]);
+    std::fs::remove_dir(pod.path("data")).or_fail("unmount the volume");
+    let finished = pod.run();
+    finished.assert_failure(1, "cannot tell the space of the target");
+    assert_eq!(pod.message(), None);
+}
+
+#[test]
+fn bad_images_are_blamed_on_the_right_step() {
+    let gzip = testkit::tools::filter("gzip", ["-c"], &disk::content(5, MIB));
+    let half = gzip.get(..gzip.len() / 2).or_fail("half").to_vec();
+    for (body, message) in [
+        (
+            Vec::new(),
+            "Unable to process data: Unable to obtain information about data source: \
+             could not process image header: EOF"
+                .to_owned(),
+        ),
+        (
+            half.clone(),
+            format!(
+                "Unable to process data: Unable to transfer source data to target file: \
+                 the gzip stream is truncated after {} compressed bytes",
+                half.len()
+            ),
+        ),
+        (
+            disk::content(5, 2 * MIB),
+            format!(
+                "Unable to process data: Unable to convert source data to target format: virtual image size {} is \
+                 larger than the reported available storage {MIB}. A larger PVC is required",
+                2 * MIB
+            ),
+        ),
+    ] {
+        let origin = serve(Script::new(body));
+        Pod::http(&origin.url("/disk"), &[("IMPORTER_IMAGE_SIZE", "1Mi")]).assert_fails_with(&message);
+    }
+}
+
+#[test]
+fn a_corrupt_or_dependent_qcow2_is_refused_by_name() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let file = folder.path().join("image.qcow2");
+    let path = file.to_str().or_fail("a path of ASCII");
+    let refusal = |bytes: Vec<u8>| {
+        let origin = serve(Script::new(bytes));
+        let pod = Pod::http(&origin.url("/disk"), &[]);
+        let finished = pod.run();
+        assert_eq!(finished.code(), 1, "{}", finished.stderr);
+        let message = pod.message().or_fail("a message");
+        assert!(
+            message.starts_with("Unable to process data: Unable to convert source data to target"),
+            "{message}"
+        );
+        message
+    };
+    testkit::tools::run("qemu-img", ["create", "-q", "-f", "qcow2", path, "4M"]);
+    let mut corrupt = std::fs::read(&file).or_fail("read the image");
+    // `l1_size` of the header (qcow2.rst, bytes 36 to 39).
+    corrupt.get_mut(36..40).or_fail("a header").fill(0xff);
+    assert!(refusal(corrupt).contains("L1 size too big"));
+    let create = [
+        "create",
+        "-q",
+        "-u",
+        "-f",
+        "qcow2",
+        "-F",
+        "raw",
+        "-b",
+        "/etc/passwd",
+        path,
+        "4M",
+    ];
+    testkit::tools::run("qemu-img", create);
+    assert!(refusal(std::fs::read(&file).or_fail("read the image")).contains("/etc/passwd"));
+}
+
+#[test]
+fn a_wrong_checksum_is_final_and_leaves_no_disk() {
+    let origin = serve(Script::new("what was not asked for"));
+    let zeros = format!("md5:{}", "0".repeat(32));
+    let pod = Pod::http(&origin.url("/disk"), &[("IMPORTER_CHECKSUM", &zeros)]);
+    let mut digest = datapath::digest::Digest::new(datapath::digest::Algorithm::Md5);
+    digest.update(b"what was not asked for");
+    pod.assert_succeeds_with(&format!(
+        "{{\"message\":\"Unable to process data: Unable to transfer source data to target file: checksum validation \
+         failed: checksum mismatch: expected {zeros}, calculated {}\"}}",
+        digest.finish()
+    ));
+    assert!(!pod.disk().exists());
+}
+
+#[test]
+fn klog_flags_are_accepted_and_unknown_ones_are_a_usage_error() {
+    let importer = || Program::new(env!("CARGO_BIN_EXE_cdi-importer"));
+    importer()
+        .arg("-nonsense")
+        .run()
+        .assert_failure(2, "flag provided but not defined: -nonsense");
+    let pod = Pod::new(&[("IMPORTER_SOURCE", "glance")]);
+    let bare = pod
+        .env
+        .iter()
+        .fold(importer(), |program, (name, value)| program.env(name, value));
+    bare.run().assert_failure(1, "Unknown data source: glance");
+}

@@ -1,0 +1,9 @@
+//! The pod face, as CDI's controllers see it: environment in; disk, termination message, metrics and exit code out.
+
+mod archive;
+mod blank;
+mod failure;
+mod node_pull;
+mod pod;
+mod running;
+mod success;
