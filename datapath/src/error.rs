@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::archive::{ArchiveError, ArchiveErrorKind};
+
 /// The four nouns of the data path; also the label of log fields, metrics and exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
@@ -191,6 +193,9 @@ pub enum FormatError {
         /// Bytes that the target can hold.
         available: u64,
     },
+    /// The archive is damaged, unsupported, refused or too large.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     /// The order of the image makes more bytes wait for their place than may be kept, and there is nowhere to put them.
     #[error(
         "the image refers to {parked} bytes before it says where they belong, and neither memory ({budget} bytes), the target nor a scratch directory can hold them: convert it once with `qemu-img convert`, serve it uncompressed from a server with ranges, or name a scratch directory"
@@ -201,6 +206,17 @@ pub enum FormatError {
         /// Bytes that may wait in memory.
         budget: u64,
     },
+}
+
+impl FormatError {
+    /// True if a larger volume would have helped.
+    pub fn is_too_large(&self) -> bool {
+        match self {
+            Self::TooLarge { .. } => true,
+            Self::Archive(error) => matches!(error.kind, ArchiveErrorKind::NoRoom { .. }),
+            _ => false,
+        }
+    }
 }
 
 /// A failure of the target stage.

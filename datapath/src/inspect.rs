@@ -48,10 +48,11 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
         layers,
         mut input,
         format,
+        image_bytes,
         ..
     } = open(source, options, &options.limits)?;
     let mut found = Inspection {
-        layers: layers.iter().map(|codec| codec.name()).collect(),
+        layers,
         format,
         source_bytes: source.length(),
         virtual_size: None,
@@ -64,9 +65,8 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
     };
     match format {
         Format::Raw => {
-            let length = if layers.is_empty() { source.length() } else { None };
-            found.virtual_size = length.map(|length| length.next_multiple_of(SECTOR));
-            found.allocated_bytes = length;
+            found.virtual_size = image_bytes.and_then(|bytes| bytes.checked_next_multiple_of(SECTOR));
+            found.allocated_bytes = image_bytes;
             let head = input.peek(ISO_DESCRIPTOR + 6)?;
             if head.get(ISO_DESCRIPTOR + 1..) == Some(b"CD001") {
                 found.features.push("ISO 9660".into());

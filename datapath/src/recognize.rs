@@ -5,6 +5,7 @@ use std::sync::Arc;
 use diskimage::qcow2::{HEADER_BYTES, Header, MapBuilder};
 use diskimage::{DETECT_BYTES, Format};
 
+use crate::archive::DiskImage;
 use crate::chunks::Peek;
 use crate::decode::{self, Codec, SNIFF_BYTES};
 use crate::digest::Hashing;
@@ -14,7 +15,7 @@ use crate::format::qcow2::{HEAD_BYTES, Metadata, read_map};
 use crate::format::raw::SECTOR;
 use crate::meter::{Meter, Readings};
 use crate::source::Source;
-use crate::transfer::{Options, Route, RouteTaken};
+use crate::transfer::{Envelope, Options, Route, RouteTaken};
 
 /// An image, ready to be converted.
 pub(crate) enum Image {
@@ -65,22 +66,36 @@ impl Image {
 
 /// A source of which everything is known that its head can tell.
 pub(crate) struct Recognized {
-    pub(crate) layers: Vec<Codec>,
+    pub(crate) layers: Vec<&'static str>,
     pub(crate) image: Image,
+    pub(crate) input: Input,
+    pub(crate) readings: Arc<Readings>,
+}
+
+/// A source whose envelope is undone.
+pub(crate) struct Unwrapped {
+    pub(crate) layers: Vec<&'static str>,
     pub(crate) input: Input,
     pub(crate) readings: Arc<Readings>,
 }
 
 /// The undone layers of a source, and the first bytes below them.
 pub(crate) struct Opened {
-    pub(crate) layers: Vec<Codec>,
+    pub(crate) layers: Vec<&'static str>,
     pub(crate) input: Input,
     pub(crate) readings: Arc<Readings>,
     pub(crate) format: Format,
+    /// Bytes of the image, if what lies around it tells.
+    pub(crate) image_bytes: Option<u64>,
 }
 
-/// Stacks meter and decoders, which keep to `limits`, and decides the format.
-pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limits) -> Result<Opened, Error> {
+/// Stacks meter and decoders, which keep to `limits`.
+pub(crate) fn unwrap(
+    source: &dyn Source,
+    options: &Options,
+    envelope: Envelope,
+    limits: &decode::Limits,
+) -> Result<Unwrapped, Error> {
     let digest = options
         .checksum
         .as_ref()
@@ -99,12 +114,16 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
     if head.is_empty() {
         return Err(DecodeError::Empty.into());
     }
-    let (layers, mut input) = match decode::sniff(&head) {
-        Some(_) => {
+    let (layers, input) = match (envelope, decode::sniff(&head)) {
+        (Envelope::Snappy | Envelope::SnappyTar, _) => {
+            let decoded = Codec::Snappy.decoder(Box::new(stream), limits);
+            (vec![Codec::Snappy], Input::Decoded(Peek::new(decoded)))
+        }
+        (Envelope::Sniffed, Some(_)) => {
             let decoded = decode::open(Box::new(stream), limits)?;
             (decoded.layers, Input::Decoded(decoded.stream))
         }
-        None => {
+        (Envelope::Sniffed, None) => {
             decode::check_supported(&head)?;
             (
                 Vec::new(),
@@ -117,16 +136,42 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
             )
         }
     };
+    Ok(Unwrapped {
+        layers: layers.iter().map(|codec| codec.name()).collect(),
+        input,
+        readings,
+    })
+}
+
+/// Undoes the envelope and decides the format.
+pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limits) -> Result<Opened, Error> {
+    let Unwrapped {
+        mut layers,
+        mut input,
+        readings,
+    } = unwrap(source, options, options.envelope, limits)?;
+    let mut image_bytes = if layers.is_empty() { source.length() } else { None };
+    if options.envelope == Envelope::SnappyTar {
+        let disk = DiskImage::find(Box::new(input))?;
+        image_bytes = Some(disk.size());
+        layers.push("tar");
+        input = Input::Decoded(Peek::new(Box::new(disk)));
+    }
     let head = input.peek(DETECT_BYTES)?;
     if head.is_empty() {
         return Err(DecodeError::Empty.into());
     }
-    let format = decide(Format::detect(&head), options.format)?;
+    let found = match options.envelope {
+        Envelope::Sniffed => Format::detect(&head),
+        // The bytes are a guest's: they may look like anything.
+        Envelope::Snappy | Envelope::SnappyTar => Format::Raw,
+    };
     Ok(Opened {
         layers,
         input,
         readings,
-        format,
+        format: decide(found, options.format)?,
+        image_bytes,
     })
 }
 
@@ -152,14 +197,13 @@ pub(crate) fn recognize(source: &dyn Source, options: &Options) -> Result<Recogn
         mut input,
         readings,
         format,
+        image_bytes,
     } = open(source, options, &limits)?;
     let image = match format {
-        Format::Raw => {
-            let length = if layers.is_empty() { source.length() } else { None };
-            Image::Raw {
-                virtual_size: length.map(|length| length.next_multiple_of(SECTOR)),
-            }
-        }
+        Format::Raw => Image::Raw {
+            // An entry of a tar may claim any size.
+            virtual_size: image_bytes.map(|bytes| bytes.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX)),
+        },
         Format::Qcow2 => {
             let header = Header::parse(&input.peek(HEADER_BYTES)?).map_err(FormatError::from)?;
             let map = match options.route {

@@ -9,11 +9,13 @@ use diskimage::Format;
 use diskimage::qcow2::{Header, Stream};
 use tokio_util::sync::CancellationToken;
 
+use crate::chunks::Chunks;
 use crate::decode;
 use crate::digest::Checksum;
 use crate::error::Error;
 use crate::format::{Input, qcow2, raw};
 use crate::memory;
+use crate::meter::Readings;
 use crate::observe::{Nobody, Observer, Phase};
 use crate::recognize::{Image, Recognized, recognize};
 use crate::source::Source;
@@ -50,15 +52,15 @@ impl fmt::Display for RouteTaken {
     }
 }
 
-/// What lies around an image.
+/// What lies around the bytes of a disk or an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Envelope {
-    /// Whatever is found.
+    /// Whatever the content shows.
     #[default]
     Sniffed,
-    /// Snappy frames.
+    /// One layer of framed snappy and nothing else: below it is a raw disk, whatever its first bytes look like.
     Snappy,
-    /// A tar in snappy frames.
+    /// One layer of framed snappy, and in it a tar with the raw disk `disk.img`.
     SnappyTar,
 }
 
@@ -71,7 +73,8 @@ pub struct Options {
     pub format: Option<Format>,
     /// What lies around the image.
     pub envelope: Envelope,
-    /// Read the source to its end.
+    /// Read the source to its end, whether or not the image needs that: somebody waits for it, or wants to know that all of
+    /// it came.
     pub read_all: bool,
     /// Which way to go.
     pub route: Route,
@@ -95,9 +98,9 @@ impl Default for Options {
         Self {
             checksum: None,
             format: None,
-            route: Route::Auto,
             envelope: Envelope::Sniffed,
             read_all: false,
+            route: Route::Auto,
             limits: decode::Limits::default(),
             limit_rate: None,
             workers: NonZeroUsize::MIN.saturating_add(1),
@@ -111,7 +114,7 @@ impl Default for Options {
 /// What was recognised before the first data byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageFacts {
-    /// Names of the compressed layers, outermost first.
+    /// Names of the layers around the image, outermost first.
     pub layers: Vec<&'static str>,
     /// The image format below them.
     pub format: Format,
@@ -153,7 +156,7 @@ pub fn transfer(source: &dyn Source, target: &target::Options, options: &Options
         readings,
     } = recognize(source, options)?;
     let facts = ImageFacts {
-        layers: layers.iter().map(|codec| codec.name()).collect(),
+        layers,
         format: image.format(),
         virtual_size: image.virtual_size(),
         route: image.route(),
@@ -168,7 +171,10 @@ pub fn transfer(source: &dyn Source, target: &target::Options, options: &Options
     options.observer.phase(Phase::Transfer);
     let disk = Disk::open(target, facts.virtual_size)?;
     let virtual_size = run(image, &mut input, &disk, options)?;
-    let checksum = verify_checksum(&mut input, options, || readings.digest())?;
+    if options.checksum.is_some() || options.read_all {
+        drain(&mut input)?;
+    }
+    let checksum = verify_checksum(options, &readings)?;
     let source_bytes = readings.position();
 
     options.observer.phase(Phase::Resize);
@@ -236,19 +242,18 @@ fn copy_one_pass(
     qcow2::copy_one_pass(&mut stream, input, writer, options.scratch.clone(), tick)
 }
 
-/// A checksum is of the whole object: what the image did not need is read now.
-fn verify_checksum(
-    input: &mut Input,
-    options: &Options,
-    digest: impl FnOnce() -> Option<String>,
-) -> Result<Option<String>, Error> {
-    use crate::chunks::Chunks;
+/// What the image did not need is read now: a checksum is of the whole object.
+fn drain(input: &mut Input) -> Result<(), Error> {
+    while input.next_chunk()?.is_some() {}
+    Ok(())
+}
+
+/// Compares the digest of all that was read with what it should be.
+pub(crate) fn verify_checksum(options: &Options, readings: &Readings) -> Result<Option<String>, Error> {
     let Some(expected) = &options.checksum else {
-        while options.read_all && input.next_chunk()?.is_some() {}
         return Ok(None);
     };
-    while input.next_chunk()?.is_some() {}
-    let calculated = digest().unwrap_or_default();
+    let calculated = readings.digest().unwrap_or_default();
     expected.verify(&calculated)?;
     Ok(Some(calculated))
 }

@@ -10,7 +10,8 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 17] = [
+const PACKAGES: [(&str, &str); 19] = [
+    ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("curl", "curl"),
     ("date", "coreutils"),
@@ -20,6 +21,7 @@ const PACKAGES: [(&str, &str); 17] = [
     ("mknod", "coreutils"),
     ("mount", "mount"),
     ("nginx", "nginx-light"),
+    ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
     ("strace", "strace"),

@@ -2,7 +2,7 @@
 //! the cause.
 
 use datapath::Error;
-use datapath::error::{DecodeError, FormatError, SourceErrorKind, TargetError};
+use datapath::error::{DecodeError, SourceErrorKind, TargetError};
 use datapath::observe::Phase;
 
 const INFO: &str = "Unable to obtain information about data source: ";
@@ -32,7 +32,7 @@ pub fn is_stop(error: &Error) -> bool {
 /// True if a larger volume would have helped.
 pub fn is_too_small(error: &Error) -> bool {
     match error {
-        Error::Format(FormatError::TooLarge { .. }) => true,
+        Error::Format(format) => format.is_too_large(),
         Error::Target(target) => target.is_no_space(),
         _ => false,
     }
@@ -72,7 +72,7 @@ pub fn raw_too_large(error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use datapath::error::SourceError;
+    use datapath::error::{FormatError, SourceError};
     use rustix::io::Errno;
 
     use super::*;

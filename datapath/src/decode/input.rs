@@ -1,4 +1,4 @@
-//! The compressed bytes that a decoder has at hand.
+//! The bytes that a decoder, or the reader of a tar, has at hand.
 
 use bytes::{Buf, Bytes};
 
@@ -6,7 +6,7 @@ use crate::chunks::Chunks;
 use crate::error::Error;
 
 /// A cursor over a stream of chunks. Chunks are used in place; only [`Input::head`] may copy a few bytes.
-pub(super) struct Input {
+pub(crate) struct Input {
     inner: Box<dyn Chunks>,
     /// The bytes at the cursor.
     current: Bytes,
@@ -16,7 +16,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    pub(super) fn new(inner: Box<dyn Chunks>) -> Self {
+    pub(crate) fn new(inner: Box<dyn Chunks>) -> Self {
         Self {
             inner,
             current: Bytes::new(),
@@ -26,17 +26,17 @@ impl Input {
     }
 
     /// Bytes that were consumed so far.
-    pub(super) fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
     /// Bytes up to the end of those at the cursor.
-    pub(super) fn seen(&self) -> u64 {
+    pub(crate) fn seen(&self) -> u64 {
         self.offset + self.current.len() as u64
     }
 
     /// The bytes at the cursor, at least one unless the stream is at its end.
-    pub(super) fn fill(&mut self) -> Result<&[u8], Error> {
+    pub(crate) fn fill(&mut self) -> Result<&[u8], Error> {
         if self.current.is_empty()
             && let Some(next) = self.pull()?
         {
@@ -46,7 +46,7 @@ impl Input {
     }
 
     /// The bytes at the cursor, at least `want` unless the stream ends before.
-    pub(super) fn head(&mut self, want: usize) -> Result<&[u8], Error> {
+    pub(crate) fn head(&mut self, want: usize) -> Result<&[u8], Error> {
         self.fill()?;
         while self.current.len() < want
             && let Some(mut next) = self.pull()?
@@ -59,7 +59,7 @@ impl Input {
     }
 
     /// Up to `most` of the bytes at the cursor, not copied; none only at the end of the stream.
-    pub(super) fn take(&mut self, most: u64) -> Result<Bytes, Error> {
+    pub(crate) fn take(&mut self, most: u64) -> Result<Bytes, Error> {
         let available = self.fill()?.len();
         let length = usize::try_from(most).unwrap_or(usize::MAX).min(available);
         self.offset += length as u64;
@@ -67,7 +67,7 @@ impl Input {
     }
 
     /// Moves the cursor over `count` bytes of what [`Input::fill`] returned.
-    pub(super) fn consume(&mut self, count: usize) {
+    pub(crate) fn consume(&mut self, count: usize) {
         let count = count.min(self.current.len());
         self.current.advance(count);
         self.offset += count as u64;

@@ -15,7 +15,8 @@
 mod bzip2;
 mod decoder;
 mod gzip;
-mod input;
+pub(crate) mod input;
+mod snappy;
 mod sniff;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,8 @@ pub enum Codec {
     Zstd,
     /// bzip2, any number of streams.
     Bzip2,
+    /// The snappy framing format. Never sniffed: clones of CDI come in it, and say so.
+    Snappy,
 }
 
 impl Codec {
@@ -56,10 +59,11 @@ impl Codec {
             Self::Xz => "xz",
             Self::Zstd => "zstd",
             Self::Bzip2 => "bzip2",
+            Self::Snappy => "snappy",
         }
     }
 
-    /// Decodes `inner`, which should begin with what [`sniff`] recognised as this codec.
+    /// Decodes `inner`, which should begin with what [`sniff`] recognised as this codec, or be known to be in it.
     ///
     /// The decoder's errors are [`Error::Decode`]; those of `inner` pass through unchanged. After an error
     /// the decoder must not be pulled again.
@@ -69,6 +73,7 @@ impl Codec {
             Self::Xz => xz::decoder(inner, limits),
             Self::Zstd => Box::new(Decoder::<zstd::Zstd>::new(inner, *limits)),
             Self::Bzip2 => Box::new(Decoder::<bzip2::Bzip2>::new(inner, *limits)),
+            Self::Snappy => Box::new(Decoder::<snappy::Snappy>::new(inner, *limits)),
         }
     }
 }

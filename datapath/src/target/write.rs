@@ -57,14 +57,14 @@ impl Direct {
 
 /// Has what is written through the page cache flushed from time to time.
 #[derive(Debug, Default)]
-pub(super) struct Pacer {
+pub(crate) struct Pacer {
     dirty: AtomicUsize,
     flushing: Mutex<()>,
 }
 
 impl Pacer {
     /// `bytes` were written. One thread flushes while the others write on, until they have as much to flush.
-    fn wrote(&self, bytes: usize, file: &File) -> io::Result<()> {
+    pub(crate) fn wrote(&self, bytes: usize, file: &File) -> io::Result<()> {
         if self.dirty.fetch_add(bytes, Ordering::Relaxed) + bytes < DIRTY_BYTES {
             return Ok(());
         }

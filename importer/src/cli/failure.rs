@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use daemon::signal::Signal;
 use datapath::Error;
-use datapath::error::{FormatError, SourceError, SourceErrorKind};
+use datapath::error::{SourceError, SourceErrorKind};
 
 /// Why a command did not succeed.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Failure {
             Self::Internal(_) | Self::Transfer(Error::Stopped) => 1,
             Self::Usage(_) => 2,
             Self::Transfer(Error::Source(_)) => 3,
-            Self::Transfer(Error::Format(FormatError::TooLarge { .. })) => 5,
+            Self::Transfer(Error::Format(format)) if format.is_too_large() => 5,
             Self::Transfer(Error::Decode(_) | Error::Format(_)) => 4,
             Self::Transfer(Error::Checksum { .. }) => 6,
             Self::Transfer(Error::Target(target)) => {
@@ -83,7 +83,7 @@ impl From<SourceError> for Failure {
 mod tests {
     use std::io;
 
-    use datapath::error::{DecodeError, TargetError};
+    use datapath::error::{DecodeError, FormatError, TargetError};
 
     use super::*;
 

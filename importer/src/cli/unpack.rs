@@ -42,7 +42,9 @@ pub(super) fn run(arguments: UnpackArgs) -> Result<(), Failure> {
 
 fn unpack(arguments: &UnpackArgs, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, Failure> {
     if arguments.source.format.is_some() {
-        return Err(Failure::Usage("--format is for images: an archive is a tar".to_owned()));
+        return Err(Failure::Usage(
+            "--format is for images: an archive is a tar".to_owned(),
+        ));
     }
     let target = archive::Options {
         dir: arguments.dir.clone(),
@@ -67,10 +69,9 @@ fn unpack(arguments: &UnpackArgs, context: &Context, observer: Arc<dyn Observer>
 
 /// `unpacked gzip > tar: 1200 entries, 1.30 GiB of data, 400.00 MiB read in 2.1 s (190.00 MiB/s)`
 fn summary(report: &Report, time: Duration) -> String {
-    let layers: Vec<&str> = report.layers.iter().copied().chain(["tar"]).collect();
     format!(
         "unpacked {}: {} entries, {} of data, {} read in {:.1} s ({}/s){}",
-        layers.join(" > "),
+        report.layers.join(" > "),
         report.entries,
         BinaryBytes(report.data_bytes),
         BinaryBytes(report.source_bytes),

@@ -82,7 +82,7 @@ fn used_pod(origin: &Origin, env: &[(&str, &str)]) -> Pod {
 #[test]
 fn a_failed_archive_leaves_the_volume_as_it_was() {
     let iso = disk::content(3, MIB);
-    let cut = tar().split_at(MIB as usize / 2).0.to_vec();
+    let cut = tar().split_at(1 << 19).0.to_vec();
     for (content, env, sentence) in [
         (
             iso,

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use testkit::fail::OrFail;
 
-use super::pod::{MIB, Pod};
+use super::pod::Pod;
 
 #[test]
 fn a_blank_disk_has_the_usable_size() {

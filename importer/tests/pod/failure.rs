@@ -5,7 +5,7 @@ use testkit::fail::OrFail;
 use testkit::origin::Script;
 use testkit::process::Program;
 
-use super::pod::{MIB, Pod, serve};
+use super::pod::{MIB, Pod, free_address, serve};
 
 #[test]
 fn the_source_that_cannot_be_opened_is_named_as_upstream_names_it() {

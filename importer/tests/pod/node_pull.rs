@@ -1,12 +1,13 @@
 //! The disk of a container in the same pod.
 
+use std::path::Path;
 use std::time::Duration;
 
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::origin::Script;
 
-use super::pod::{MIB, Pod, SUCCESS, serve};
+use super::pod::{MIB, Pod, serve};
 
 #[test]
 fn a_node_pull_follows_the_files_and_collects_the_labels() {

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use testkit::certs::Authority;
 use testkit::disk;
 use testkit::fail::OrFail;
-use testkit::origin::Script;
+use testkit::origin::{Origin, Script};
 
 use super::pod::{MIB, Pod, SUCCESS, serve, write};
 

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod members;
+mod snappy;
 mod stack;
 mod tools;
 
@@ -16,6 +17,7 @@ use crate::buffer::CHUNK_BYTES;
 use crate::chunks::Chunks;
 use crate::error::{DecodeError, Error};
 
+/// Those that are found by content.
 const CODECS: [Codec; 4] = [Codec::Gzip, Codec::Xz, Codec::Zstd, Codec::Bzip2];
 
 /// A source that hands out `bytes` in chunks of the given sizes, round and round.
@@ -137,6 +139,11 @@ fn pack(codec: Codec, data: &[u8]) -> Vec<u8> {
             let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
             encoder.write_all(data).unwrap();
             encoder.finish().unwrap()
+        }
+        Codec::Snappy => {
+            let mut encoder = snap::write::FrameEncoder::new(Vec::new());
+            encoder.write_all(data).unwrap();
+            encoder.into_inner().unwrap()
         }
     }
 }

@@ -1,0 +1,266 @@
+//! Directories by descriptor: what is done below one can neither leave it nor follow a symbolic link.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT, chmodat,
+    linkat, mkdirat, openat, renameat, renameat_with, statat, symlinkat, syncfs, unlinkat, utimensat,
+};
+use rustix::io::Errno;
+
+use super::number::Time;
+use crate::error::TargetError;
+
+/// The owner may do everything: what a directory needs while it is worked in.
+pub(super) const WORKABLE: u32 = 0o700;
+
+/// What `stat` tells about an entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Status {
+    pub(super) file_type: FileType,
+    pub(super) attributes: Attributes,
+}
+
+impl Status {
+    pub(super) fn is_directory(&self) -> bool {
+        self.file_type == FileType::Directory
+    }
+
+    pub(super) fn is_file(&self) -> bool {
+        self.file_type == FileType::RegularFile
+    }
+
+    pub(super) fn is_symlink(&self) -> bool {
+        self.file_type == FileType::Symlink
+    }
+}
+
+impl From<Stat> for Status {
+    fn from(stat: Stat) -> Self {
+        Self {
+            file_type: FileType::from_raw_mode(stat.st_mode),
+            attributes: Attributes {
+                mode: stat.st_mode & 0o7777,
+                mtime: Some(Time {
+                    seconds: stat.st_mtime,
+                    nanoseconds: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+                }),
+            },
+        }
+    }
+}
+
+/// What is restored besides content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Attributes {
+    pub(super) mode: u32,
+    /// Left as it comes if there is none.
+    pub(super) mtime: Option<Time>,
+}
+
+/// An open directory. Names are single components.
+#[derive(Debug)]
+pub(super) struct Directory {
+    fd: OwnedFd,
+    /// For messages.
+    path: PathBuf,
+}
+
+impl Directory {
+    /// Opens a directory that the user named: symbolic links on the way are the user's own.
+    pub(super) fn open(path: &Path) -> Result<Self, TargetError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = openat(CWD, path, flags, Mode::empty())
+            .map_err(|errno| TargetError::new("open", path, errno.into()))?;
+        Ok(Self {
+            fd,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Opens a directory in this one.
+    pub(super) fn open_child(&self, name: &[u8]) -> Result<Self, TargetError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = openat(&self.fd, name, flags, Mode::empty()).map_err(self.failed("open", name))?;
+        Ok(Self {
+            fd,
+            path: self.path_of(name),
+        })
+    }
+
+    /// Opens a directory of ours in this one, whose mode may forbid even that.
+    pub(super) fn open_child_for_work(&self, name: &[u8], mode: u32) -> Result<Self, TargetError> {
+        if mode & WORKABLE != WORKABLE {
+            self.set_mode(name, mode | WORKABLE)?;
+        }
+        self.open_child(name)
+    }
+
+    /// What `name` is, without following it; `None` if there is nothing.
+    pub(super) fn status(&self, name: &[u8]) -> Result<Option<Status>, TargetError> {
+        match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat.into())),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.failed("stat", name)(errno)),
+        }
+    }
+
+    /// Up to `most` names in this directory, of those that are wanted.
+    pub(super) fn names(
+        &self,
+        most: usize,
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> Result<Vec<Vec<u8>>, TargetError> {
+        let failed = |errno: Errno| TargetError::new("list", &self.path, errno.into());
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.fd).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if names.len() == most {
+                break;
+            }
+            if !matches!(name, b"." | b"..") && is_wanted(name) {
+                names.push(name.to_vec());
+            }
+        }
+        Ok(names)
+    }
+
+    pub(super) fn create_directory(&self, name: &[u8], mode: u32) -> Result<(), TargetError> {
+        mkdirat(&self.fd, name, Mode::from_bits_truncate(mode)).map_err(self.failed("create", name))
+    }
+
+    /// A new file, for the owner only.
+    pub(super) fn create_file(&self, name: &[u8]) -> Result<File, TargetError> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
+            .map(File::from)
+            .map_err(self.failed("create", name))
+    }
+
+    pub(super) fn create_symlink(&self, name: &[u8], target: &[u8]) -> Result<(), TargetError> {
+        symlinkat(target, &self.fd, name).map_err(self.failed("create", name))
+    }
+
+    /// A second name for `from/old`.
+    pub(super) fn create_link(&self, name: &[u8], from: &Self, old: &[u8]) -> Result<(), TargetError> {
+        linkat(&from.fd, old, &self.fd, name, AtFlags::empty()).map_err(self.failed("link", name))
+    }
+
+    pub(super) fn remove_file(&self, name: &[u8]) -> Result<(), TargetError> {
+        unlinkat(&self.fd, name, AtFlags::empty()).map_err(self.failed("remove", name))
+    }
+
+    /// Removes an empty directory; `false` if it is not empty.
+    pub(super) fn remove_directory(&self, name: &[u8]) -> Result<bool, TargetError> {
+        match unlinkat(&self.fd, name, AtFlags::REMOVEDIR) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+            Err(errno) => Err(self.failed("remove", name)(errno)),
+        }
+    }
+
+    /// Removes whatever `name` is, with everything below it.
+    pub(super) fn remove_all(&self, name: &[u8]) -> Result<(), TargetError> {
+        match self.status(name)? {
+            None => Ok(()),
+            Some(status) if status.is_directory() => {
+                self.open_child_for_work(name, status.attributes.mode)?
+                    .remove_contents()?;
+                self.remove_directory(name).map(|_| ())
+            }
+            Some(_) => self.remove_file(name),
+        }
+    }
+
+    fn remove_contents(&self) -> Result<(), TargetError> {
+        /// Names that are remembered at a time.
+        const BATCH: usize = 4096;
+        loop {
+            let names = self.names(BATCH, |_| true)?;
+            if names.is_empty() {
+                return Ok(());
+            }
+            for name in names {
+                self.remove_all(&name)?;
+            }
+        }
+    }
+
+    /// Moves `name` to a place where nothing is. Filesystems that cannot promise that are asked first.
+    pub(super) fn rename(&self, name: &[u8], to: &Self, new: &[u8]) -> Result<(), TargetError> {
+        let moved = match renameat_with(&self.fd, name, &to.fd, new, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) => match to.status(new)? {
+                Some(_) => Err(Errno::EXIST),
+                None => renameat(&self.fd, name, &to.fd, new),
+            },
+            other => other,
+        };
+        moved.map_err(to.failed("move into place", new))
+    }
+
+    /// Permissions of something that is not a symbolic link.
+    pub(super) fn set_mode(&self, name: &[u8], mode: u32) -> Result<(), TargetError> {
+        chmodat(&self.fd, name, Mode::from_bits_truncate(mode), AtFlags::empty())
+            .map_err(self.failed("change permissions of", name))
+    }
+
+    pub(super) fn set_mtime(&self, name: &[u8], mtime: Time) -> Result<(), TargetError> {
+        utimensat(&self.fd, name, &timestamps(mtime), AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(self.failed("set the time of", name))
+    }
+
+    /// Mode, then time, of something that is not a symbolic link.
+    pub(super) fn set_attributes(&self, name: &[u8], attributes: Attributes) -> Result<(), TargetError> {
+        self.set_mode(name, attributes.mode)?;
+        match attributes.mtime {
+            Some(mtime) => self.set_mtime(name, mtime),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives this directory, which was there before, what an archive says of it. Somebody else's keeps what it has: nobody but
+    /// its owner can change that.
+    pub(super) fn adopt(&self, attributes: Attributes) -> Result<(), TargetError> {
+        match self.set_attributes(b".", attributes) {
+            Err(error) if error.source.kind() == ErrorKind::PermissionDenied => {
+                tracing::warn!(%error, "a directory that was there before keeps its mode and time");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Waits until everything on this filesystem is on the disk.
+    pub(super) fn sync_filesystem(&self) -> Result<(), TargetError> {
+        syncfs(&self.fd).map_err(|errno| TargetError::new("fsync", &self.path, errno.into()))
+    }
+
+    /// Where `name` is, for messages.
+    pub(super) fn path_of(&self, name: &[u8]) -> PathBuf {
+        self.path.join(OsStr::from_bytes(name))
+    }
+
+    fn failed(&self, action: &'static str, name: &[u8]) -> impl Fn(Errno) -> TargetError {
+        move |errno| TargetError::new(action, &self.path_of(name), errno.into())
+    }
+}
+
+/// The time of the last access stays as it is.
+fn timestamps(mtime: Time) -> Timestamps {
+    Timestamps {
+        last_access: Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
+        last_modification: Timespec {
+            tv_sec: mtime.seconds,
+            tv_nsec: mtime.nanoseconds.into(),
+        },
+    }
+}

@@ -1,0 +1,433 @@
+//! The entries of a tar, as they pass.
+
+use bytes::Bytes;
+
+use super::error::{ArchiveError, ArchiveErrorKind};
+use super::header::{BLOCK_BYTES, Block, Header, more_regions};
+use super::name::PATH_MAX_BYTES;
+use super::number::{self, Time};
+use super::pax::{MapPlace, Pax};
+use super::sparse::{Layout, Region, check_count};
+use crate::chunks::Chunks;
+use crate::decode::input::Input as Cursor;
+use crate::error::{DecodeError, Error, FormatError};
+use crate::target::is_zero;
+
+/// Bytes of the extended headers of an entry. Go's reader has the same limit; what is larger is a sparse map of the old pax
+/// kinds with some ten thousand regions.
+const MAX_PAX_BYTES: u64 = 1 << 20;
+
+/// Digits of a number in a sparse map in front of the data, far more than a size can have.
+const MAX_DIGITS: usize = 32;
+
+/// An entry, its data excluded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// As it is in the archive.
+    pub(super) name: Vec<u8>,
+    pub(super) kind: Kind,
+    /// The twelve bits that `chmod` takes.
+    pub(super) mode: u32,
+    pub(super) mtime: Time,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    File {
+        /// Bytes of the file, holes included.
+        size: u64,
+        /// Bytes that are written.
+        stored: u64,
+        /// True if what is not stored is a hole.
+        is_sparse: bool,
+    },
+    Directory,
+    Symlink(Vec<u8>),
+    HardLink(Vec<u8>),
+    /// A device or fifo, in words.
+    Special(&'static str),
+}
+
+/// Headers that come before the header of an entry and say more about it.
+#[derive(Default)]
+struct Extended {
+    long_name: Option<Vec<u8>>,
+    long_link: Option<Vec<u8>>,
+    pax: Vec<u8>,
+    /// True if there was one.
+    pending: bool,
+}
+
+/// Reads a tar.
+pub(super) struct Entries {
+    cursor: Cursor,
+    global: Pax,
+    /// Where the current header begins, and what it is called.
+    at: u64,
+    name: Option<Vec<u8>>,
+    layout: Layout,
+    padding: u64,
+    has_entries: bool,
+}
+
+impl Entries {
+    pub(super) fn new(stream: Box<dyn Chunks>) -> Self {
+        Self {
+            cursor: Cursor::new(stream),
+            global: Pax::default(),
+            at: 0,
+            name: None,
+            layout: Layout::whole(0),
+            padding: 0,
+            has_entries: false,
+        }
+    }
+
+    /// The next entry, or `None` at the end of the archive. What was not taken of the data before it is skipped.
+    pub(super) fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
+        self.skip_data()?;
+        let mut extended = Extended::default();
+        loop {
+            self.at = self.cursor.offset();
+            self.name = None;
+            let Some(block) = self.next_header()? else {
+                return match extended.pending {
+                    true => Err(self.refuse(ArchiveErrorKind::Dangling)),
+                    false => Ok(None),
+                };
+            };
+            let header = match Header::parse(&block) {
+                Ok(header) => header,
+                Err(_) if self.at == 0 => return Err(self.refuse(ArchiveErrorKind::NotTar)),
+                Err(kind) => return Err(self.refuse(kind)),
+            };
+            if !self.extend(&mut extended, &header)? {
+                self.has_entries = true;
+                return self.entry(&header, extended).map(Some);
+            }
+        }
+    }
+
+    /// Takes a header that is not an entry of its own; false if it is one.
+    fn extend(&mut self, extended: &mut Extended, header: &Header<'_>) -> Result<bool, Error> {
+        match header.typeflag() {
+            b'L' => extended.long_name = Some(self.long_name(header)?),
+            b'K' => extended.long_link = Some(self.long_name(header)?),
+            // Solaris wrote `X` before there was a standard.
+            b'x' | b'X' => {
+                let most = MAX_PAX_BYTES - extended.pax.len() as u64;
+                let records = self.contents(header, "an extended header in bytes", most)?;
+                extended.pax.extend(records);
+            }
+            b'g' => {
+                let records = self.contents(header, "an extended header in bytes", MAX_PAX_BYTES)?;
+                let read = self.global.read(&records);
+                self.located(read)?;
+                self.global = std::mem::take(&mut self.global).without_sparse();
+                return Ok(true);
+            }
+            // The label of a volume says nothing about its files.
+            b'V' => return Ok(true),
+            _ => return Ok(false),
+        }
+        extended.pending = true;
+        Ok(true)
+    }
+
+    fn entry(&mut self, header: &Header<'_>, extended: Extended) -> Result<Entry, Error> {
+        let mut pax = self.global.clone();
+        let read = pax.read(&extended.pax);
+        self.located(read)?;
+        let sparse_name = pax.sparse.name.take();
+        let name = sparse_name
+            .or(pax.path.take())
+            .or(extended.long_name)
+            .unwrap_or_else(|| header.name());
+        self.name = Some(name.clone());
+        let link = pax.link_path.take().or(extended.long_link);
+        let link = move || link.unwrap_or_else(|| header.link_name());
+        let mode = self.located(header.mode())?;
+        let mtime = match pax.mtime {
+            Some(mtime) => mtime,
+            None => Time {
+                seconds: self.located(header.mtime())?,
+                nanoseconds: 0,
+            },
+        };
+        // What is not a file has no data, whatever the header says of its size (ustar, "size").
+        self.set_data(Layout::whole(0), 0);
+        let kind = match header.typeflag() {
+            // Before there were types, a directory was a name with a slash.
+            0 | b'0' | b'7' if name.ends_with(b"/") => match self.size(header, &pax)? {
+                0 => Kind::Directory,
+                _ => {
+                    let kind = ArchiveErrorKind::Name("is that of a directory, but there is data");
+                    return Err(self.refuse(kind));
+                }
+            },
+            0 | b'0' | b'7' => self.file(header, pax)?,
+            b'S' if header.is_old_gnu() => self.old_sparse_file(header, &pax)?,
+            b'1' => Kind::HardLink(link()),
+            b'2' => Kind::Symlink(link()),
+            b'3' => Kind::Special("a character device"),
+            b'4' => Kind::Special("a block device"),
+            b'5' => Kind::Directory,
+            b'6' => Kind::Special("a fifo"),
+            other => {
+                let shown = other.escape_ascii().to_string();
+                return Err(self.refuse(ArchiveErrorKind::UnknownType(shown)));
+            }
+        };
+        Ok(Entry {
+            name,
+            kind,
+            mode,
+            mtime,
+        })
+    }
+
+    fn file(&mut self, header: &Header<'_>, pax: Pax) -> Result<Kind, Error> {
+        let size = self.size(header, &pax)?;
+        match self.located(pax.sparse.map())? {
+            MapPlace::None => {
+                self.set_data(Layout::whole(size), size);
+                Ok(Kind::File {
+                    size,
+                    stored: size,
+                    is_sparse: false,
+                })
+            }
+            MapPlace::Records => self.sparse_file(pax.sparse.regions, pax.sparse.size, size, size),
+            MapPlace::Data => {
+                let before = self.cursor.offset();
+                let regions = self.map_before_data(size)?;
+                let map_bytes = self.cursor.offset() - before;
+                let Some(stored) = size.checked_sub(map_bytes) else {
+                    return Err(self.refuse(ArchiveErrorKind::Sparse(format!(
+                        "takes {map_bytes} bytes, but the entry has {size}"
+                    ))));
+                };
+                self.sparse_file(regions, pax.sparse.size, stored, size)
+            }
+        }
+    }
+
+    fn old_sparse_file(&mut self, header: &Header<'_>, pax: &Pax) -> Result<Kind, Error> {
+        let stored = self.size(header, pax)?;
+        let mut regions = Vec::new();
+        let read = header.sparse_regions(&mut regions);
+        let mut more = self.located(read)?;
+        while more {
+            let block = self.block()?;
+            let read = more_regions(&block, &mut regions);
+            more = self.located(read)?;
+            self.located(check_count(regions.len()))?;
+        }
+        let size = self.located(header.real_size())?;
+        self.sparse_file(regions, Some(size), stored, stored)
+    }
+
+    /// A sparse file with `stored` bytes of data in an entry of `in_archive` bytes.
+    fn sparse_file(
+        &mut self,
+        regions: Vec<Region>,
+        size: Option<u64>,
+        stored: u64,
+        in_archive: u64,
+    ) -> Result<Kind, Error> {
+        let Some(size) = size else {
+            let kind = ArchiveErrorKind::Sparse("comes without the size of the file".to_owned());
+            return Err(self.refuse(kind));
+        };
+        let layout = self.located(Layout::sparse(regions, size, stored))?;
+        self.set_data(layout, in_archive);
+        Ok(Kind::File {
+            size,
+            stored,
+            is_sparse: true,
+        })
+    }
+
+    /// The map in front of the data: how many regions, then offset and length of each, a number a line, in whole blocks.
+    fn map_before_data(&mut self, size: u64) -> Result<Vec<Region>, Error> {
+        let start = self.cursor.offset();
+        let end = start.saturating_add(size);
+        let count = self.map_number(end)?;
+        self.located(check_count(usize::try_from(count).unwrap_or(usize::MAX)))?;
+        let mut regions = Vec::new();
+        for _ in 0..count {
+            let offset = self.map_number(end)?;
+            let length = self.map_number(end)?;
+            regions.push(Region { offset, length });
+        }
+        let bytes = self.cursor.offset() - start;
+        self.skip(bytes.next_multiple_of(BLOCK_BYTES as u64) - bytes)?;
+        Ok(regions)
+    }
+
+    /// A line of the map, which ends before `end`.
+    fn map_number(&mut self, end: u64) -> Result<u64, Error> {
+        let mut digits = [0; MAX_DIGITS];
+        let mut count = 0;
+        while self.cursor.offset() < end {
+            let Some(&byte) = self.cursor.fill()?.first() else {
+                return Err(self.truncated(1));
+            };
+            self.cursor.consume(1);
+            if byte == b'\n' {
+                let parsed = digits.get(..count).and_then(number::decimal);
+                return self.located(parsed.ok_or_else(bad_number));
+            }
+            let Some(place) = digits.get_mut(count) else { break };
+            *place = byte;
+            count += 1;
+        }
+        return Err(self.refuse(bad_number()));
+
+        fn bad_number() -> ArchiveErrorKind {
+            ArchiveErrorKind::Sparse("in front of the data is not made of numbers".to_owned())
+        }
+    }
+
+    /// The next stored bytes of the current entry and where they belong in the file.
+    pub(super) fn next_data(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
+        let Some((offset, left)) = self.layout.next() else {
+            return Ok(None);
+        };
+        let bytes = self.cursor.take(left)?;
+        if bytes.is_empty() {
+            return Err(self.truncated(left));
+        }
+        self.layout.advance(bytes.len() as u64);
+        Ok(Some((offset, bytes)))
+    }
+
+    /// Reads to the end of the stream, where decoders verify their checksums. What follows the end of an archive does not
+    /// matter, as with GNU tar; but zeros alone must not make an archive of something else.
+    pub(super) fn drain(&mut self) -> Result<(), Error> {
+        loop {
+            let bytes = self.cursor.take(u64::MAX)?;
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            if !self.has_entries && !is_zero(&bytes) {
+                return Err(self.refuse(ArchiveErrorKind::NotTar));
+            }
+        }
+    }
+
+    /// Where to look for what is wrong with the current entry.
+    pub(super) fn refuse(&self, kind: ArchiveErrorKind) -> Error {
+        let error = ArchiveError::new(kind, self.at, self.name.as_deref());
+        FormatError::Archive(error).into()
+    }
+
+    fn located<T>(&self, outcome: Result<T, ArchiveErrorKind>) -> Result<T, Error> {
+        outcome.map_err(|kind| self.refuse(kind))
+    }
+
+    fn truncated(&self, missing: u64) -> Error {
+        self.refuse(ArchiveErrorKind::Truncated { missing })
+    }
+
+    fn size(&self, header: &Header<'_>, pax: &Pax) -> Result<u64, Error> {
+        match pax.size {
+            Some(size) => Ok(size),
+            None => self.located(header.size()),
+        }
+    }
+
+    /// The entry has `in_archive` bytes, of which those of `layout` are still to come.
+    fn set_data(&mut self, layout: Layout, in_archive: u64) {
+        let blocks = BLOCK_BYTES as u64;
+        self.padding = (blocks - in_archive % blocks) % blocks;
+        self.layout = layout;
+    }
+
+    fn skip_data(&mut self) -> Result<(), Error> {
+        while self.next_data()?.is_some() {}
+        let padding = std::mem::take(&mut self.padding);
+        self.skip(padding)
+    }
+
+    fn skip(&mut self, bytes: u64) -> Result<(), Error> {
+        let mut left = bytes;
+        while left > 0 {
+            let skipped = self.cursor.take(left)?.len() as u64;
+            if skipped == 0 {
+                return Err(self.truncated(left));
+            }
+            left -= skipped;
+        }
+        Ok(())
+    }
+
+    /// The next header, or `None` where the archive ends: with two blocks of zeros, or at least not within an entry.
+    fn next_header(&mut self) -> Result<Option<Block>, Error> {
+        if self.cursor.fill()?.is_empty() {
+            return self.end_without_mark();
+        }
+        let block = match self.block() {
+            Err(Error::Format(_)) if self.at == 0 => return Err(self.refuse(ArchiveErrorKind::NotTar)),
+            other => other?,
+        };
+        if !is_zero(&block) {
+            return Ok(Some(block));
+        }
+        if self.cursor.fill()?.is_empty() {
+            return self.end_without_mark();
+        }
+        match is_zero(&self.block()?) {
+            true => Ok(None),
+            false if self.has_entries => Err(self.refuse(ArchiveErrorKind::LoneZeroBlock)),
+            false => Err(self.refuse(ArchiveErrorKind::NotTar)),
+        }
+    }
+
+    fn end_without_mark(&self) -> Result<Option<Block>, Error> {
+        if self.cursor.offset() == 0 {
+            return Err(DecodeError::Empty.into());
+        }
+        tracing::warn!("the archive ends without the two blocks of zeros that should end it");
+        Ok(None)
+    }
+
+    fn block(&mut self) -> Result<Block, Error> {
+        let head = self.cursor.head(BLOCK_BYTES)?;
+        let Some(block) = head.first_chunk().copied() else {
+            let missing = BLOCK_BYTES - head.len();
+            return Err(self.truncated(missing as u64));
+        };
+        self.cursor.consume(BLOCK_BYTES);
+        Ok(block)
+    }
+
+    /// The name in the data of a header of GNU tar, which ends with a NUL.
+    fn long_name(&mut self, header: &Header<'_>) -> Result<Vec<u8>, Error> {
+        let mut name = self.contents(header, "a name in bytes", PATH_MAX_BYTES as u64)?;
+        if name.last() == Some(&0) {
+            name.pop();
+        }
+        Ok(name)
+    }
+
+    /// The data of a header that describes another one.
+    fn contents(&mut self, header: &Header<'_>, what: &'static str, limit: u64) -> Result<Vec<u8>, Error> {
+        let size = self.located(header.size())?;
+        if size > limit {
+            return Err(self.refuse(ArchiveErrorKind::Limit {
+                what,
+                needed: size,
+                limit,
+            }));
+        }
+        self.set_data(Layout::whole(size), size);
+        let mut contents = Vec::new();
+        while let Some((_, bytes)) = self.next_data()? {
+            contents.extend_from_slice(&bytes);
+        }
+        self.skip_data()?;
+        Ok(contents)
+    }
+}

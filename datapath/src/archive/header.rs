@@ -1,0 +1,201 @@
+//! The header block of an entry: v7, ustar (POSIX.1-1988) and old GNU.
+
+use super::error::ArchiveErrorKind;
+use super::name::printable;
+use super::number;
+use super::sparse::Region;
+
+/// Everything in a tar lies in blocks of this size (POSIX.1-2017, pax, "ustar Interchange Format").
+pub(super) const BLOCK_BYTES: usize = 512;
+
+/// A block of an archive.
+pub(super) type Block = [u8; BLOCK_BYTES];
+
+/// Bytes of an offset and a length in an old GNU sparse map.
+const SPARSE_ENTRY_BYTES: usize = 24;
+
+/// A header whose checksum is right.
+pub(super) struct Header<'b>(&'b Block);
+
+impl<'b> Header<'b> {
+    /// Verifies the checksum.
+    pub(super) fn parse(block: &'b Block) -> Result<Self, ArchiveErrorKind> {
+        let stored = number::field(&block[148..156]).unwrap_or(-1);
+        // The checksum field itself counts as spaces. Some old writers summed up signed characters.
+        let sum = |value: fn(u8) -> i64| {
+            let all: i64 = block.iter().map(|byte| value(*byte)).sum();
+            let field: i64 = block[148..156].iter().map(|byte| value(*byte)).sum();
+            all - field + 8 * i64::from(b' ')
+        };
+        let calculated = sum(i64::from);
+        if stored == calculated || stored == sum(|byte| i64::from(byte.cast_signed())) {
+            Ok(Self(block))
+        } else {
+            Err(ArchiveErrorKind::HeaderChecksum { stored, calculated })
+        }
+    }
+
+    pub(super) fn typeflag(&self) -> u8 {
+        self.0[156]
+    }
+
+    /// GNU tar before it wrote pax: fields of its own where ustar has the prefix.
+    pub(super) fn is_old_gnu(&self) -> bool {
+        &self.0[257..265] == b"ustar  \0"
+    }
+
+    /// The name, with the prefix of ustar before it.
+    pub(super) fn name(&self) -> Vec<u8> {
+        let name = until_nul(&self.0[..100]);
+        let is_ustar = &self.0[257..263] == b"ustar\0";
+        // star has a shorter prefix, and times behind it.
+        let is_star = &self.0[508..512] == b"tar\0";
+        let prefix = match (is_ustar, is_star) {
+            (false, _) => &[],
+            (true, true) => until_nul(&self.0[345..476]),
+            (true, false) => until_nul(&self.0[345..500]),
+        };
+        if prefix.is_empty() {
+            name.to_vec()
+        } else {
+            [prefix, b"/", name].concat()
+        }
+    }
+
+    pub(super) fn link_name(&self) -> Vec<u8> {
+        until_nul(&self.0[157..257]).to_vec()
+    }
+
+    /// Permissions, with setuid, setgid and the sticky bit.
+    pub(super) fn mode(&self) -> Result<u32, ArchiveErrorKind> {
+        let mode = self.number(100..108, "mode")?;
+        Ok(u32::try_from(mode & 0o7777).unwrap_or(0))
+    }
+
+    pub(super) fn mtime(&self) -> Result<i64, ArchiveErrorKind> {
+        self.number(136..148, "modification time")
+    }
+
+    /// Bytes of data behind the header.
+    pub(super) fn size(&self) -> Result<u64, ArchiveErrorKind> {
+        self.length(124..136, "size")
+    }
+
+    /// Bytes of an old GNU sparse file when it is expanded.
+    pub(super) fn real_size(&self) -> Result<u64, ArchiveErrorKind> {
+        self.length(483..495, "real size")
+    }
+
+    /// The first regions of an old GNU sparse file; true if blocks with more of them follow.
+    pub(super) fn sparse_regions(&self, regions: &mut Vec<Region>) -> Result<bool, ArchiveErrorKind> {
+        read_regions(&self.0[386..482], regions)?;
+        Ok(self.0[482] != 0)
+    }
+
+    fn length(&self, range: std::ops::Range<usize>, field: &'static str) -> Result<u64, ArchiveErrorKind> {
+        let value = self.number(range, field)?;
+        u64::try_from(value).map_err(|_| ArchiveErrorKind::Number {
+            field,
+            value: value.to_string(),
+        })
+    }
+
+    fn number(&self, range: std::ops::Range<usize>, field: &'static str) -> Result<i64, ArchiveErrorKind> {
+        number::field(&self.0[range.clone()]).ok_or_else(|| ArchiveErrorKind::Number {
+            field,
+            value: printable(&self.0[range]),
+        })
+    }
+}
+
+/// The regions of a block that continues an old GNU sparse map; true if another such block follows.
+pub(super) fn more_regions(block: &Block, regions: &mut Vec<Region>) -> Result<bool, ArchiveErrorKind> {
+    read_regions(&block[..504], regions)?;
+    Ok(block[504] != 0)
+}
+
+fn read_regions(bytes: &[u8], regions: &mut Vec<Region>) -> Result<(), ArchiveErrorKind> {
+    for entry in bytes.chunks_exact(SPARSE_ENTRY_BYTES) {
+        let (offset, length) = entry.split_at(SPARSE_ENTRY_BYTES / 2);
+        // An entry without a length is one that is not used.
+        if length.first() == Some(&0) {
+            break;
+        }
+        let parse = |bytes| number::field(bytes).and_then(|value| u64::try_from(value).ok());
+        match (parse(offset), parse(length)) {
+            (Some(offset), Some(length)) => regions.push(Region { offset, length }),
+            _ => {
+                return Err(ArchiveErrorKind::Number {
+                    field: "sparse region",
+                    value: printable(entry),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A field of text: to the first NUL, or all of it.
+fn until_nul(field: &[u8]) -> &[u8] {
+    let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
+    &field[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealed(mut block: Block, sum: impl Fn(&Block) -> i64) -> Block {
+        block[148..156].fill(b' ');
+        let sum = format!("{:06o}\0 ", sum(&block));
+        block[148..156].copy_from_slice(sum.as_bytes());
+        block
+    }
+
+    fn unsigned(block: &Block) -> i64 {
+        block.iter().map(|byte| i64::from(*byte)).sum()
+    }
+
+    #[test]
+    fn both_sums_are_accepted_and_no_other() {
+        let mut block = [0; BLOCK_BYTES];
+        block[..2].copy_from_slice(b"\xff\xfe");
+        assert!(Header::parse(&sealed(block, unsigned)).is_ok());
+        let signed = |block: &Block| block.iter().map(|byte| i64::from(byte.cast_signed())).sum();
+        let mut block = sealed(block, signed);
+        assert!(Header::parse(&block).is_ok());
+        block[100] ^= 1;
+        assert!(matches!(
+            Header::parse(&block),
+            Err(ArchiveErrorKind::HeaderChecksum { .. })
+        ));
+    }
+
+    #[test]
+    fn the_prefix_belongs_to_ustar_only() {
+        let named = |magic: &[u8], trailer: &[u8]| {
+            let mut block = [0; BLOCK_BYTES];
+            block[..4].copy_from_slice(b"file");
+            block[257..257 + magic.len()].copy_from_slice(magic);
+            block[345..500].fill(b'p');
+            block[508..508 + trailer.len()].copy_from_slice(trailer);
+            Header::parse(&sealed(block, unsigned)).unwrap().name().len()
+        };
+        assert_eq!(named(b"", b""), 4);
+        assert_eq!(named(b"ustar  \0", b""), 4);
+        assert_eq!(named(b"ustar\x0000", b""), 155 + 1 + 4);
+        assert_eq!(named(b"ustar\x0000", b"tar\0"), 131 + 1 + 4);
+    }
+
+    #[test]
+    fn a_size_is_not_negative() {
+        let mut block = [0; BLOCK_BYTES];
+        block[124..136].fill(0xff);
+        let block = sealed(block, unsigned);
+        let error = Header::parse(&block).unwrap().size().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the archive is damaged: `-1` is not a valid size"
+        );
+    }
+}

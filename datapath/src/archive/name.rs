@@ -1,0 +1,121 @@
+//! What entries may be called.
+
+use super::error::ArchiveErrorKind;
+
+/// Longest path, its NUL included (`PATH_MAX` of Linux).
+pub(super) const PATH_MAX_BYTES: usize = 4096;
+/// Longest component (`NAME_MAX` of Linux).
+const NAME_MAX_BYTES: usize = 255;
+/// Directories inside each other. Each is an open descriptor while it is worked in, of which a process may have 1024.
+const MAX_DEPTH: usize = 128;
+/// Longest part of a name that messages show.
+const SHOWN_CHARS: usize = 200;
+
+/// The components of a name below the target: without `.` and double slashes. None of them can lead out of it.
+pub(super) fn components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKind> {
+    use ArchiveErrorKind::Name;
+    if name.is_empty() {
+        return Err(Name("is empty"));
+    }
+    if name.contains(&0) {
+        return Err(Name("has a NUL in it"));
+    }
+    if name.starts_with(b"/") {
+        return Err(Name("is absolute: it would climb out of the target"));
+    }
+    if name.len() >= PATH_MAX_BYTES {
+        return Err(Name("is longer than the 4095 bytes that a path may have"));
+    }
+    let mut found = Vec::new();
+    for component in name.split(|byte| *byte == b'/') {
+        match component {
+            b"" | b"." => {}
+            b".." => return Err(Name("has a component `..`: it would climb out of the target")),
+            long if long.len() > NAME_MAX_BYTES => {
+                return Err(Name("has a component of more than 255 bytes"));
+            }
+            component => found.push(component),
+        }
+    }
+    if found.len() > MAX_DEPTH {
+        return Err(ArchiveErrorKind::Limit {
+            what: "a depth of directories",
+            needed: found.len() as u64,
+            limit: MAX_DEPTH as u64,
+        });
+    }
+    Ok(found)
+}
+
+/// A name for messages: text stays text, controls and invalid bytes are escaped, and too much of it is cut.
+pub(super) fn printable(name: &[u8]) -> String {
+    let mut shown = String::new();
+    for (index, char) in String::from_utf8_lossy(name).chars().enumerate() {
+        if index == SHOWN_CHARS {
+            shown.push('…');
+            break;
+        }
+        if char.is_control() {
+            shown.extend(char.escape_default());
+        } else {
+            shown.push(char);
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_reduced_to_their_components() {
+        for (name, expected) in [
+            (&b"a"[..], &[&b"a"[..]][..]),
+            (b"./a//b/./c/", &[b"a", b"b", b"c"]),
+            (b"./", &[]),
+            (b".", &[]),
+            (b"a/...", &[b"a", b"..."]),
+            (b"-rf", &[b"-rf"]),
+            (b"a\n\xff", &[b"a\n\xff"]),
+        ] {
+            assert_eq!(components(name).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn names_that_climb_out_are_refused() {
+        for name in [
+            &b"/etc/passwd"[..],
+            b"//",
+            b"..",
+            b"../a",
+            b"a/..",
+            b"a/../b",
+            b"./..",
+            b"",
+            b"a\0b",
+        ] {
+            assert!(components(name).is_err(), "{}", name.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn lengths_have_limits() {
+        let long = |bytes| vec![b'x'; bytes];
+        assert!(components(&long(255)).is_ok());
+        assert!(components(&long(256)).is_err());
+        let slashes = |bytes| vec![b'/'; bytes];
+        assert!(components(&[b"a".to_vec(), slashes(4094)].concat()).is_ok());
+        assert!(components(&[b"a".to_vec(), slashes(4095)].concat()).is_err());
+        assert!(components(&b"d/".repeat(128)).is_ok());
+        assert!(components(&b"d/".repeat(129)).is_err());
+    }
+
+    #[test]
+    fn messages_show_no_controls() {
+        assert_eq!(printable("größe\n\u{1b}[2J".as_bytes()), "größe\\n\\u{1b}[2J");
+        assert_eq!(printable(b"\xff"), "\u{fffd}");
+        assert_eq!(printable(&[b'x'; 300]).chars().count(), 201);
+    }
+}

@@ -1,0 +1,153 @@
+//! Numbers as headers write them.
+
+/// A moment: seconds since 1970 (negative before), and nanoseconds after that second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Time {
+    pub(super) seconds: i64,
+    pub(super) nanoseconds: u32,
+}
+
+/// A numeric field of a header: octal digits (POSIX.1-1988), or base 256 where bit 7 of the first byte is set (GNU). Empty is 0.
+pub(super) fn field(bytes: &[u8]) -> Option<i64> {
+    match bytes.first() {
+        Some(first) if first & 0x80 != 0 => base_256(*first, &bytes[1..]),
+        _ => octal(bytes),
+    }
+}
+
+/// Two's complement, big endian; of the first byte bit 7 is the mark and bit 6 the sign.
+fn base_256(first: u8, rest: &[u8]) -> Option<i64> {
+    let sign = if first & 0x40 == 0 { 0 } else { -0x40 };
+    let top = i128::from(first & 0x3f) + sign;
+    // At most 12 bytes are a field, so this does not overflow.
+    let value = rest.iter().try_fold(top, |value, byte| {
+        value.checked_mul(256)?.checked_add(i128::from(*byte))
+    })?;
+    i64::try_from(value).ok()
+}
+
+/// Digits between spaces or NULs.
+fn octal(bytes: &[u8]) -> Option<i64> {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | 0);
+    let start = bytes
+        .iter()
+        .position(|byte| !is_blank(byte))
+        .unwrap_or(bytes.len());
+    let digits = bytes.get(start..)?;
+    let end = digits.iter().position(is_blank).unwrap_or(digits.len());
+    digits
+        .get(..end)?
+        .iter()
+        .try_fold(0i64, |value, digit| match digit {
+            b'0'..=b'7' => value.checked_mul(8)?.checked_add(i64::from(digit - b'0')),
+            _ => None,
+        })
+}
+
+/// Decimal digits and nothing else.
+pub(super) fn decimal(bytes: &[u8]) -> Option<u64> {
+    if bytes.is_empty() {
+        return None;
+    }
+    bytes.iter().try_fold(0u64, |value, digit| match digit {
+        b'0'..=b'9' => value.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
+        _ => None,
+    })
+}
+
+/// Seconds in decimal, maybe negative, maybe with a fraction (pax, "mtime"). What is below a nanosecond is rounded down.
+pub(super) fn time(bytes: &[u8]) -> Option<Time> {
+    let (is_negative, digits) = match bytes.strip_prefix(b"-") {
+        Some(digits) => (true, digits),
+        None => (false, bytes),
+    };
+    let (whole, fraction) = match digits.iter().position(|byte| *byte == b'.') {
+        Some(point) => (&digits[..point], &digits[point + 1..]),
+        None => (digits, &[][..]),
+    };
+    let seconds = i64::try_from(decimal(whole)?).ok()?;
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let shown = fraction.iter().copied().chain(std::iter::repeat(b'0')).take(9);
+    let nanoseconds = shown.fold(0u32, |value, digit| value * 10 + u32::from(digit - b'0'));
+    if !is_negative {
+        return Some(Time { seconds, nanoseconds });
+    }
+    let has_more = fraction.iter().skip(9).any(|digit| *digit != b'0');
+    let below = nanoseconds + u32::from(has_more);
+    Some(match below {
+        0 => Time {
+            seconds: -seconds,
+            nanoseconds: 0,
+        },
+        below => Time {
+            seconds: -seconds - 1,
+            nanoseconds: 1_000_000_000 - below,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_octal_or_base_256() {
+        for (bytes, value) in [
+            (&b"0000644\0"[..], Some(0o644)),
+            (b"   644 \0", Some(0o644)),
+            (b"644 junk", Some(0o644)),
+            (b"\0\0\0\0\0\0\0\0", Some(0)),
+            (b"        ", Some(0)),
+            (b"77777777777\0", Some(0o77_777_777_777)),
+            (b"777777777777", Some(0o777_777_777_777)),
+            (b"\x80\0\0\0\0\0\0\0\0\0\x01\x02", Some(0x102)),
+            (b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", Some(i64::MAX)),
+            (b"\x80\0\0\0\x80\0\0\0\0\0\0\0", None),
+            (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xfe", Some(-2)),
+            (b"\xff\xff\xff\xff\x80\0\0\0\0\0\0\0", Some(i64::MIN)),
+            (b"\xff\xff\xff\xff\x7f\xff\xff\xff\xff\xff\xff\xff", None),
+            (b"\xbf\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", None),
+            (b"0000648\0", None),
+            (b"-000001\0", None),
+            (b"", Some(0)),
+        ] {
+            assert_eq!(field(bytes), value, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn times_have_signs_and_fractions() {
+        for (text, value) in [
+            ("0", Some((0, 0))),
+            ("1700000000", Some((1_700_000_000, 0))),
+            ("1700000000.5", Some((1_700_000_000, 500_000_000))),
+            ("1.0000000019", Some((1, 1))),
+            ("1.", Some((1, 0))),
+            ("-1", Some((-1, 0))),
+            ("-1.25", Some((-2, 750_000_000))),
+            ("-1.0000000001", Some((-2, 999_999_999))),
+            ("-0.9999999999", Some((-1, 0))),
+            ("9223372036854775807", Some((i64::MAX, 0))),
+            ("9223372036854775808", None),
+            ("", None),
+            ("-", None),
+            (".5", None),
+            ("1.x", None),
+            ("--1", None),
+            ("1e3", None),
+        ] {
+            let value = value.map(|(seconds, nanoseconds)| Time { seconds, nanoseconds });
+            assert_eq!(time(text.as_bytes()), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn decimals_fit_or_are_none() {
+        assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
+        for text in ["", "18446744073709551616", "-1", "+1", " 1", "1 ", "0x1"] {
+            assert_eq!(decimal(text.as_bytes()), None, "{text}");
+        }
+    }
+}

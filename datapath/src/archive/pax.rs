@@ -1,0 +1,297 @@
+//! Records of extended headers (POSIX.1-2017, pax, "pax Extended Header").
+
+use super::error::ArchiveErrorKind;
+use super::name::printable;
+use super::number::{self, Time};
+use super::sparse::{Region, check_count};
+
+/// What records say about an entry, as far as it matters here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Pax {
+    pub(super) path: Option<Vec<u8>>,
+    pub(super) link_path: Option<Vec<u8>>,
+    pub(super) size: Option<u64>,
+    pub(super) mtime: Option<Time>,
+    pub(super) sparse: Sparse,
+}
+
+/// The records `GNU.sparse.*` (GNU tar manual, "Storing Sparse Files").
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Sparse {
+    major: u64,
+    minor: u64,
+    /// The name of the file, where the header has one for those who do not know of this.
+    pub(super) name: Option<Vec<u8>>,
+    /// Bytes of the file when it is expanded.
+    pub(super) size: Option<u64>,
+    count: Option<u64>,
+    /// Of versions 0.0 and 0.1; 1.0 has them in front of the data.
+    pub(super) regions: Vec<Region>,
+    offset: Option<u64>,
+}
+
+/// Where the map of a sparse file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MapPlace {
+    /// The file is not sparse.
+    None,
+    /// In the records (versions 0.0 and 0.1).
+    Records,
+    /// In front of the data (version 1.0).
+    Data,
+}
+
+impl Pax {
+    /// Takes the records of an extended header. A later record wins; an empty one takes the earlier back.
+    pub(super) fn read(&mut self, mut records: &[u8]) -> Result<(), ArchiveErrorKind> {
+        while !records.is_empty() {
+            let (key, value, rest) = split_record(records).ok_or(ArchiveErrorKind::Pax(
+                "has a record that is not `length key=value`",
+            ))?;
+            self.set(key, value)?;
+            records = rest;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), ArchiveErrorKind> {
+        let text = || (!value.is_empty()).then(|| value.to_vec());
+        match key {
+            b"path" => self.path = text(),
+            b"linkpath" => self.link_path = text(),
+            b"size" => self.size = parse(value, "size", number::decimal)?,
+            b"mtime" => self.mtime = parse(value, "modification time", number::time)?,
+            b"GNU.sparse.name" => self.sparse.name = text(),
+            _ => {
+                if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
+                    self.sparse.set(key, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a global header says about all the entries behind it.
+    pub(super) fn without_sparse(self) -> Self {
+        Self {
+            sparse: Sparse::default(),
+            ..self
+        }
+    }
+}
+
+impl Sparse {
+    fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), ArchiveErrorKind> {
+        let number = |field| parse(value, field, number::decimal);
+        match key {
+            b"major" => self.major = number("sparse version")?.unwrap_or(0),
+            b"minor" => self.minor = number("sparse version")?.unwrap_or(0),
+            b"size" | b"realsize" => self.size = number("real size")?,
+            b"numblocks" => self.count = number("number of sparse regions")?,
+            b"offset" => self.offset = number("offset of a sparse region")?,
+            b"numbytes" => {
+                let length = number("length of a sparse region")?;
+                self.push(self.offset, length)?;
+                self.offset = None;
+            }
+            b"map" => self.read_map(value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// `offset,length,offset,length…` (version 0.1).
+    fn read_map(&mut self, value: &[u8]) -> Result<(), ArchiveErrorKind> {
+        self.regions.clear();
+        if value.is_empty() {
+            return Ok(());
+        }
+        let mut numbers = value.split(|byte| *byte == b',').map(number::decimal);
+        while let Some(offset) = numbers.next() {
+            self.push(offset, numbers.next().flatten())?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, offset: Option<u64>, length: Option<u64>) -> Result<(), ArchiveErrorKind> {
+        let (Some(offset), Some(length)) = (offset, length) else {
+            return Err(ArchiveErrorKind::Sparse(
+                "has a region without an offset or a length".to_owned(),
+            ));
+        };
+        check_count(self.regions.len() + 1)?;
+        self.regions.push(Region { offset, length });
+        Ok(())
+    }
+
+    /// Where the map is, once all records were read.
+    pub(super) fn map(&self) -> Result<MapPlace, ArchiveErrorKind> {
+        let is_sparse = self.size.is_some() || self.count.is_some() || !self.regions.is_empty();
+        match (self.major, self.minor) {
+            (1, 0) => Ok(MapPlace::Data),
+            (0, 0 | 1) if !is_sparse => Ok(MapPlace::None),
+            (0, 0 | 1) => match self.count {
+                Some(count) if count != self.regions.len() as u64 => Err(ArchiveErrorKind::Sparse(format!(
+                    "has {} regions, but should have {count}",
+                    self.regions.len()
+                ))),
+                _ => Ok(MapPlace::Records),
+            },
+            (major, minor) => Err(ArchiveErrorKind::Sparse(format!(
+                "is of version {major}.{minor}: 0.0, 0.1 and 1.0 are supported"
+            ))),
+        }
+    }
+}
+
+/// `None` if the value is empty.
+fn parse<T>(
+    value: &[u8],
+    field: &'static str,
+    parse: fn(&[u8]) -> Option<T>,
+) -> Result<Option<T>, ArchiveErrorKind> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    match parse(value) {
+        Some(parsed) => Ok(Some(parsed)),
+        None => Err(ArchiveErrorKind::Number {
+            field,
+            value: printable(value),
+        }),
+    }
+}
+
+/// Key and value of the first record, `"%d %s=%s\n"` with the length of all of it in front, and the other records.
+fn split_record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let space = records.iter().position(|byte| *byte == b' ')?;
+    let length = usize::try_from(number::decimal(records.get(..space)?)?).ok()?;
+    let (record, rest) = records.split_at_checked(length)?;
+    let text = record.get(space + 1..)?.strip_suffix(b"\n")?;
+    let equals = text.iter().position(|byte| *byte == b'=')?;
+    let (key, value) = text.split_at(equals);
+    (!key.is_empty()).then_some((key, &value[1..], rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(key: &str, value: &str) -> Vec<u8> {
+        let body = format!(" {key}={value}\n");
+        let mut length = body.len() + 1;
+        while length != body.len() + length.to_string().len() {
+            length += 1;
+        }
+        format!("{length}{body}").into_bytes()
+    }
+
+    fn read(records: &[(&str, &str)]) -> Result<Pax, ArchiveErrorKind> {
+        let mut pax = Pax::default();
+        let bytes: Vec<u8> = records
+            .iter()
+            .flat_map(|(key, value)| record(key, value))
+            .collect();
+        pax.read(&bytes).map(|()| pax)
+    }
+
+    #[test]
+    fn known_records_are_kept_and_others_left_out() {
+        let pax = read(&[
+            ("path", "a=b\nc"),
+            ("SCHILY.xattr.user.x", "\0\0"),
+            ("LIBARCHIVE.creationtime", "1"),
+            ("size", "12"),
+            ("mtime", "-1.5"),
+            ("size", "13"),
+        ])
+        .unwrap();
+        assert_eq!(pax.path.unwrap(), b"a=b\nc");
+        assert_eq!(pax.size, Some(13));
+        assert_eq!(pax.mtime.unwrap().seconds, -2);
+    }
+
+    #[test]
+    fn an_empty_record_takes_back() {
+        let pax = read(&[("path", "a"), ("size", "1"), ("path", ""), ("size", "")]).unwrap();
+        assert_eq!(pax, Pax::default());
+    }
+
+    #[test]
+    fn records_have_to_be_whole() {
+        for bad in [
+            "x",
+            "9",
+            "0 a=b\n",
+            "5 a=b\n",
+            "7 a=b\n",
+            "6 a=b ",
+            "6 ab=\n\n",
+            "6  a=b\n",
+            "5 =b\n",
+            "4 ab\n",
+            "-6 a=b\n",
+            "99999999999999999999 a=b\n",
+            "3 a=b\n",
+            "1 a=b\n",
+        ] {
+            assert!(Pax::default().read(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+        Pax::default().read(b"6 a=b\n").unwrap();
+    }
+
+    #[test]
+    fn sparse_maps_of_all_versions() {
+        let regions = vec![Region { offset: 0, length: 5 }, Region { offset: 9, length: 0 }];
+        let old = read(&[
+            ("GNU.sparse.size", "9"),
+            ("GNU.sparse.numblocks", "2"),
+            ("GNU.sparse.offset", "0"),
+            ("GNU.sparse.numbytes", "5"),
+            ("GNU.sparse.offset", "9"),
+            ("GNU.sparse.numbytes", "0"),
+        ]);
+        let newer = read(&[
+            ("GNU.sparse.size", "9"),
+            ("GNU.sparse.numblocks", "2"),
+            ("GNU.sparse.map", "0,5,9,0"),
+        ]);
+        for pax in [old.unwrap(), newer.unwrap()] {
+            assert_eq!(pax.sparse.map(), Ok(MapPlace::Records));
+            assert_eq!(pax.sparse.regions, regions);
+        }
+        let newest = read(&[
+            ("GNU.sparse.major", "1"),
+            ("GNU.sparse.minor", "0"),
+            ("GNU.sparse.realsize", "9"),
+        ]);
+        assert_eq!(newest.unwrap().sparse.map(), Ok(MapPlace::Data));
+        assert_eq!(read(&[("mtime", "1")]).unwrap().sparse.map(), Ok(MapPlace::None));
+        assert!(read(&[("GNU.sparse.major", "2")]).unwrap().sparse.map().is_err());
+    }
+
+    #[test]
+    fn broken_sparse_maps_are_refused() {
+        for records in [
+            &[("GNU.sparse.numbytes", "1")][..],
+            &[("GNU.sparse.offset", "1"), ("GNU.sparse.numbytes", "")],
+            &[("GNU.sparse.map", "1")],
+            &[("GNU.sparse.map", "1,2,")],
+            &[("GNU.sparse.map", "1,-2")],
+        ] {
+            assert!(read(records).is_err(), "{records:?}");
+        }
+        let miscounted = read(&[("GNU.sparse.numblocks", "2"), ("GNU.sparse.map", "1,2")]).unwrap();
+        assert!(miscounted.sparse.map().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_records_or_an_error(bytes: Vec<u8>) {
+            // The point is that this returns.
+            let read = Pax::default().read(&bytes);
+            prop_assert!(read.is_err() || bytes.is_empty() || bytes.ends_with(b"\n"));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Where the stored bytes of a file belong: all over it, or between holes.
+
+use super::error::ArchiveErrorKind;
+use crate::memory::Held;
+
+/// Regions that a file may have: 16 MiB of memory. A disk of 64 GiB has as many if every other 32 KiB of it are a hole.
+pub(super) const MAX_REGIONS: usize = 1 << 20;
+
+/// Bytes of a file that are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Region {
+    /// Where they belong.
+    pub(super) offset: u64,
+    /// How many they are.
+    pub(super) length: u64,
+}
+
+/// The regions of a file, and which of them is at hand.
+#[derive(Debug)]
+pub(super) struct Layout {
+    regions: Vec<Region>,
+    /// Index of the current region.
+    current: usize,
+    /// Bytes of the current region that were taken.
+    taken: u64,
+    _held: Held,
+}
+
+impl Layout {
+    /// A file without holes.
+    pub(super) fn whole(size: u64) -> Self {
+        Self::of(vec![Region {
+            offset: 0,
+            length: size,
+        }])
+    }
+
+    /// A file of `size` bytes, of which `stored` lie in the archive. The map has to agree with both.
+    pub(super) fn sparse(regions: Vec<Region>, size: u64, stored: u64) -> Result<Self, ArchiveErrorKind> {
+        let mut end = 0u64;
+        let mut sum = 0u64;
+        for Region { offset, length } in &regions {
+            if *offset < end {
+                return Err(ArchiveErrorKind::Sparse(format!(
+                    "has a region at {offset:#x}, but the one before it ends at {end:#x}"
+                )));
+            }
+            end = match offset.checked_add(*length) {
+                Some(end) if end <= size => end,
+                _ => {
+                    return Err(ArchiveErrorKind::Sparse(format!(
+                        "has {length} bytes at {offset:#x}, beyond the end of the file at {size:#x}"
+                    )));
+                }
+            };
+            // Not more than `end`: regions do not overlap.
+            sum += length;
+        }
+        if sum != stored {
+            return Err(ArchiveErrorKind::Sparse(format!(
+                "has {sum} bytes of data, but {stored} are stored"
+            )));
+        }
+        Ok(Self::of(regions))
+    }
+
+    fn of(regions: Vec<Region>) -> Self {
+        Self {
+            _held: Held::new(regions.capacity() * size_of::<Region>()),
+            regions,
+            current: 0,
+            taken: 0,
+        }
+    }
+
+    /// Where the next stored byte belongs, and how many follow it there.
+    pub(super) fn next(&mut self) -> Option<(u64, u64)> {
+        while let Some(region) = self.regions.get(self.current) {
+            if self.taken < region.length {
+                return Some((region.offset + self.taken, region.length - self.taken));
+            }
+            self.current += 1;
+            self.taken = 0;
+        }
+        None
+    }
+
+    /// `bytes` of those were taken.
+    pub(super) fn advance(&mut self, bytes: u64) {
+        self.taken += bytes;
+    }
+}
+
+/// Fails before there are more regions than may be kept.
+pub(super) fn check_count(count: usize) -> Result<(), ArchiveErrorKind> {
+    if count <= MAX_REGIONS {
+        return Ok(());
+    }
+    Err(ArchiveErrorKind::Limit {
+        what: "a number of regions in a sparse map",
+        needed: count as u64,
+        limit: MAX_REGIONS as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(regions: &[(u64, u64)], size: u64, stored: u64) -> Result<Layout, ArchiveErrorKind> {
+        let regions = regions.iter().map(|&(offset, length)| Region { offset, length });
+        Layout::sparse(regions.collect(), size, stored)
+    }
+
+    #[test]
+    fn maps_agree_with_themselves_and_the_sizes() {
+        for (regions, size, stored) in [
+            (&[][..], 10, 0),
+            (&[(0, 10)], 10, 10),
+            (&[(2, 3), (5, 1), (10, 0)], 10, 4),
+            (&[(u64::MAX - 1, 1)], u64::MAX, 1),
+        ] {
+            assert!(layout(regions, size, stored).is_ok(), "{regions:?}");
+        }
+        for (regions, size, stored) in [
+            (&[][..], 10, 1),
+            (&[(0, 10)], 10, 9),
+            (&[(0, 11)], 10, 11),
+            (&[(11, 0)], 10, 0),
+            (&[(0, 5), (4, 2)], 10, 7),
+            (&[(5, 1), (0, 1)], 10, 2),
+            (&[(u64::MAX, 2)], u64::MAX, 2),
+        ] {
+            assert!(layout(regions, size, stored).is_err(), "{regions:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_go_from_region_to_region() {
+        let mut layout = layout(&[(2, 3), (7, 0), (8, 1)], 10, 4).unwrap();
+        assert_eq!(layout.next(), Some((2, 3)));
+        layout.advance(2);
+        assert_eq!(layout.next(), Some((4, 1)));
+        layout.advance(1);
+        assert_eq!(layout.next(), Some((8, 1)));
+        layout.advance(1);
+        assert_eq!(layout.next(), None);
+    }
+}

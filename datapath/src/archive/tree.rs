@@ -1,0 +1,174 @@
+//! The tree that is being extracted, and the way to where the current entry belongs.
+
+use super::directory::{Attributes, Directory, WORKABLE};
+use super::error::ArchiveErrorKind;
+use super::failure::Failure;
+use super::name::printable;
+
+/// Permissions of directories that have no entry of their own, less the umask.
+const IMPLIED_MODE: u32 = 0o755;
+
+/// The directories from the root of the tree to the current one, all open. No entry comes twice through a name: what
+/// was a directory may be a symbolic link by then, so every step is checked when it is taken. A directory gets its
+/// final permissions and time when it is left, since files in it change the one and may not be created under the other.
+pub(super) struct Tree<'s> {
+    /// The root.
+    root: &'s Directory,
+    /// Where the tree will be moved to.
+    target: &'s Directory,
+    levels: Vec<Level>,
+    /// What the archive says of the root.
+    root_attributes: Option<Attributes>,
+}
+
+/// An open directory below the root.
+struct Level {
+    name: Vec<u8>,
+    directory: Directory,
+    /// To be set when it is left.
+    finally: Option<Attributes>,
+}
+
+impl<'s> Tree<'s> {
+    /// An empty tree at `root`, to be moved to `target`.
+    pub(super) fn new(root: &'s Directory, target: &'s Directory) -> Self {
+        Self {
+            root,
+            target,
+            levels: Vec::new(),
+            root_attributes: None,
+        }
+    }
+
+    /// Makes the directory `path` or finds it there.
+    pub(super) fn create_directory(&mut self, path: &[&[u8]], attributes: Attributes) -> Result<(), Failure> {
+        let Some((name, parents)) = path.split_last() else {
+            self.root_attributes = Some(attributes);
+            return Ok(());
+        };
+        let parent = self.enter(parents)?;
+        let there = parent.status(name)?;
+        if !there.is_some_and(|status| status.is_directory()) {
+            if there.is_some() {
+                parent.remove_file(name)?;
+            }
+            parent.create_directory(name, WORKABLE)?;
+        }
+        self.enter(path)?;
+        if let Some(level) = self.levels.last_mut() {
+            level.finally = Some(attributes);
+        }
+        Ok(())
+    }
+
+    /// The directory and name for something new at `path`: what an earlier entry made there is removed.
+    pub(super) fn make_room<'p>(&mut self, path: &[&'p [u8]]) -> Result<(&Directory, &'p [u8]), Failure> {
+        let Some((name, parents)) = path.split_last() else {
+            return Err(ArchiveErrorKind::Name("is that of the target itself").into());
+        };
+        let parent = self.enter(parents)?;
+        let there = parent.status(name)?;
+        if there.is_some_and(|status| status.is_directory()) {
+            if !parent.remove_directory(name)? {
+                return Err(ArchiveErrorKind::Occupied(printable(name)).into());
+            }
+        } else if there.is_some() {
+            parent.remove_file(name)?;
+        }
+        Ok((parent, name))
+    }
+
+    /// The directory that holds `path`, if all that leads to it are directories; nothing is changed.
+    pub(super) fn find_parent<'p>(
+        &self,
+        path: &[&'p [u8]],
+    ) -> Result<Option<(Directory, &'p [u8])>, Failure> {
+        let Some((name, parents)) = path.split_last() else {
+            return Ok(None);
+        };
+        Ok(walk(self.root, parents)?.map(|directory| (directory, *name)))
+    }
+
+    /// Leaves all directories. Returns what the archive says of the root.
+    pub(super) fn finish(mut self) -> Result<Option<Attributes>, Failure> {
+        self.leave_to(0)?;
+        Ok(self.root_attributes)
+    }
+
+    /// Goes to the directory `path`, making what is missing on the way.
+    fn enter(&mut self, path: &[&[u8]]) -> Result<&Directory, Failure> {
+        let same = self.levels.iter().zip(path);
+        let common = same.take_while(|(level, name)| level.name == **name).count();
+        self.leave_to(common)?;
+        for depth in common + 1..=path.len() {
+            self.descend(path.get(..depth).unwrap_or(path))?;
+        }
+        Ok(self.current())
+    }
+
+    fn current(&self) -> &Directory {
+        self.levels.last().map_or(self.root, |level| &level.directory)
+    }
+
+    /// Goes from the current directory to `path`, which is one level below it.
+    fn descend(&mut self, path: &[&[u8]]) -> Result<(), Failure> {
+        let Some(name) = path.last() else { return Ok(()) };
+        let parent = self.current();
+        let (mode, finally) = match parent.status(name)? {
+            Some(status) if status.is_directory() => (status.attributes.mode, Some(status.attributes)),
+            Some(status) if status.is_symlink() => {
+                return Err(ArchiveErrorKind::BehindSymlink(printable(name)).into());
+            }
+            Some(_) => return Err(ArchiveErrorKind::BelowFile(printable(name)).into()),
+            None => {
+                parent.create_directory(name, IMPLIED_MODE)?;
+                (WORKABLE, self.attributes_in_target(path)?)
+            }
+        };
+        let directory = parent.open_child_for_work(name, mode)?;
+        self.levels.push(Level {
+            name: name.to_vec(),
+            directory,
+            finally,
+        });
+        Ok(())
+    }
+
+    /// A directory that is only implied takes after the one that is already there, if any.
+    fn attributes_in_target(&self, path: &[&[u8]]) -> Result<Option<Attributes>, Failure> {
+        let Some((name, parents)) = path.split_last() else {
+            return Ok(None);
+        };
+        let Some(parent) = walk(self.target, parents)? else {
+            return Ok(None);
+        };
+        let there = parent.status(name)?.filter(|status| status.is_directory());
+        Ok(there.map(|status| Attributes {
+            mtime: None,
+            ..status.attributes
+        }))
+    }
+
+    fn leave_to(&mut self, depth: usize) -> Result<(), Failure> {
+        while self.levels.len() > depth
+            && let Some(Level { name, finally, .. }) = self.levels.pop()
+        {
+            if let Some(attributes) = finally {
+                self.current().set_attributes(&name, attributes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The directory `path` below `root`, if all of it are directories.
+fn walk(root: &Directory, path: &[&[u8]]) -> Result<Option<Directory>, Failure> {
+    let mut current = root.open_child(b".")?;
+    for name in path {
+        match current.status(name)? {
+            Some(status) if status.is_directory() => current = current.open_child(name)?,
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(current))
+}

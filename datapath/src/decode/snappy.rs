@@ -1,0 +1,252 @@
+//! The snappy framing format (`framing_format.txt` of google/snappy, 2013), as CDI's cloner sends it.
+//!
+//! A stream is a row of chunks: a byte of type, three of length, a body. There is no end mark, so that a stream ends
+//! where a chunk ends; to the loop of the decoders, every chunk is a member. Nobody sniffs this codec: whoever expects it
+//! says so.
+
+use snap::raw::{Decoder as Raw, decompress_len};
+
+use super::decoder::{Engine, Fault, Padding, cut};
+use super::{Codec, Limits};
+use crate::buffer::Filling;
+
+/// Type and length (§3).
+const HEADER_BYTES: usize = 4;
+/// The masked CRC-32C in front of the data of a chunk (§3, §4.2).
+const CHECKSUM_BYTES: usize = 4;
+/// Most bytes of uncompressed data in a chunk (§4.2).
+const MAX_DATA_BYTES: usize = 65536;
+/// What snappy makes of [`MAX_DATA_BYTES`] at worst: `32 + n + n/6` (`MaxCompressedLength`).
+const MAX_COMPRESSED_BYTES: usize = 32 + MAX_DATA_BYTES + MAX_DATA_BYTES / 6;
+/// Body of a stream identifier (§4.1).
+const IDENTIFIER: &[u8] = b"sNaPpY";
+
+/// What a type byte announces (§4).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Compressed,
+    Uncompressed,
+    Skippable,
+    Identifier,
+}
+
+impl Kind {
+    fn of(byte: u8) -> Result<Self, Fault> {
+        match byte {
+            0x00 => Ok(Self::Compressed),
+            0x01 => Ok(Self::Uncompressed),
+            0x02..=0x7f => Err(corrupt(format!("a chunk of the reserved type {byte:#04x}"))),
+            0x80..=0xfe => Ok(Self::Skippable),
+            0xff => Ok(Self::Identifier),
+        }
+    }
+
+    /// Bytes that its body may have.
+    fn body(self) -> std::ops::RangeInclusive<usize> {
+        match self {
+            Self::Compressed => CHECKSUM_BYTES..=CHECKSUM_BYTES + MAX_COMPRESSED_BYTES,
+            Self::Uncompressed => CHECKSUM_BYTES..=CHECKSUM_BYTES + MAX_DATA_BYTES,
+            // Three bytes say no more.
+            Self::Skippable => 0..=0xff_ffff,
+            Self::Identifier => IDENTIFIER.len()..=IDENTIFIER.len(),
+        }
+    }
+}
+
+/// The header of the chunk that is being read.
+#[derive(Clone, Copy)]
+struct Header {
+    kind: Kind,
+    body_bytes: usize,
+}
+
+impl Header {
+    fn parse([kind, low, middle, high]: [u8; HEADER_BYTES], is_first: bool) -> Result<Self, Fault> {
+        let kind = Kind::of(kind)?;
+        if is_first && kind != Kind::Identifier {
+            return Err(corrupt("it does not begin with a stream identifier"));
+        }
+        let body_bytes = usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16;
+        let allowed = kind.body();
+        if allowed.contains(&body_bytes) {
+            Ok(Self { kind, body_bytes })
+        } else {
+            Err(corrupt(format!(
+                "a chunk of {body_bytes} bytes, where {} to {} are allowed",
+                allowed.start(),
+                allowed.end()
+            )))
+        }
+    }
+}
+
+/// Reads chunks, whatever pieces they come in.
+pub(super) struct Snappy {
+    raw: Raw,
+    identified: bool,
+    header: Option<Header>,
+    /// Bytes of the current header or body that came in an earlier piece; of skippable chunks none are kept.
+    pending: Vec<u8>,
+    skipped: usize,
+    /// Data that did not fit into the output, and how much of it was handed out since.
+    decoded: Vec<u8>,
+    delivered: usize,
+}
+
+impl Engine for Snappy {
+    const CODEC: Codec = Codec::Snappy;
+    const HEAD_BYTES: usize = 1;
+    const PADDING: Padding = Padding::Nowhere;
+
+    /// What begins like no chunk is refused by [`Header::parse`], which can say why.
+    fn begins(_head: &[u8]) -> bool {
+        true
+    }
+
+    fn new(_limits: &Limits) -> Result<Self, Fault> {
+        Ok(Self {
+            raw: Raw::new(),
+            identified: false,
+            header: None,
+            pending: Vec::new(),
+            skipped: 0,
+            decoded: Vec::new(),
+            delivered: 0,
+        })
+    }
+
+    fn begin(&mut self, _head: &[u8]) -> Result<(), Fault> {
+        self.header = None;
+        self.skipped = 0;
+        Ok(())
+    }
+
+    fn step(&mut self, input: &mut &[u8], output: &mut Filling) -> Result<bool, Fault> {
+        if self.delivered < self.decoded.len() {
+            return Ok(self.deliver(output));
+        }
+        let Some(header) = self.header else {
+            return self.read_header(input);
+        };
+        if header.kind == Kind::Skippable {
+            let skip = input.len().min(header.body_bytes - self.skipped);
+            cut(input, skip as u64);
+            self.skipped += skip;
+            return Ok(self.skipped == header.body_bytes);
+        }
+        if self.pending.is_empty()
+            && let Some((body, rest)) = input.split_at_checked(header.body_bytes)
+        {
+            *input = rest;
+            return self.finish(header.kind, body, output);
+        }
+        if !self.collect(header.body_bytes, input) {
+            return Ok(false);
+        }
+        let body = std::mem::take(&mut self.pending);
+        let finished = self.finish(header.kind, &body, output);
+        self.pending = body;
+        self.pending.clear();
+        finished
+    }
+}
+
+impl Snappy {
+    /// True if the chunk is complete, having no body.
+    fn read_header(&mut self, input: &mut &[u8]) -> Result<bool, Fault> {
+        if !self.collect(HEADER_BYTES, input) {
+            return Ok(false);
+        }
+        let Some(&bytes) = self.pending.first_chunk() else {
+            return Ok(false);
+        };
+        self.pending.clear();
+        let header = Header::parse(bytes, !self.identified)?;
+        self.header = Some(header);
+        Ok(header.body_bytes == 0)
+    }
+
+    /// Fills `pending` up to `want` bytes, which were checked to be few; true if they are all there.
+    fn collect(&mut self, want: usize, input: &mut &[u8]) -> bool {
+        let missing = want.saturating_sub(self.pending.len()).min(input.len());
+        let (now, rest) = input.split_at(missing);
+        self.pending.extend_from_slice(now);
+        *input = rest;
+        self.pending.len() >= want
+    }
+
+    /// Takes the complete body of a chunk; true if all of its data went into the output.
+    fn finish(&mut self, kind: Kind, body: &[u8], output: &mut Filling) -> Result<bool, Fault> {
+        if kind == Kind::Identifier {
+            self.identified = true;
+            return if body == IDENTIFIER {
+                Ok(true)
+            } else {
+                Err(corrupt("its stream identifier is not `sNaPpY`"))
+            };
+        }
+        let (stored, data) = body
+            .split_first_chunk::<CHECKSUM_BYTES>()
+            .ok_or_else(|| corrupt("a chunk without a checksum"))?;
+        let stored = u32::from_le_bytes(*stored);
+        let length = match kind {
+            Kind::Compressed => decompress_len(data).map_err(|error| corrupt(error.to_string()))?,
+            _ => data.len(),
+        };
+        if length > MAX_DATA_BYTES {
+            return Err(corrupt(format!(
+                "a chunk with {length} bytes of data, where {MAX_DATA_BYTES} are allowed"
+            )));
+        }
+        if let Some(room) = output.room().get_mut(..length) {
+            expand(&mut self.raw, kind, data, room)?;
+            verify(stored, room)?;
+            output.filled(length as u64);
+            return Ok(true);
+        }
+        self.decoded.resize(length, 0);
+        self.delivered = 0;
+        expand(&mut self.raw, kind, data, &mut self.decoded)?;
+        verify(stored, &self.decoded)?;
+        Ok(self.deliver(output))
+    }
+
+    /// Hands out decoded data; true if none is left.
+    fn deliver(&mut self, output: &mut Filling) -> bool {
+        let mut rest = self.decoded.get(self.delivered..).unwrap_or_default();
+        output.fill_from(&mut rest);
+        self.delivered = self.decoded.len() - rest.len();
+        rest.is_empty()
+    }
+}
+
+/// Puts the data of a chunk into `room`, which is as large as it.
+fn expand(raw: &mut Raw, kind: Kind, data: &[u8], room: &mut [u8]) -> Result<(), Fault> {
+    if kind == Kind::Compressed {
+        raw.decompress(data, room)
+            .map_err(|error| corrupt(error.to_string()))?;
+    } else {
+        room.copy_from_slice(data);
+    }
+    Ok(())
+}
+
+fn verify(stored: u32, data: &[u8]) -> Result<(), Fault> {
+    let calculated = mask(crc32c::crc32c(data));
+    if stored == calculated {
+        Ok(())
+    } else {
+        Err(corrupt(format!(
+            "the checksum of a chunk is {stored:#010x}, its data has {calculated:#010x}"
+        )))
+    }
+}
+
+/// Checksums are stored masked, since a CRC of bytes that hold their own CRC says little (§3).
+fn mask(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+fn corrupt(reason: impl Into<String>) -> Fault {
+    Fault::Corrupt(reason.into())
+}

@@ -1,0 +1,229 @@
+//! A failed attempt leaves the directory as it was found.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use datapath::Error;
+use datapath::archive::ArchiveErrorKind;
+use datapath::digest::Checksum;
+use datapath::observe::{Observer, Phase};
+use datapath::transfer::Options;
+use tokio_util::sync::CancellationToken;
+
+use crate::common::{fast_folder, noise};
+use crate::tape::Tape;
+use crate::{refusal, snapshot, unpack_to, unpack_with};
+
+/// A directory with something of everything.
+fn fill(dir: &Path) {
+    fs::create_dir_all(dir.join("shared/deep")).unwrap();
+    fs::write(dir.join("shared/old"), "old").unwrap();
+    fs::write(dir.join("shared/deep/old"), "older").unwrap();
+    fs::write(dir.join("file"), "file").unwrap();
+    fs::create_dir(dir.join("empty")).unwrap();
+    fs::create_dir(dir.join("full")).unwrap();
+    fs::write(dir.join("full/thing"), "thing").unwrap();
+    symlink("shared", dir.join("link")).unwrap();
+    fs::set_permissions(dir.join("shared"), Permissions::from_mode(0o2750)).unwrap();
+    fs::set_permissions(dir.join("shared/deep"), Permissions::from_mode(0o500)).unwrap();
+}
+
+/// Entries that join, replace and add to what [`fill`] makes.
+fn entries() -> Vec<Tape> {
+    vec![
+        Tape::default().directory("shared", 0o700),
+        Tape::default().file("shared/new", b"new"),
+        Tape::default().file("shared/old", b"replaced"),
+        Tape::default().directory("shared/deep", 0o711),
+        Tape::default().file("shared/deep/new", b"new"),
+        Tape::default().file("file", b"replaced"),
+        Tape::default().file("empty", b"now a file"),
+        Tape::default().directory("link", 0o755),
+        Tape::default().file("link/file", b"in it"),
+        Tape::default().file("fresh/a/b", b"fresh"),
+        Tape::default().directory("closed", 0o0),
+        Tape::default().symlink("s", "file"),
+        Tape::default().hard_link("h", "file"),
+    ]
+}
+
+fn join(tapes: impl IntoIterator<Item = Tape>) -> Tape {
+    Tape(tapes.into_iter().flat_map(|tape| tape.0).collect())
+}
+
+/// Unpacks into a filled directory and expects that to fail without a trace.
+#[track_caller]
+fn fails(tar: &[u8], options: &Options) -> Error {
+    let folder = fast_folder();
+    fill(folder.path());
+    let before = snapshot::without_time_of_root(folder.path());
+    let error = unpack_with(folder.path(), tar, 10_000, options).unwrap_err();
+    let after = snapshot::without_time_of_root(folder.path());
+    snapshot::assert_same(&after, &before, &error.to_string());
+    error
+}
+
+#[test]
+fn a_good_archive_joins_and_replaces() {
+    let folder = fast_folder();
+    fill(folder.path());
+    unpack_to(folder.path(), &join(entries()).end()).unwrap();
+    let seen = snapshot::of(folder.path());
+    for (path, mode, content) in [
+        ("shared", 0o40700, &b""[..]),
+        ("shared/old", 0o100644, b"replaced"),
+        ("shared/new", 0o100644, b"new"),
+        ("shared/deep", 0o40711, b""),
+        ("shared/deep/old", 0o100644, b"older"),
+        ("shared/deep/new", 0o100644, b"new"),
+        ("file", 0o100644, b"replaced"),
+        ("empty", 0o100644, b"now a file"),
+        ("full/thing", 0o100644, b"thing"),
+        ("link", 0o40755, b""),
+        ("link/file", 0o100644, b"in it"),
+        ("fresh", 0o40755, b""),
+        ("fresh/a/b", 0o100644, b"fresh"),
+        ("closed", 0o40000, b""),
+        ("h", 0o100644, b"replaced"),
+    ] {
+        let entry = &seen[Path::new(path)];
+        assert_eq!((entry.mode, &entry.content[..]), (mode, content), "{path}");
+    }
+    assert_eq!(seen[Path::new("shared")].mtime, (1_700_000_000, 0));
+    assert_eq!(seen.len(), 19, "{:?}", seen.keys());
+}
+
+#[test]
+fn a_directory_without_an_entry_keeps_its_mode() {
+    let folder = fast_folder();
+    fill(folder.path());
+    unpack_to(folder.path(), &Tape::default().file("shared/deep/new", b"").end()).unwrap();
+    let seen = snapshot::of(folder.path());
+    assert_eq!(seen[Path::new("shared")].mode, 0o42750);
+    assert_eq!(seen[Path::new("shared/deep")].mode, 0o40500);
+}
+
+#[test]
+fn a_bad_entry_anywhere_leaves_no_trace() {
+    for place in 0..=entries().len() {
+        let mut tapes = entries();
+        tapes.insert(place, Tape::default().file("../out", b""));
+        fails(&join(tapes).end(), &Options::default());
+    }
+}
+
+#[test]
+fn what_fails_while_files_are_moved_is_undone() {
+    // Which name comes last is up to the filesystem: some are moved before, some behind.
+    for others in 0..8 {
+        let others = (0..others).map(|n| Tape::default().file(format!("{n}-another"), b"x"));
+        let tar = join(entries().into_iter().chain(others)).file("full", b"").end();
+        let error = fails(&tar, &Options::default());
+        assert!(
+            matches!(refusal(&error), ArchiveErrorKind::Occupied(_)),
+            "{error}"
+        );
+    }
+    // Within a directory that both have.
+    let folder = fast_folder();
+    fs::create_dir_all(folder.path().join("d/z/full")).unwrap();
+    for name in 0..20 {
+        fs::write(folder.path().join(format!("d/{name}")), "old").unwrap();
+    }
+    let before = snapshot::without_time_of_root(folder.path());
+    let mut tape = Tape::default().directory("d", 0o700).file("a", b"new");
+    for name in 0..40 {
+        tape = tape.file(format!("d/{name}"), b"new");
+    }
+    let error = unpack_to(folder.path(), &tape.file("d/z", b"").end()).unwrap_err();
+    assert!(
+        matches!(refusal(&error), ArchiveErrorKind::Occupied(_)),
+        "{error}"
+    );
+    let after = snapshot::without_time_of_root(folder.path());
+    snapshot::assert_same(&after, &before, "undone");
+}
+
+#[test]
+fn a_wrong_checksum_leaves_no_trace() {
+    let tar = join(entries()).end();
+    let options = Options {
+        checksum: Some(format!("md5:{:032}", 0).parse::<Checksum>().unwrap()),
+        ..Options::default()
+    };
+    assert!(matches!(fails(&tar, &options), Error::Checksum { .. }));
+}
+
+#[test]
+fn too_much_data_leaves_no_trace() {
+    let tar = join(entries()).file("large", &noise(10_000, 1)).end();
+    let error = fails(&tar, &Options::default());
+    assert!(
+        matches!(refusal(&error), ArchiveErrorKind::NoRoom { .. }),
+        "{error}"
+    );
+}
+
+/// Cancels when a phase begins.
+struct StopAt(Phase, CancellationToken);
+
+impl Observer for StopAt {
+    fn phase(&self, phase: Phase) {
+        if self.0 == phase {
+            self.1.cancel();
+        }
+    }
+}
+
+#[test]
+fn a_stop_leaves_no_trace() {
+    let tar = join(entries()).file("large", &noise(9000, 1)).end();
+    for phase in [Phase::Info, Phase::Resize] {
+        let stop = CancellationToken::new();
+        let options = Options {
+            observer: Arc::new(StopAt(phase, stop.clone())),
+            stop,
+            ..Options::default()
+        };
+        assert!(matches!(fails(&tar, &options), Error::Stopped));
+    }
+}
+
+#[test]
+fn what_a_killed_attempt_has_left_is_removed() {
+    let folder = fast_folder();
+    let stale = folder.path().join(".cdi-staging-dead");
+    fs::create_dir_all(stale.join("tree/a/b")).unwrap();
+    fs::write(stale.join("tree/a/b/c"), "rest").unwrap();
+    symlink("/", stale.join("tree/root")).unwrap();
+    fs::set_permissions(stale.join("tree/a"), Permissions::from_mode(0o0)).unwrap();
+    unpack_to(folder.path(), &Tape::default().file("f", b"").end()).unwrap();
+    assert_eq!(snapshot::of(folder.path()).len(), 2);
+}
+
+#[test]
+fn a_full_filesystem_is_left_as_it_was() {
+    let folder = fast_folder();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1M", "none"])
+        .arg(folder.path())
+        .status()
+        .expect("mount is needed: install the Debian package mount");
+    assert!(
+        mounted.success(),
+        "a tmpfs could not be mounted: run this test as root"
+    );
+    fill(folder.path());
+    let before = snapshot::without_time_of_root(folder.path());
+    let tar = join(entries()).file("large", &noise(2 << 20, 1)).end();
+    let outcome = unpack_to(folder.path(), &tar);
+    let after = snapshot::without_time_of_root(folder.path());
+    let unmounted = Command::new("umount").arg(folder.path()).status().unwrap();
+    assert!(unmounted.success());
+    let error = outcome.unwrap_err();
+    assert!(error.to_string().ends_with("no space left on device"), "{error}");
+    snapshot::assert_same(&after, &before, "full");
+}

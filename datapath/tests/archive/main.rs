@@ -1,0 +1,64 @@
+//! Archives: what GNU tar makes of one is what we make of it, and nothing gets out of its directory.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod atomic;
+mod attacks;
+mod clones;
+#[path = "../common/mod.rs"]
+mod common;
+mod dialects;
+mod replacements;
+mod round_trip;
+mod snapshot;
+mod tape;
+mod trees;
+mod truncation;
+
+use std::path::Path;
+
+use datapath::Error;
+use datapath::archive::{self, Report, unpack};
+use datapath::error::FormatError;
+use datapath::transfer::Options;
+use testkit::tools;
+
+use common::Memory;
+
+/// Unpacks `tar` into `dir` without limits.
+fn unpack_to(dir: &Path, tar: &[u8]) -> Result<Report, Error> {
+    unpack_with(dir, tar, u64::MAX, &Options::default())
+}
+
+fn unpack_with(dir: &Path, tar: &[u8], available: u64, options: &Options) -> Result<Report, Error> {
+    let target = archive::Options {
+        dir: dir.to_owned(),
+        available,
+    };
+    unpack(&Memory::new(tar.to_vec()), &target, options)
+}
+
+/// The kind of a refusal.
+fn refusal(error: &Error) -> &archive::ArchiveErrorKind {
+    match error {
+        Error::Format(FormatError::Archive(refused)) => &refused.kind,
+        other => panic!("not a refusal: {other}"),
+    }
+}
+
+/// Unpacks as upstream does; false if GNU tar complains.
+fn gnu_unpacks(dir: &Path, tar: &[u8]) -> bool {
+    use std::io::Write;
+    let mut child = std::process::Command::new(tools::find("tar"))
+        .args(["--preserve-permissions", "--no-same-owner", "-x", "-C"])
+        .arg(dir)
+        .env("LC_ALL", "C")
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // It may stop reading before the end of what it does not like.
+    let fed = child.stdin.take().unwrap().write_all(tar);
+    let ended = child.wait().unwrap();
+    ended.success() && fed.is_ok()
+}
