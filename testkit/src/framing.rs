@@ -44,20 +44,30 @@ impl<'a> Part<'a> {
 pub fn form(parts: &[Part<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in parts {
-        let mut head = format!(
-            "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{}\"",
-            part.name
-        );
-        if let Some(file_name) = part.file_name {
-            head += &format!("; filename=\"{file_name}\"\r\nContent-Type: application/octet-stream");
-        }
-        bytes.extend(head.into_bytes());
-        bytes.extend(b"\r\n\r\n");
+        bytes.extend(form_head(part));
         bytes.extend(part.body);
         bytes.extend(b"\r\n");
     }
     bytes.extend(format!("--{BOUNDARY}--\r\n").into_bytes());
     bytes
+}
+
+/// What comes before the content of `part`.
+pub fn form_head(part: &Part<'_>) -> Vec<u8> {
+    let mut head = format!(
+        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{}\"",
+        part.name
+    );
+    if let Some(file_name) = part.file_name {
+        head += &format!("; filename=\"{file_name}\"\r\nContent-Type: application/octet-stream");
+    }
+    head += "\r\n\r\n";
+    head.into_bytes()
+}
+
+/// What comes behind the content of the last part.
+pub fn form_tail() -> Vec<u8> {
+    format!("\r\n--{BOUNDARY}--\r\n").into_bytes()
 }
 
 /// `body` in chunks of `chunk_bytes`, then the last chunk and `trailers`.

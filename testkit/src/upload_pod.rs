@@ -21,8 +21,8 @@ pub const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
 /// What stands in the log once the server listens, before the address.
 const LISTENING: &str = "Running server on ";
 
-/// How long a server may take to notice that an upload has failed.
-const IDLE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a server may take to notice that an upload has begun or failed.
+const STATE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A pod that is about to start.
 pub struct UploadPod {
@@ -246,17 +246,24 @@ impl Server {
     /// Waits until the server says at `/v1beta1/status` that no upload is going on. Fails the test after ten seconds.
     #[track_caller]
     pub fn wait_until_idle(&self) {
+        self.wait_for_state("idle");
+    }
+
+    /// Waits until the server says at `/v1beta1/status` that it is in `state`. Fails the test after ten seconds.
+    #[track_caller]
+    pub fn wait_for_state(&self, state: &str) {
         let started = Instant::now();
+        let wanted = format!("\"state\":\"{state}\"");
         let mut connection = self.connect();
         loop {
             let status = connection.exchange(&Request::new("GET", "/v1beta1/status"), &[]);
             let status = status.or_fail("the status").text();
-            if status.replace(' ', "").contains("\"state\":\"idle\"") {
+            if status.replace(' ', "").contains(&wanted) {
                 return;
             }
             assert!(
-                started.elapsed() < IDLE_PATIENCE,
-                "still busy: {status}\n{}",
+                started.elapsed() < STATE_PATIENCE,
+                "not {state}: {status}\n{}",
                 self.log()
             );
             std::thread::sleep(Duration::from_millis(5));

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use testkit::cases::check_all;
 use testkit::fail::OrFail;
+use testkit::framing::{self, Part};
 use testkit::https::Request;
 use testkit::tmpfs::Tmpfs;
 use testkit::upload_pod::{Server, UploadPod};
@@ -60,15 +61,21 @@ fn make_qcow2(raw: &Path, path: &Path, options: &[&str]) {
     tools::run("qemu-img", words.chain([raw.as_os_str(), path.as_os_str()]));
 }
 
-/// Posts the file at `object` and tells how long after its last byte the answer came.
+/// Posts the file at `object`, in a form if `path` is of forms, and tells how long after its last byte
+/// the answer came.
 fn upload(server: &Server, path: &str, object: &Path) -> Duration {
+    let (front, back) = if path.contains("form") {
+        (framing::form_head(&Part::file(b"")), framing::form_tail())
+    } else {
+        (Vec::new(), Vec::new())
+    };
     let mut file = File::open(object).or_fail(object.display());
     let length = file.metadata().or_fail(object.display()).len();
     let mut connection = server.connect();
-    let length = usize::try_from(length).or_fail("a length");
-    connection
-        .begin(&Request::post(path).length(length))
-        .or_fail("send the head");
+    let length = usize::try_from(length).or_fail("a length") + front.len() + back.len();
+    let request = Request::post(path).header("Content-Type", &framing::form_content_type());
+    connection.begin(&request.length(length)).or_fail("send the head");
+    connection.send(&front).or_fail("send");
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         match file.read(&mut piece).or_fail(object.display()) {
@@ -76,6 +83,7 @@ fn upload(server: &Server, path: &str, object: &Path) -> Duration {
             length => connection.send(&piece[..length]).or_fail("send"),
         }
     }
+    connection.send(&back).or_fail("send");
     let sent = Instant::now();
     connection.response().or_fail("an answer").assert(200, "");
     sent.elapsed()
@@ -96,6 +104,11 @@ fn an_upload_to_a_slow_target_stays_below_the_bound() {
             name: "zlib qcow2, in any order",
             options: &["-c", "-W"],
             path: "/v1beta1/upload-async",
+        },
+        Case {
+            name: "zlib qcow2 in a form",
+            options: &["-c"],
+            path: "/v1beta1/upload-form",
         },
         Case {
             name: "zstd qcow2",

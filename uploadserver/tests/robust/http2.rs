@@ -74,7 +74,7 @@ impl Http2 {
         stream
     }
 
-    /// Sends a part of the body. No stream may send more than 65 535 bytes without permission (§6.9.2).
+    /// Sends a part of the body.
     pub(crate) fn send(&mut self, stream: u32, bytes: &[u8]) {
         for piece in bytes.chunks(MAX_FRAME_BYTES) {
             self.frame(DATA, 0, stream, piece);

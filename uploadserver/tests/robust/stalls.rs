@@ -81,3 +81,17 @@ fn a_client_that_is_only_slow_is_waited_for() {
     server.wait().assert_success("a slow upload");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }
+
+#[test]
+fn a_client_that_leaves_after_its_last_byte_has_uploaded() {
+    for path in ["/v1beta1/upload", "/v1beta1/upload-async"] {
+        let pod = UploadPod::new(BINARY);
+        let server = pod.start();
+        let content = disk::content(1, 8 << 20);
+        let mut upload = server.begin_upload(path, content.len(), b"");
+        assert_eq!(upload.send_until_answered(&content).unwrap(), content.len());
+        drop(upload);
+        server.wait().assert_success("an upload without an answer");
+        assert!(std::fs::read(pod.disk()).unwrap() == content);
+    }
+}
