@@ -123,7 +123,7 @@ def end(serving: subprocess.Popen) -> tuple[float, float]:
 
 def send(image: Path, certs: Path) -> None:
     client = f"--cacert {certs}/ca.crt --cert {certs}/client.crt --key {certs}/client.key"
-    sh(f"curl -sS --fail -o /dev/null {client} -X POST -T {image} https://localhost:{PORT}/v1beta1/upload")
+    sh(f"curl --http1.1 -sS --fail -o /dev/null {client} -X POST -T {image} https://localhost:{PORT}/v1beta1/upload")
 
 
 def ours(server: Path, certs: Path, image: Path, out: Path, tmp: Path) -> Cost:

@@ -57,6 +57,9 @@ async fn run(env: &dyn Strings) -> u8 {
         destination = %config.destination.disk.display(),
         "Starting upload server"
     );
+    if config.tls.client_ca.is_none() {
+        tracing::warn!("no authority for client certificates is named: every upload will be refused");
+    }
     match serve::run(config, &shutdown, |_| {}).await {
         Ok(exit) => end(&exit, &paths.termination_log()),
         Err(error) => {

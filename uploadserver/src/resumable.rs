@@ -79,23 +79,29 @@ impl Resumable {
         turn.number
     }
 
-    /// Ends the upload, unless somebody has sent since turn `number`.
-    async fn expire(&self, number: u64, waited: Duration) {
-        let mut intake = self.intake.lock().await;
-        if self.turn().number == number
-            && let Some(intake) = intake.take()
-        {
-            let (received, seconds) = (intake.received(), waited.as_secs());
-            intake.break_off(SourceError::new(
-                SourceErrorKind::Stalled,
-                format!("the upload was interrupted at byte {received} and not continued for {seconds} s"),
-            ));
+    /// Ends the upload, unless somebody has sent since turn `number`. True if it did.
+    fn expire(&self, number: u64, waited: Duration) -> bool {
+        // Whoever holds the intake has a turn of its own.
+        let Ok(mut intake) = self.intake.try_lock() else {
+            return false;
+        };
+        if self.turn().number != number {
+            return false;
         }
+        let Some(intake) = intake.take() else {
+            return false;
+        };
+        let (received, seconds) = (intake.received(), waited.as_secs());
+        intake.break_off(SourceError::new(
+            SourceErrorKind::Stalled,
+            format!("the upload was interrupted at byte {received} and not continued for {seconds} s"),
+        ));
+        true
     }
 }
 
 /// Ends an upload that waits for its client in vain. True if it did.
-pub(crate) async fn abandon(job: &Job) -> bool {
+pub(crate) fn abandon(job: &Job) -> bool {
     let Some(resumable) = &job.resumable else {
         return false;
     };
@@ -106,8 +112,7 @@ pub(crate) async fn abandon(job: &Job) -> bool {
             _ => return false,
         }
     };
-    resumable.expire(number, ABANDONED).await;
-    true
+    resumable.expire(number, ABANDONED)
 }
 
 /// Answers a request to the place where uploads begin.
@@ -184,8 +189,9 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
 
 /// Says how far the upload is. Whoever asks will send next: a request that still hangs on the old connection ends.
 async fn head(server: &Arc<Server>, job: &Arc<Job>, dialect: Dialect) -> Reply {
-    if let Some(Err(failure)) = job.result() {
-        return reply::empty(failure.status);
+    if let Some(Err(_)) = job.result() {
+        // Clients begin anew when they see this, and get to know the reason if it comes again.
+        return reply::empty(StatusCode::GONE);
     }
     let Some(resumable) = &job.resumable else {
         return reply::empty(StatusCode::NOT_FOUND);
@@ -199,7 +205,7 @@ async fn head(server: &Arc<Server>, job: &Arc<Job>, dialect: Dialect) -> Reply {
         // The answer to the last bytes may have been lost: it is given again.
         let outcome = service::outcome(job).await;
         if !outcome.status().is_success() {
-            return reply::empty(outcome.status());
+            return reply::empty(StatusCode::GONE);
         }
     } else {
         wait_for_client(server, job);
@@ -306,7 +312,7 @@ fn wait_for_client(server: &Arc<Server>, job: &Arc<Job>) {
     tokio::spawn(async move {
         tokio::time::sleep(limit).await;
         if let Some(resumable) = &job.resumable {
-            resumable.expire(number, limit).await;
+            resumable.expire(number, limit);
         }
     });
 }

@@ -117,7 +117,7 @@ pub(crate) async fn make_way(server: &Server) -> Result<(), Refusal> {
         State::Idle => Ok(()),
         State::Done(_) | State::Broken(_) => Err(Refusal::Done),
         State::Busy(job) => {
-            if !resumable::abandon(&job).await {
+            if !resumable::abandon(&job) {
                 return Err(Refusal::Busy);
             }
             timeout(TAKE_OVER, server.slot.wait_for(State::is_at_rest))

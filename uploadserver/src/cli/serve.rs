@@ -105,7 +105,7 @@ fn hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
             String::new()
         };
         format!(
-            "Upload with: curl --cacert {}{client} --data-binary @IMAGE https://{address}/v1beta1/upload",
+            "Upload with: curl --http1.1 --cacert {}{client} -X POST -T IMAGE https://{address}/v1beta1/upload",
             ca.display()
         )
     }
