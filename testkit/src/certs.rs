@@ -2,16 +2,69 @@
 
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose, PKCS_RSA_SHA256, RsaKeySize,
+};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 /// What can go wrong while certificates are made; tests just print it.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A name that never resolves (RFC 6761 §6.4), for servers that are reached through a proxy.
 pub const PROXIED_NAME: &str = "origin.invalid";
+
+/// The kind of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyKind {
+    /// P-256.
+    Ecdsa,
+    /// 2048 bits: what CDI's controller makes.
+    Rsa,
+}
+
+impl KeyKind {
+    fn generate(self) -> Result<KeyPair, rcgen::Error> {
+        match self {
+            Self::Ecdsa => KeyPair::generate(),
+            Self::Rsa => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
+        }
+    }
+}
+
+/// A certificate and its key.
+pub struct Identity {
+    certificate: CertificateDer<'static>,
+    /// The certificate as PEM.
+    pub certificate_pem: String,
+    key: KeyPair,
+}
+
+impl Identity {
+    /// The key as PEM.
+    pub fn key_pem(&self) -> String {
+        self.key.serialize_pem()
+    }
+
+    fn key_der(&self) -> PrivateKeyDer<'static> {
+        PrivatePkcs8KeyDer::from(self.key.serialize_der()).into()
+    }
+}
+
+/// What a client offers in the handshake; without anything, what rustls does.
+#[derive(Default)]
+pub struct Offer<'a> {
+    /// The certificate of the client.
+    pub identity: Option<&'a Identity>,
+    /// The only version.
+    pub version: Option<&'static SupportedProtocolVersion>,
+    /// The only cipher suite.
+    pub cipher_suite: Option<CipherSuite>,
+    /// Protocols for ALPN.
+    pub protocols: &'a [&'a str],
+}
 
 /// A fresh certificate authority that nobody else trusts.
 pub struct Authority {
@@ -42,6 +95,57 @@ impl Authority {
         let key = KeyPair::generate()?;
         let leaf = loopback_params()?.signed_by(&key, &self.issuer)?;
         Ok((leaf.pem(), key.serialize_pem()))
+    }
+
+    /// A server's certificate for loopback and [`PROXIED_NAME`].
+    pub fn server(&self, kind: KeyKind) -> Result<Identity, Error> {
+        self.issue(&loopback_params()?, kind)
+    }
+
+    /// A client's certificate with this common name, of any length.
+    pub fn client(&self, common_name: &str, kind: KeyKind) -> Result<Identity, Error> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(&params, kind)
+    }
+
+    fn issue(&self, params: &CertificateParams, kind: KeyKind) -> Result<Identity, Error> {
+        let key = kind.generate()?;
+        let leaf = params.signed_by(&key, &self.issuer)?;
+        Ok(Identity {
+            certificate: leaf.der().clone(),
+            certificate_pem: leaf.pem(),
+            key,
+        })
+    }
+
+    /// A client that trusts this authority and no other, and makes the offer.
+    pub fn client_config_for(&self, offer: &Offer<'_>) -> Result<Arc<ClientConfig>, Error> {
+        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+        if let Some(only) = offer.cipher_suite {
+            provider.cipher_suites.retain(|suite| suite.suite() == only);
+        }
+        let versions = offer
+            .version
+            .map_or(rustls::ALL_VERSIONS.to_vec(), |only| vec![only]);
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone())?;
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&versions)?
+            .with_root_certificates(roots);
+        let mut config = match offer.identity {
+            Some(identity) => {
+                builder.with_client_auth_cert(vec![identity.certificate.clone()], identity.key_der())?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = offer
+            .protocols
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
+        Ok(Arc::new(config))
     }
 
     /// A server for loopback and [`PROXIED_NAME`] with a fresh certificate.

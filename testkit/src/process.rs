@@ -1,20 +1,28 @@
 //! Runs the binary under test as a user's shell would, with a time limit, and measures it from outside.
 
+mod finished;
+
 use std::ffi::OsString;
-use std::io::{Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::JoinHandle;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use tempfile::NamedTempFile;
 
 use crate::fail::OrFail;
+use crate::output::Output;
 use crate::tools;
+
+pub use finished::Finished;
 
 /// How often a running program is looked at.
 const POLL: Duration = Duration::from_millis(2);
+
+/// How long a line of a log is waited for.
+const LINE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What writes a program's standard input.
 type Feed = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<()> + Send>;
@@ -27,6 +35,7 @@ pub struct Program {
     env: Vec<(String, OsString)>,
     feed: Option<Feed>,
     timeout: Duration,
+    memory_report: Option<NamedTempFile>,
 }
 
 impl Program {
@@ -39,6 +48,7 @@ impl Program {
             env: Vec::new(),
             feed: None,
             timeout: Duration::from_secs(60),
+            memory_report: None,
         }
     }
 
@@ -94,24 +104,24 @@ impl Program {
         self
     }
 
-    /// Runs the program to its end and measures its memory.
-    pub fn run(self) -> Finished {
-        let report = tempfile::NamedTempFile::new().or_fail("a file for the report of `time`");
-        let mut wrapped = self;
+    /// Measures the memory of the program. What measures it passes no signals on.
+    pub fn measured(mut self) -> Self {
+        let report = NamedTempFile::new().or_fail("a file for the report of `time`");
         // GNU time forks before it executes the program, so the peak is the program's own; the peak of a
         // direct child would contain that of this process, from which it was forked.
-        wrapped.wrapper.push(tools::find("time").into());
-        wrapped
-            .wrapper
-            .extend(["-q", "-f", "%M", "-o"].map(OsString::from));
-        wrapped.wrapper.push(report.path().into());
-        let mut finished = wrapped.start().wait();
-        let report = std::fs::read_to_string(report.path()).or_fail("the report of `time`");
-        finished.peak_rss_bytes = report.trim().parse::<u64>().ok().map(|kib| kib * 1024);
-        finished
+        self.wrapper.push(tools::find("time").into());
+        self.wrapper.extend(["-q", "-f", "%M", "-o"].map(OsString::from));
+        self.wrapper.push(report.path().into());
+        self.memory_report = Some(report);
+        self
     }
 
-    /// Starts the program and leaves it running, for a test that sends signals.
+    /// Runs the program to its end and measures its memory.
+    pub fn run(self) -> Finished {
+        self.measured().start().wait()
+    }
+
+    /// Starts the program and leaves it running, for a test that sends signals or talks to it.
     pub fn start(self) -> Running {
         let words: Vec<OsString> = self
             .wrapper
@@ -146,9 +156,13 @@ impl Program {
         let stdout = child
             .stdout
             .take()
-            .map(collect)
+            .map(Output::collect)
             .or_fail("a piped standard output");
-        let stderr = child.stderr.take().map(collect).or_fail("a piped standard error");
+        let stderr = child
+            .stderr
+            .take()
+            .map(Output::collect)
+            .or_fail("a piped standard error");
         Running {
             name,
             child,
@@ -156,6 +170,7 @@ impl Program {
             stderr,
             started: Instant::now(),
             timeout: self.timeout,
+            memory_report: self.memory_report,
         }
     }
 }
@@ -164,16 +179,29 @@ impl Program {
 pub struct Running {
     name: String,
     child: Child,
-    stdout: JoinHandle<String>,
-    stderr: JoinHandle<String>,
+    stdout: Output,
+    stderr: Output,
     started: Instant,
     timeout: Duration,
+    memory_report: Option<NamedTempFile>,
 }
 
 impl Running {
     /// Sends a signal to the program (and to what wraps it). One that has ended is left alone.
     pub fn signal(&self, signal: Signal) {
         rustix::process::kill_process_group(self.pid(), signal).ok();
+    }
+
+    /// Waits for a line with `needle` in it on standard error and returns the line. Fails the test when the program
+    /// ends before, or half a minute does.
+    #[track_caller]
+    pub fn wait_for_line(&self, needle: &str) -> String {
+        self.stderr.wait_for(needle, LINE_PATIENCE)
+    }
+
+    /// What was written to standard error until now.
+    pub fn stderr_so_far(&self) -> String {
+        self.stderr.so_far()
     }
 
     /// Waits for the end. A program that exceeds its time is killed and the test fails.
@@ -191,11 +219,11 @@ impl Running {
         Finished {
             name: self.name,
             status,
-            stdout: self.stdout.join().ok().or_fail("the reader of standard output"),
-            stderr: self.stderr.join().ok().or_fail("the reader of standard error"),
+            stdout: self.stdout.text(),
+            stderr: self.stderr.text(),
             wall,
             written_bytes,
-            peak_rss_bytes: None,
+            peak_rss_bytes: self.memory_report.and_then(|report| peak_rss_bytes(&report)),
         }
     }
 
@@ -212,75 +240,10 @@ impl Running {
     }
 }
 
-/// How a program ended and what it took.
-#[derive(Debug)]
-pub struct Finished {
-    /// The command line, for messages.
-    pub name: String,
-    status: ExitStatus,
-    /// Everything on standard output.
-    pub stdout: String,
-    /// Everything on standard error.
-    pub stderr: String,
-    /// From start to end.
-    pub wall: Duration,
-    /// Bytes that the program passed to `write` and its relatives: to the target, and the few of its log.
-    pub written_bytes: u64,
-    /// The largest resident set of the program; `None` when it was started to be signalled.
-    pub peak_rss_bytes: Option<u64>,
-}
-
-impl Finished {
-    /// The exit code as a shell shows it: 128 + the signal's number for a program that was killed.
-    pub fn code(&self) -> i32 {
-        self.status
-            .code()
-            .or_else(|| self.status.signal().map(|signal| 128 + signal))
-            .unwrap_or(-1)
-    }
-
-    /// Whether the program panicked or died of a fault instead of saying what was wrong.
-    pub fn crashed(&self) -> bool {
-        const RUST_PANIC: i32 = 101;
-        const FAULTS: [Signal; 4] = [Signal::ABORT, Signal::SEGV, Signal::BUS, Signal::ILL];
-        self.code() == RUST_PANIC
-            || self.stderr.contains("panicked at")
-            || FAULTS.iter().any(|signal| self.code() == 128 + signal.as_raw())
-    }
-
-    /// Fails the test unless the program succeeded.
-    #[track_caller]
-    pub fn assert_success(&self, case: &str) {
-        assert!(
-            self.code() == 0,
-            "{case}: exit code {}\n{}\n{}",
-            self.code(),
-            self.name,
-            self.stderr
-        );
-    }
-
-    /// Fails the test unless the program ended with `code` and said `sentence` on standard error.
-    #[track_caller]
-    pub fn assert_failure(&self, code: i32, sentence: &str) {
-        assert!(
-            self.code() == code && self.stderr.contains(sentence),
-            "expected exit code {code} and {sentence:?}, got exit code {}\n{}\n{}",
-            self.code(),
-            self.name,
-            self.stderr
-        );
-    }
-}
-
-/// Reads a pipe to its end on a thread of its own.
-fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // What arrived before an error is still worth showing.
-        pipe.read_to_end(&mut bytes).ok();
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+/// What GNU time reported, in KiB; it says nothing of a program that was killed with it.
+fn peak_rss_bytes(report: &NamedTempFile) -> Option<u64> {
+    let report = std::fs::read_to_string(report.path()).or_fail("the report of `time`");
+    report.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 /// `wchar` of proc(5): bytes that an ended, not yet reaped process and the children it waited for have written.

@@ -10,11 +10,16 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 13] = [
+const PACKAGES: [(&str, &str); 19] = [
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
+    ("curl", "curl"),
+    ("date", "coreutils"),
+    ("find", "findutils"),
     ("gzip", "gzip"),
     ("losetup", "mount"),
+    ("mknod", "coreutils"),
+    ("mount", "mount"),
     ("nginx", "nginx-light"),
     ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
@@ -22,6 +27,7 @@ const PACKAGES: [(&str, &str); 13] = [
     ("strace", "strace"),
     ("tar", "tar"),
     ("time", "time"),
+    ("umount", "mount"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
 ];

@@ -1,34 +1,30 @@
 //! The filesystem of the target is full.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use datapath::transfer::Options;
 use datapath::{Error, target, transfer};
 use tempfile::TempDir;
 use testkit::images::{Compression, Content, Spec};
+use testkit::tmpfs::Tmpfs;
 
 use crate::common::objects::image;
 use crate::common::{Memory, fast_folder, file, noise};
 
 /// A filesystem in memory that holds little.
 struct SmallFilesystem {
+    /// Unmounted before its folder is removed.
+    _mount: Tmpfs,
     folder: TempDir,
 }
 
 impl SmallFilesystem {
     fn new(bytes: usize) -> Self {
         let folder = fast_folder();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "none"])
-            .arg(folder.path())
-            .status()
-            .expect("mount is needed: install the Debian package mount");
-        assert!(
-            mounted.success(),
-            "a tmpfs could not be mounted: run this test as root"
-        );
-        Self { folder }
+        Self {
+            _mount: Tmpfs::on(folder.path(), bytes as u64),
+            folder,
+        }
     }
 
     fn target(&self) -> PathBuf {
@@ -37,14 +33,6 @@ impl SmallFilesystem {
 
     fn is_empty(&self) -> bool {
         std::fs::read_dir(self.folder.path()).unwrap().next().is_none()
-    }
-}
-
-impl Drop for SmallFilesystem {
-    fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg(self.folder.path()).status();
-        let unmounted = unmounted.is_ok_and(|status| status.success());
-        assert!(unmounted || std::thread::panicking(), "still in use");
     }
 }
 

@@ -1,0 +1,123 @@
+//! The ways a request body is wrapped: chunks with trailers (RFC 9112 §7.1), forms (RFC 7578).
+
+use crate::random::Random;
+
+/// The boundary of [`form`].
+pub const BOUNDARY: &str = "------------------------d74496d66958873e";
+
+/// `Content-Type` of a body that [`form`] made.
+pub fn form_content_type() -> String {
+    format!("multipart/form-data; boundary={BOUNDARY}")
+}
+
+/// One part of a form.
+pub struct Part<'a> {
+    /// Name of the field.
+    pub name: &'a str,
+    /// Present in parts that carry files.
+    pub file_name: Option<&'a str>,
+    /// The content.
+    pub body: &'a [u8],
+}
+
+impl<'a> Part<'a> {
+    /// The field `file`, as `curl -F file=@disk.img` sends it.
+    pub fn file(body: &'a [u8]) -> Self {
+        Self {
+            name: "file",
+            file_name: Some("disk.img"),
+            body,
+        }
+    }
+
+    /// A field that is not a file.
+    pub fn field(name: &'a str, body: &'a str) -> Self {
+        Self {
+            name,
+            file_name: None,
+            body: body.as_bytes(),
+        }
+    }
+}
+
+/// A whole form, with [`BOUNDARY`].
+pub fn form(parts: &[Part<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for part in parts {
+        bytes.extend(form_head(part));
+        bytes.extend(part.body);
+        bytes.extend(b"\r\n");
+    }
+    bytes.extend(format!("--{BOUNDARY}--\r\n").into_bytes());
+    bytes
+}
+
+/// What comes before the content of `part`.
+pub fn form_head(part: &Part<'_>) -> Vec<u8> {
+    let mut head = format!(
+        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{}\"",
+        part.name
+    );
+    if let Some(file_name) = part.file_name {
+        head += &format!("; filename=\"{file_name}\"\r\nContent-Type: application/octet-stream");
+    }
+    head += "\r\n\r\n";
+    head.into_bytes()
+}
+
+/// What comes behind the content of the last part.
+pub fn form_tail() -> Vec<u8> {
+    format!("\r\n--{BOUNDARY}--\r\n").into_bytes()
+}
+
+/// `body` in chunks of `chunk_bytes`, then the last chunk and `trailers`.
+pub fn chunked(body: &[u8], chunk_bytes: usize, trailers: &[(&str, &str)]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(body.len() + body.len() / 16);
+    for piece in body.chunks(chunk_bytes) {
+        push_chunk(&mut bytes, piece);
+    }
+    finish(bytes, trailers)
+}
+
+/// `body` in chunks of 1 to 70 000 bytes, which respect no boundary of anything.
+pub fn oddly_chunked(mut body: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(body.len() + body.len() / 16);
+    while !body.is_empty() {
+        let length = usize::try_from(1 + random.below(70_000))
+            .unwrap_or(1)
+            .min(body.len());
+        let (piece, rest) = body.split_at(length);
+        push_chunk(&mut bytes, piece);
+        body = rest;
+    }
+    finish(bytes, &[])
+}
+
+fn push_chunk(bytes: &mut Vec<u8>, piece: &[u8]) {
+    bytes.extend(format!("{:x}\r\n", piece.len()).into_bytes());
+    bytes.extend(piece);
+    bytes.extend(b"\r\n");
+}
+
+fn finish(mut bytes: Vec<u8>, trailers: &[(&str, &str)]) -> Vec<u8> {
+    bytes.extend(b"0\r\n");
+    for (name, value) in trailers {
+        bytes.extend(format!("{name}: {value}\r\n").into_bytes());
+    }
+    bytes.extend(b"\r\n");
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_carry_their_lengths_and_trailers_follow_the_last_one() {
+        let bytes = chunked(&[b'x'; 17], 16, &[("digest", "d")]);
+        assert_eq!(
+            bytes,
+            b"10\r\nxxxxxxxxxxxxxxxx\r\n1\r\nx\r\n0\r\ndigest: d\r\n\r\n"
+        );
+    }
+}

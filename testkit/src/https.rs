@@ -1,0 +1,277 @@
+//! An HTTP/1.1 client over TLS that does what a correct library never would: it stops in the middle of a head or a
+//! body, reads an answer while it still sends, and uses a connection again after an early answer.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, ProtocolVersion};
+
+mod message;
+
+pub use message::{Request, Response};
+
+/// How long an answer, or room to send, is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is sent at once before the client looks whether an answer has come.
+const PIECE_BYTES: usize = 16 * 1024;
+
+/// A connection to a server on loopback.
+pub struct Connection {
+    tcp: TcpStream,
+    tls: ClientConnection,
+    /// What has arrived and was not yet taken as part of an answer.
+    received: Vec<u8>,
+    ended: bool,
+    /// The last request was a HEAD: its answer has no body.
+    head_only: bool,
+}
+
+impl Connection {
+    /// Connects and finishes the handshake.
+    pub fn open(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
+        let mut tcp = TcpStream::connect(address)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(PATIENCE))?;
+        tcp.set_write_timeout(Some(PATIENCE))?;
+        let name = ServerName::IpAddress(address.ip().into());
+        let mut tls = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+        while tls.is_handshaking() {
+            tls.complete_io(&mut tcp)?;
+        }
+        Ok(Self {
+            tcp,
+            tls,
+            received: Vec::new(),
+            ended: false,
+            head_only: false,
+        })
+    }
+
+    /// The version of TLS that was agreed on.
+    pub fn tls_version(&self) -> Option<ProtocolVersion> {
+        self.tls.protocol_version()
+    }
+
+    /// The protocol that the server chose by ALPN.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.tls.alpn_protocol()
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for piece in bytes.chunks(PIECE_BYTES) {
+            self.tls.writer().write_all(piece)?;
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Sends a head.
+    pub fn begin(&mut self, request: &Request) -> io::Result<()> {
+        self.head_only = request.is_head();
+        self.send(&request.bytes())
+    }
+
+    /// Sends bytes until an answer begins to arrive; returns how many were sent.
+    pub fn send_until_answered(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut sent = 0;
+        for piece in bytes.chunks(PIECE_BYTES) {
+            if self.is_answered()? {
+                break;
+            }
+            self.send(piece)?;
+            sent += piece.len();
+        }
+        Ok(sent)
+    }
+
+    /// Sends a request and reads its answer, which may come before all of `body` is sent. The length is stated
+    /// unless the request says something about it.
+    pub fn exchange(&mut self, request: &Request, body: &[u8]) -> io::Result<Response> {
+        let framed = request.has("Content-Length") || request.has("Transfer-Encoding");
+        if framed || (body.is_empty() && !request.is_post()) {
+            self.begin(request)?;
+        } else {
+            self.begin(&request.clone().length(body.len()))?;
+        }
+        self.send_until_answered(body)?;
+        self.response()
+    }
+
+    /// Reads the answer to a request with this method whose head was sent in pieces.
+    pub fn response_to(&mut self, method: &str) -> io::Result<Response> {
+        self.head_only = method == "HEAD";
+        self.response()
+    }
+
+    /// Reads the next answer, an interim one (1xx) as well.
+    pub fn response(&mut self) -> io::Result<Response> {
+        let end = self.wait_for(|bytes| find(bytes, b"\r\n\r\n"))?;
+        let head: Vec<u8> = self.received.drain(..end + 4).collect();
+        let mut response = Response::parse(&String::from_utf8_lossy(&head))?;
+        response.body = self.body(&response)?;
+        Ok(response)
+    }
+
+    /// Says that nothing more will be sent; answers can still be read.
+    pub fn finish_sending(&mut self) -> io::Result<()> {
+        self.tls.send_close_notify();
+        self.flush()?;
+        self.tcp.shutdown(Shutdown::Write)
+    }
+
+    /// Whether the server has closed the connection, looked at for at most `patience`.
+    pub fn is_closed_within(&mut self, patience: Duration) -> io::Result<bool> {
+        self.tcp.set_read_timeout(Some(patience))?;
+        while !self.ended {
+            match self.fill() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                // A reset is an end as well.
+                Err(_) => break,
+                Ok(()) => {}
+            }
+        }
+        Ok(true)
+    }
+
+    fn body(&mut self, response: &Response) -> io::Result<Vec<u8>> {
+        if self.head_only || matches!(response.status, 100..=199 | 204 | 304) {
+            return Ok(Vec::new());
+        }
+        if response.header("transfer-encoding") == Some("chunked") {
+            return self.chunks();
+        }
+        if let Some(length) = response.header("content-length") {
+            let length = length.parse().map_err(io::Error::other)?;
+            self.wait_for(|bytes| (bytes.len() >= length).then_some(()))?;
+            return Ok(self.received.drain(..length).collect());
+        }
+        while !self.ended {
+            self.fill()?;
+        }
+        Ok(std::mem::take(&mut self.received))
+    }
+
+    /// A body in chunks; trailers are dropped.
+    fn chunks(&mut self) -> io::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.line()?;
+            let length = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
+            if length == 0 {
+                while !self.line()?.is_empty() {}
+                return Ok(body);
+            }
+            self.wait_for(|bytes| (bytes.len() >= length + 2).then_some(()))?;
+            body.extend(self.received.drain(..length));
+            self.received.drain(..2);
+        }
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let end = self.wait_for(|bytes| find(bytes, b"\r\n"))?;
+        let line: Vec<u8> = self.received.drain(..end + 2).collect();
+        Ok(String::from_utf8_lossy(&line[..end]).into_owned())
+    }
+
+    /// Receives until `found` finds what it looks for.
+    fn wait_for<T>(&mut self, found: impl Fn(&[u8]) -> Option<T>) -> io::Result<T> {
+        loop {
+            if let Some(value) = found(&self.received) {
+                return Ok(value);
+            }
+            if self.ended {
+                let text = String::from_utf8_lossy(&self.received).into_owned();
+                let reason = format!("the connection ended after {text:?}");
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
+            }
+            self.fill()?;
+        }
+    }
+
+    /// Takes over what has arrived, and waits for it if nothing has.
+    fn fill(&mut self) -> io::Result<()> {
+        self.ended |= self.tls.read_tls(&mut self.tcp)? == 0;
+        let processed = self.tls.process_new_packets();
+        // An alert may want to be answered; what the peer says is more interesting than whether it still listens.
+        self.flush().ok();
+        processed.map_err(io::Error::other)?;
+        let mut piece = [0; PIECE_BYTES];
+        loop {
+            match self.tls.reader().read(&mut piece) {
+                Ok(0) => self.ended = true,
+                Ok(length) => {
+                    self.received.extend_from_slice(&piece[..length]);
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => self.ended = true,
+                Err(error) => return Err(error),
+            }
+            return Ok(());
+        }
+    }
+
+    /// Waits until there is room to send or something arrived; tells whether (a part of) an answer did.
+    fn is_answered(&mut self) -> io::Result<bool> {
+        while self.received.is_empty() && !self.ended {
+            let mut fds = [PollFd::new(&self.tcp, PollFlags::IN | PollFlags::OUT)];
+            let patience = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
+            if poll(&mut fds, Some(&patience))? == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if !fds[0].revents().intersects(PollFlags::IN | PollFlags::HUP) {
+                return Ok(false);
+            }
+            // Often only a session ticket of TLS.
+            self.fill()?;
+        }
+        Ok(true)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.tcp)?;
+        }
+        Ok(())
+    }
+}
+
+fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    bytes.windows(needle.len()).position(|window| window == needle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certs::Authority;
+    use crate::origin::{Origin, Script};
+
+    #[test]
+    fn one_connection_serves_a_head_and_two_bodies() {
+        let authority = Authority::new().unwrap();
+        let content = vec![b'x'; 100_000];
+        let script = Script::new(content.clone());
+        let origin = Origin::start_tls(script, authority.server_config().unwrap()).unwrap();
+        let config = authority.client_config().unwrap();
+        let mut connection = Connection::open(origin.address(), &config).unwrap();
+        for method in ["HEAD", "GET", "GET"] {
+            let response = connection
+                .exchange(&Request::new(method, "/object"), &[])
+                .unwrap();
+            assert_eq!(
+                (response.status, response.header("content-length")),
+                (200, Some("100000"))
+            );
+            assert_eq!(
+                response.body.len(),
+                if method == "HEAD" { 0 } else { content.len() }
+            );
+        }
+    }
+}

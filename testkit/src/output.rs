@@ -1,0 +1,104 @@
+//! What a program prints, readable while it still runs.
+
+use std::io::Read;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::fail::OrFail;
+
+/// A pipe that is read to its end on a thread of its own.
+pub(crate) struct Output {
+    printed: Arc<Printed>,
+    reader: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Printed {
+    so_far: Mutex<SoFar>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct SoFar {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+impl SoFar {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
+    /// The first complete line with `needle` in it.
+    fn line_with(&self, needle: &str) -> Option<String> {
+        let text = self.text();
+        let complete = text.rfind('\n').and_then(|end| text.get(..end))?;
+        complete
+            .lines()
+            .find(|line| line.contains(needle))
+            .map(str::to_owned)
+    }
+}
+
+impl Output {
+    pub(crate) fn collect(mut pipe: impl Read + Send + 'static) -> Self {
+        let printed = Arc::new(Printed::default());
+        let shared = Arc::clone(&printed);
+        let reader = std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            // What arrived before an error is still worth showing.
+            while let Ok(length @ 1..) = pipe.read(&mut piece) {
+                shared.lock().bytes.extend_from_slice(&piece[..length]);
+                shared.more.notify_all();
+            }
+            shared.lock().ended = true;
+            shared.more.notify_all();
+        });
+        Self { printed, reader }
+    }
+
+    /// Waits for a line with `needle` in it and returns the line. Fails the test when the output ends before, or
+    /// `patience` does.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, needle: &str, patience: Duration) -> String {
+        let deadline = Instant::now() + patience;
+        let mut so_far = self.printed.lock();
+        loop {
+            if let Some(line) = so_far.line_with(needle) {
+                return line;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(
+                !so_far.ended && !left.is_zero(),
+                "{needle:?} was not printed{}:\n{}",
+                if so_far.ended { "" } else { " in time" },
+                so_far.text()
+            );
+            let (guard, _) = self
+                .printed
+                .more
+                .wait_timeout(so_far, left)
+                .ok()
+                .or_fail("the reader of a pipe panicked");
+            so_far = guard;
+        }
+    }
+
+    /// All that was printed, once the pipe is closed.
+    pub(crate) fn text(self) -> String {
+        self.reader.join().ok().or_fail("the reader of a pipe");
+        self.printed.lock().text()
+    }
+
+    /// What was printed until now.
+    pub(crate) fn so_far(&self) -> String {
+        self.printed.lock().text()
+    }
+}
+
+impl Printed {
+    fn lock(&self) -> MutexGuard<'_, SoFar> {
+        self.so_far.lock().ok().or_fail("the reader of a pipe panicked")
+    }
+}

@@ -1,0 +1,68 @@
+//! Programs that have ended.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+/// How a program ended and what it took.
+#[derive(Debug)]
+pub struct Finished {
+    /// The command line, for messages.
+    pub name: String,
+    pub(super) status: ExitStatus,
+    /// Everything on standard output.
+    pub stdout: String,
+    /// Everything on standard error.
+    pub stderr: String,
+    /// From start to end.
+    pub wall: Duration,
+    /// Bytes that the program passed to `write` and its relatives: to the target, and the few of its log.
+    pub written_bytes: u64,
+    /// The largest resident set of the program, if it was [measured](Program::measured).
+    pub peak_rss_bytes: Option<u64>,
+}
+
+impl Finished {
+    /// The exit code as a shell shows it: 128 + the signal's number for a program that was killed.
+    pub fn code(&self) -> i32 {
+        self.status
+            .code()
+            .or_else(|| self.status.signal().map(|signal| 128 + signal))
+            .unwrap_or(-1)
+    }
+
+    /// Whether the program panicked or died of a fault instead of saying what was wrong.
+    pub fn crashed(&self) -> bool {
+        const RUST_PANIC: i32 = 101;
+        const FAULTS: [Signal; 4] = [Signal::ABORT, Signal::SEGV, Signal::BUS, Signal::ILL];
+        self.code() == RUST_PANIC
+            || self.stderr.contains("panicked at")
+            || FAULTS.iter().any(|signal| self.code() == 128 + signal.as_raw())
+    }
+
+    /// Fails the test unless the program succeeded.
+    #[track_caller]
+    pub fn assert_success(&self, case: &str) {
+        assert!(
+            self.code() == 0,
+            "{case}: exit code {}\n{}\n{}",
+            self.code(),
+            self.name,
+            self.stderr
+        );
+    }
+
+    /// Fails the test unless the program ended with `code` and said `sentence` on standard error.
+    #[track_caller]
+    pub fn assert_failure(&self, code: i32, sentence: &str) {
+        assert!(
+            self.code() == code && self.stderr.contains(sentence),
+            "expected exit code {code} and {sentence:?}, got exit code {}\n{}\n{}",
+            self.code(),
+            self.name,
+            self.stderr
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! File systems in memory: small ones to fill up, and fast ones whose `fsync` costs nothing.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::fail::OrFail;
+use crate::tools;
+
+/// A tmpfs; unmounted when dropped.
+pub struct Tmpfs {
+    folder: PathBuf,
+}
+
+impl Tmpfs {
+    /// Mounts a file system of `bytes` on an existing folder. Needs root.
+    pub fn on(folder: &Path, bytes: u64) -> Self {
+        let size = format!("size={bytes}");
+        let words = ["-t", "tmpfs", "-o", &size, "none"].map(AsRef::as_ref);
+        tools::run("mount", words.into_iter().chain([folder.as_os_str()]));
+        Self {
+            folder: folder.to_owned(),
+        }
+    }
+
+    /// Takes all space that is left, by a file of this name: it comes back when the file is removed.
+    pub fn fill(&self, name: &str) -> PathBuf {
+        const PAGE: [u8; 4096] = [0xFF; 4096];
+        let path = self.folder.join(name);
+        let mut file = File::create(&path).or_fail(path.display());
+        while file.write_all(&PAGE).is_ok() {}
+        path
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        // A program of a failed test may still be there: the mount goes when it does.
+        tools::run("umount", ["--lazy".as_ref(), self.folder.as_os_str()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filled_file_system_has_no_space_until_the_filling_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let tmpfs = Tmpfs::on(folder.path(), 1 << 20);
+        let filling = tmpfs.fill("filling");
+        assert_eq!(filling.metadata().unwrap().len(), 1 << 20);
+        let more = folder.path().join("more");
+        let error = std::fs::write(&more, [1; 4096]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+        std::fs::remove_file(filling).unwrap();
+        std::fs::write(&more, [1; 4096]).unwrap();
+    }
+}

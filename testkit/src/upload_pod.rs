@@ -1,0 +1,305 @@
+//! An upload pod: the environment, certificates and volumes that CDI's controller gives to `cdi-uploadserver`, in a
+//! temporary folder.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use rustls::ClientConfig;
+use tempfile::TempDir;
+
+use crate::certs::{Authority, Identity, KeyKind, Offer};
+use crate::fail::OrFail;
+use crate::https::{Connection, Request, Response};
+use crate::process::{Finished, Program, Running};
+
+/// The common name that the server asks its clients for.
+pub const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
+
+/// What stands in the log once the server listens, before the address.
+const LISTENING: &str = "Running server on ";
+
+/// How long a server may take to notice that an upload has begun or failed.
+const STATE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A pod that is about to start.
+pub struct UploadPod {
+    binary: PathBuf,
+    root: TempDir,
+    authority: Authority,
+    client: Identity,
+    env: Vec<(String, String)>,
+}
+
+impl UploadPod {
+    /// A pod in filesystem mode that runs `binary`.
+    pub fn new(binary: &str) -> Self {
+        Self::with_keys(binary, CLIENT_NAME, KeyKind::Ecdsa)
+    }
+
+    /// A pod whose keys are of this kind and whose clients must have this name.
+    pub fn with_keys(binary: &str, client_name: &str, kind: KeyKind) -> Self {
+        let root = tempfile::tempdir().or_fail("a folder");
+        for folder in ["data", "dev", "tls"] {
+            std::fs::create_dir(root.path().join(folder)).or_fail(folder);
+        }
+        let authority = Authority::new().or_fail("an authority");
+        let server = authority.server(kind).or_fail("a server's certificate");
+        let client = authority
+            .client(client_name, kind)
+            .or_fail("a client's certificate");
+        let pod = Self {
+            binary: binary.into(),
+            root,
+            authority,
+            client,
+            env: Vec::new(),
+        };
+        for (name, pem) in [
+            ("ca.crt", pod.authority.pem()),
+            ("server.crt", server.certificate_pem.clone()),
+            ("server.key", server.key_pem()),
+            ("client.crt", pod.client.certificate_pem.clone()),
+            ("client.key", pod.client.key_pem()),
+        ] {
+            std::fs::write(pod.tls(name), pem).or_fail(name);
+        }
+        let path = |path: PathBuf| path.to_string_lossy().into_owned();
+        let root = path(pod.root.path().to_owned());
+        let files = ["ca.crt", "server.crt", "server.key"].map(|name| path(pod.tls(name)));
+        let [ca, certificate, key] = &files;
+        pod.env("CDI_WORKERS_TEST_ROOT", &root)
+            .env("LISTEN_ADDRESS", "127.0.0.1")
+            .env("LISTEN_PORT", "0")
+            .env("CLIENT_CERT_FILE", ca)
+            .env("TLS_CERT_FILE", certificate)
+            .env("TLS_KEY_FILE", key)
+            .env("CLIENT_NAME", client_name)
+            .env("FILESYSTEM_OVERHEAD", "0")
+            .env("PREALLOCATION", "false")
+    }
+
+    /// Sets a variable of the environment; the last value counts.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Puts the pod in block mode: `device` is at the place of the volume.
+    pub fn block(self, device: &Path) -> Self {
+        let volume = self.path("dev/cdi-block-volume");
+        std::os::unix::fs::symlink(device, &volume).or_fail(volume.display());
+        self.env("DESTINATION", "/dev/cdi-block-volume")
+    }
+
+    /// A path of the pod's file system.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path)
+    }
+
+    /// The disk in filesystem mode.
+    pub fn disk(&self) -> PathBuf {
+        self.path("data/disk.img")
+    }
+
+    /// Names in the data volume, sorted.
+    pub fn data_names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path("data")).or_fail("the data volume");
+        let mut names: Vec<_> = entries
+            .map(|entry| {
+                entry
+                    .or_fail("an entry")
+                    .file_name()
+                    .to_string_lossy()
+                    .into_owned()
+            })
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// The file of this name among `ca.crt`, `server.{crt,key}` and `client.{crt,key}`.
+    pub fn tls(&self, name: &str) -> PathBuf {
+        self.path("tls").join(name)
+    }
+
+    /// What signed the certificates of the server and of its clients.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// The client that may upload.
+    pub fn client(&self) -> &Identity {
+        &self.client
+    }
+
+    /// The termination message, if one was written.
+    pub fn message(&self) -> Option<String> {
+        std::fs::read_to_string(self.path("dev/termination-log")).ok()
+    }
+
+    /// The server, with the arguments that it gets in a pod.
+    pub fn program(&self) -> Program {
+        let program = Program::new(&self.binary).args(["-alsologtostderr", "-v=3"]);
+        self.env
+            .iter()
+            .fold(program, |program, (name, value)| program.env(name, value))
+    }
+
+    /// Starts the server and waits until it listens.
+    pub fn start(&self) -> Server {
+        self.serve(self.program())
+    }
+
+    /// Starts the server as `program` says, which is [`Self::program`] with something more.
+    pub fn serve(&self, program: Program) -> Server {
+        let offer = Offer {
+            identity: Some(&self.client),
+            ..Offer::default()
+        };
+        let config = self.authority.client_config_for(&offer).or_fail("TLS");
+        Server::start(program, config)
+    }
+}
+
+/// A server that listens. Killed when dropped.
+pub struct Server {
+    running: Option<Running>,
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+}
+
+impl Server {
+    /// Starts `program` and waits until it listens. [`Self::connect`] uses `config`.
+    pub fn start(program: Program, config: Arc<ClientConfig>) -> Self {
+        let running = program.start();
+        let line = running.wait_for_line(LISTENING);
+        let address = line
+            .split(LISTENING)
+            .nth(1)
+            .and_then(|rest| rest.split_whitespace().next());
+        let address = address.and_then(|address| address.parse().ok());
+        Self {
+            running: Some(running),
+            address: address.or_fail(format!("an address in {line:?}")),
+            config,
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL of `path`.
+    pub fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
+    }
+
+    /// A connection of the client that may upload.
+    #[track_caller]
+    pub fn connect(&self) -> Connection {
+        Connection::open(self.address, &self.config).or_fail("connect to the server")
+    }
+
+    /// A connection of another client.
+    #[track_caller]
+    pub fn connect_as(&self, config: &Arc<ClientConfig>) -> Connection {
+        Connection::open(self.address, config).or_fail("connect to the server")
+    }
+
+    /// Sends a request on a connection of its own.
+    #[track_caller]
+    pub fn exchange(&self, request: &Request, body: &[u8]) -> Response {
+        self.connect().exchange(request, body).or_fail("an answer")
+    }
+
+    /// Posts `body` to `path` on a connection of its own.
+    #[track_caller]
+    pub fn post(&self, path: &str, body: &[u8]) -> Response {
+        self.exchange(&Request::post(path), body)
+    }
+
+    /// Posts `body` to `path` and fails the test unless that ends the server with success.
+    #[track_caller]
+    pub fn post_last(self, path: &str, body: &[u8]) -> Finished {
+        self.post(path, body).assert(200, "");
+        let finished = self.wait();
+        finished.assert_success(path);
+        finished
+    }
+
+    /// Begins an upload, waits until the server has taken it on, and sends `part` of its `total` bytes.
+    #[track_caller]
+    pub fn begin_upload(&self, path: &str, total: usize, part: &[u8]) -> Connection {
+        let mut connection = self.connect();
+        let request = Request::post(path).length(total).header("Expect", "100-continue");
+        connection.begin(&request).or_fail("send the head");
+        let interim = connection.response().or_fail("an answer");
+        assert_eq!(interim.status, 100, "the upload was not taken on: {interim:?}");
+        connection.send(part).or_fail("send a part of the body");
+        connection
+    }
+
+    /// Waits until the server says at `/v1beta1/status` that no upload is going on. Fails the test after ten seconds.
+    #[track_caller]
+    pub fn wait_until_idle(&self) {
+        self.wait_for_state("idle");
+    }
+
+    /// Waits until the server says at `/v1beta1/status` that it is in `state`. Fails the test after ten seconds.
+    #[track_caller]
+    pub fn wait_for_state(&self, state: &str) {
+        let started = Instant::now();
+        let wanted = format!("\"state\":\"{state}\"");
+        let mut connection = self.connect();
+        loop {
+            let status = connection.exchange(&Request::new("GET", "/v1beta1/status"), &[]);
+            let status = status.or_fail("the status").text();
+            if status.replace(' ', "").contains(&wanted) {
+                return;
+            }
+            assert!(
+                started.elapsed() < STATE_PATIENCE,
+                "not {state}: {status}\n{}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for a line of the log.
+    #[track_caller]
+    pub fn wait_for_line(&self, needle: &str) -> String {
+        self.running().wait_for_line(needle)
+    }
+
+    /// The log until now.
+    pub fn log(&self) -> String {
+        self.running().stderr_so_far()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.running().signal(signal);
+    }
+
+    /// Waits for the end.
+    pub fn wait(mut self) -> Finished {
+        self.running.take().or_fail("a server that runs").wait()
+    }
+
+    fn running(&self) -> &Running {
+        self.running.as_ref().or_fail("a server that runs")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.signal(Signal::KILL);
+        }
+    }
+}

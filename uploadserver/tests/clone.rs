@@ -1,0 +1,318 @@
+//! Clones: snappy-framed devices and tar streams, as CDI's cloner sends them.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::framing::chunked;
+use testkit::https::{Request, Response};
+use testkit::loopdev::{DIRT, LoopDevice};
+use testkit::tools;
+use testkit::upload_pod::{Server, UploadPod};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_cdi-uploadserver");
+
+const MIB: u64 = 1 << 20;
+
+const BLOCK: &str = "blockdevice-clone";
+const FILESYSTEM: &str = "filesystem-clone";
+
+/// The unit of `st_blocks`.
+const STAT_BLOCK_BYTES: u64 = 512;
+
+/// In the snappy framing format.
+fn framed(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = snap::write::FrameEncoder::new(Vec::new());
+    encoder.write_all(bytes).or_fail("compress");
+    encoder.into_inner().ok().or_fail("finish the frames")
+}
+
+/// As the cloner packs a volume: its top-level names, with holes.
+fn tar(folder: &Path) -> Vec<u8> {
+    let mut names: Vec<_> = fs::read_dir(folder)
+        .or_fail(folder.display())
+        .map(|entry| entry.or_fail("an entry").file_name())
+        .collect();
+    names.sort();
+    let options = ["-c", "-S", "-f", "-", "-C"].map(Into::into);
+    let words = options.into_iter().chain([folder.into()]).chain(names);
+    tools::filter("tar", words, &[])
+}
+
+fn send(server: &Server, path: &str, content_type: &str, stream: &[u8]) -> Response {
+    let request = Request::post(path)
+        .chunked()
+        .header("x-cdi-content-type", content_type);
+    server.exchange(&request, &chunked(stream, 32 << 10, &[]))
+}
+
+/// Clones `stream` and fails the test unless the server succeeds and says whether it preallocated.
+#[track_caller]
+fn clone(pod: &UploadPod, content_type: &str, stream: &[u8], preallocated: bool) {
+    let server = pod.start();
+    send(&server, "/v1beta1/upload", content_type, stream).assert(200, "");
+    server.wait().assert_success(content_type);
+    let message = format!(r#"{{"preallocationApplied":{preallocated},"message":"Clone Complete"}}"#);
+    assert_eq!(pod.message(), Some(message));
+}
+
+fn write_sparse(path: &Path, content: &[u8]) {
+    let file = File::create(path).or_fail(path.display());
+    file.set_len(content.len() as u64).or_fail(path.display());
+    for (index, block) in content.chunks(4096).enumerate() {
+        if block.iter().any(|byte| *byte != 0) {
+            file.write_all_at(block, index as u64 * 4096)
+                .or_fail(path.display());
+        }
+    }
+}
+
+fn allocated_bytes(path: &Path) -> u64 {
+    path.metadata().or_fail(path.display()).blocks() * STAT_BLOCK_BYTES
+}
+
+/// A disk of 16 MiB with an eighth of data, whose first and last sector hold something.
+fn sparse_disk() -> Vec<u8> {
+    let mut content = disk::sparse_content(5, 16 * MIB, 8);
+    if let Some(last) = content.last_mut() {
+        *last = 1;
+    }
+    content
+}
+
+#[test]
+fn a_device_becomes_the_same_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let content = sparse_disk();
+    // The target may be larger: what lies behind the clone is nobody's.
+    for (bytes, sector) in [(16 * MIB, 512), (16 * MIB, 4096), (17 * MIB, 512)] {
+        let device = LoopDevice::new(folder.path(), bytes, sector);
+        let pod = UploadPod::new(BINARY).block(device.path());
+        clone(&pod, BLOCK, &framed(&content), false);
+        let disk = fs::read(device.path()).unwrap();
+        assert!(disk.starts_with(&content), "a device of {bytes} bytes differs");
+    }
+}
+
+#[test]
+fn a_device_becomes_a_file_with_holes() {
+    let content = sparse_disk();
+    let pod = UploadPod::new(BINARY);
+    // Of an attempt of an earlier container.
+    fs::write(pod.disk(), vec![0xEE; 20 << 20]).unwrap();
+    clone(&pod, BLOCK, &framed(&content), false);
+    assert!(fs::read(pod.disk()).unwrap() == content);
+    let data = disk::data_bytes(&pod.disk());
+    let allocated = allocated_bytes(&pod.disk());
+    assert!(
+        (data..data + MIB).contains(&allocated),
+        "{allocated} bytes are allocated for {data} bytes of data"
+    );
+}
+
+#[test]
+fn a_device_with_the_bytes_of_an_image_is_not_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    let qcow2 = folder.path().join("image.qcow2");
+    let file = qcow2.to_str().unwrap();
+    tools::run("qemu-img", ["create", "-q", "-f", "qcow2", file, "64M"]);
+    let mut content = fs::read(&qcow2).unwrap();
+    content.resize(1 << 20, 0);
+    let gzip = tools::filter("gzip", ["-c"], &content);
+    for bytes in [content, gzip] {
+        let pod = UploadPod::new(BINARY);
+        clone(&pod, BLOCK, &framed(&bytes), false);
+        let disk = fs::read(pod.disk()).unwrap();
+        assert!(
+            disk.starts_with(&bytes),
+            "the guest's bytes were read as an image"
+        );
+    }
+}
+
+#[test]
+fn a_preallocated_clone_of_a_device_has_no_holes() {
+    let content = sparse_disk();
+    let pod = UploadPod::new(BINARY).env("PREALLOCATION", "true");
+    let server = pod.start();
+    send(&server, "/v1beta1/upload", BLOCK, &framed(&content)).assert(200, "");
+    server.wait().assert_success("clone");
+    assert!(fs::read(pod.disk()).unwrap() == content);
+    assert!(allocated_bytes(&pod.disk()) >= content.len() as u64);
+}
+
+/// A volume with a sparse disk and beside it what else may lie on one.
+fn fill_volume(folder: &Path, content: &[u8]) {
+    write_sparse(&folder.join("disk.img"), content);
+    fs::create_dir_all(folder.join("nested/deeper")).or_fail("a folder");
+    fs::write(folder.join("nested/deeper/notes"), "text").or_fail("a file");
+    fs::write(folder.join("nested/empty"), "").or_fail("a file");
+    let script = folder.join("nested/script");
+    fs::write(&script, "#!/bin/sh").or_fail("a file");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o751)).or_fail("a mode");
+    fs::hard_link(&script, folder.join("nested/same-script")).or_fail("a hard link");
+    std::os::unix::fs::symlink("nested/script", folder.join("link")).or_fail("a link");
+    fs::write(folder.join("n".repeat(200)), "a name that needs an extension").or_fail("a file");
+}
+
+/// Names, types, modes, sizes, modification times and link targets below `folder`, a line each.
+fn listing(folder: &Path) -> String {
+    let format = "%P %y %m %s %Ts %l %n\\n";
+    let words = ["-mindepth", "1", "-not", "-type", "d", "-printf", format].map(AsRef::as_ref);
+    let printed = tools::run("find", [folder.as_os_str()].into_iter().chain(words));
+    let folders = ["-mindepth", "1", "-type", "d", "-printf", "%P %m\\n"].map(AsRef::as_ref);
+    let printed = printed + &tools::run("find", [folder.as_os_str()].into_iter().chain(folders));
+    let mut lines: Vec<_> = printed.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+#[test]
+fn a_volume_becomes_the_same_volume_with_its_holes() {
+    let source = tempfile::tempdir().unwrap();
+    let content = sparse_disk();
+    fill_volume(source.path(), &content);
+    let pod = UploadPod::new(BINARY);
+    clone(&pod, FILESYSTEM, &framed(&tar(source.path())), true);
+    let target = pod.path("data");
+    assert_eq!(listing(&target), listing(source.path()));
+    for name in ["disk.img", "nested/deeper/notes", "nested/same-script"] {
+        let (source, target) = (source.path().join(name), target.join(name));
+        assert!(
+            fs::read(&source).unwrap() == fs::read(&target).unwrap(),
+            "{name} differs"
+        );
+    }
+    let (from, to) = (
+        allocated_bytes(&source.path().join("disk.img")),
+        allocated_bytes(&pod.disk()),
+    );
+    assert!(to <= from + MIB, "{to} bytes are allocated, {from} were");
+}
+
+#[test]
+fn an_empty_volume_becomes_an_empty_volume() {
+    let stream = tools::filter("tar", ["-c", "-f", "-", "--files-from", "/dev/null"], &[]);
+    let pod = UploadPod::new(BINARY);
+    clone(&pod, FILESYSTEM, &framed(&stream), true);
+    assert_eq!(pod.data_names(), [""; 0]);
+}
+
+#[test]
+fn a_volume_becomes_a_device_that_holds_its_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = tempfile::tempdir().unwrap();
+    let content = sparse_disk();
+    fill_volume(source.path(), &content);
+    // None of these is the disk, whatever they are called.
+    fs::create_dir(source.path().join("a-disk.img-folder")).unwrap();
+    fs::write(source.path().join("disk.img.bak"), "old").unwrap();
+    for bytes in [16 * MIB, 20 * MIB] {
+        let device = LoopDevice::new(folder.path(), bytes, 512);
+        let pod = UploadPod::new(BINARY).block(device.path());
+        clone(&pod, FILESYSTEM, &framed(&tar(source.path())), false);
+        let disk = fs::read(device.path()).unwrap();
+        assert!(disk.starts_with(&content), "a device of {bytes} bytes differs");
+    }
+}
+
+/// Upstream takes the first name that resembles the disk's.
+#[test]
+fn a_file_that_could_be_taken_for_the_disk_is_not_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("before-disk.img.bak"), "old").unwrap();
+    write_sparse(&source.path().join("disk.img"), &sparse_disk());
+    let device = LoopDevice::new(folder.path(), 16 * MIB, 512);
+    let pod = UploadPod::new(BINARY).block(device.path());
+    let server = pod.start();
+    let response = send(
+        &server,
+        "/v1beta1/upload",
+        FILESYSTEM,
+        &framed(&tar(source.path())),
+    );
+    assert_eq!(response.status, 400, "{response:?}");
+    assert!(response.text().contains("`before-disk.img.bak`"), "{response:?}");
+    assert!(disk::begins_with_only(&[0, DIRT], device.path(), MIB));
+}
+
+#[test]
+fn a_volume_without_a_disk_cannot_become_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("notes"), "text").unwrap();
+    let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
+    let pod = UploadPod::new(BINARY).block(device.path());
+    let server = pod.start();
+    let response = send(
+        &server,
+        "/v1beta1/upload",
+        FILESYSTEM,
+        &framed(&tar(source.path())),
+    );
+    assert_eq!(response.status, 400, "{response:?}");
+    assert!(
+        response.text().contains("no disk image found in tar"),
+        "{response:?}"
+    );
+    assert!(disk::begins_with_only(&[0, DIRT], device.path(), MIB));
+    let content = disk::content(1, 4 * MIB);
+    send(&server, "/v1beta1/upload", BLOCK, &framed(&content)).assert(200, "");
+    server.wait().assert_success("clone");
+    assert!(fs::read(device.path()).unwrap() == content);
+}
+
+#[test]
+fn clones_are_not_asynchronous() {
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let content = disk::content(1, MIB);
+    for content_type in [BLOCK, FILESYSTEM] {
+        send(&server, "/v1beta1/upload-async", content_type, &framed(&content))
+            .assert(500, "Saving stream failed: async clone not supported");
+    }
+    server.post_last("/v1beta1/upload", &content);
+}
+
+#[test]
+fn a_broken_clone_leaves_the_server_ready_and_the_volume_clean() {
+    let source = tempfile::tempdir().unwrap();
+    let content = sparse_disk();
+    fill_volume(source.path(), &content);
+    let tar = tar(source.path());
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    for (content_type, bytes) in [(BLOCK, &content), (FILESYSTEM, &tar)] {
+        let good = framed(bytes);
+        for damage in [
+            // A byte in the middle, of which the CRC-32C of its chunk tells.
+            flipped(&good, good.len() / 2),
+            // The end is missing, in the middle of a chunk.
+            good[..good.len() - 1000].to_vec(),
+            // Not the stream identifier.
+            flipped(&good, 4),
+            bytes.clone(),
+        ] {
+            let response = send(&server, "/v1beta1/upload", content_type, &damage);
+            assert_eq!(response.status, 500, "{response:?}");
+            assert!(
+                response.text().starts_with("Saving stream failed: "),
+                "{response:?}"
+            );
+            assert_eq!(pod.data_names(), [""; 0], "{content_type}: {}", response.text());
+        }
+    }
+    send(&server, "/v1beta1/upload", FILESYSTEM, &framed(&tar)).assert(200, "");
+    server.wait().assert_success("clone");
+    assert_eq!(listing(&pod.path("data")), listing(source.path()));
+}
+
+fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at] ^= 0x10;
+    bytes
+}

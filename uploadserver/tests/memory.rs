@@ -1,0 +1,191 @@
+//! The memory of an upload is bounded, and the disk is done a moment after the last byte.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use testkit::cases::check_all;
+use testkit::fail::OrFail;
+use testkit::framing::{self, Part};
+use testkit::https::Request;
+use testkit::tmpfs::Tmpfs;
+use testkit::upload_pod::{Server, UploadPod};
+use testkit::{disk, tools};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_cdi-uploadserver");
+
+/// The bound of ARCHITECTURE.md, "Memory".
+const PEAK_RSS_BYTES: u64 = 64 << 20;
+
+/// The disk: in every [`STRIDE_BYTES`] of it, [`ISLAND_BYTES`] of data and zeros behind them. 288 MiB of data in all.
+const DISK_BYTES: u64 = 8 << 30;
+const STRIDE_BYTES: usize = 128 << 20;
+const ISLAND_BYTES: u64 = 9 << 19;
+
+/// Every write of the server waits this long: a target that is slower than the client.
+const WRITE_DELAY: Duration = Duration::from_millis(4);
+
+/// What is sent at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// An image of the disk, and where it is sent.
+struct Case {
+    name: &'static str,
+    /// Options of `qemu-img convert`.
+    options: &'static [&'static str],
+    path: &'static str,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+fn make_raw(path: &Path) {
+    let file = File::create(path).or_fail(path.display());
+    file.set_len(DISK_BYTES).or_fail(path.display());
+    for (seed, offset) in (0..DISK_BYTES).step_by(STRIDE_BYTES).enumerate() {
+        // Few different ones: they are quick to make.
+        let island = disk::content(seed as u64 % 4, ISLAND_BYTES);
+        file.write_all_at(&island, offset).or_fail(path.display());
+    }
+}
+
+fn make_qcow2(raw: &Path, path: &Path, options: &[&str]) {
+    let convert = ["convert", "-t", "unsafe", "-f", "raw", "-O", "qcow2"];
+    let words = convert.iter().chain(options).map(AsRef::as_ref);
+    tools::run("qemu-img", words.chain([raw.as_os_str(), path.as_os_str()]));
+}
+
+/// Posts the file at `object`, in a form if `path` is of forms, and tells how long after its last byte
+/// the answer came.
+fn upload(server: &Server, path: &str, object: &Path) -> Duration {
+    let (front, back) = if path.contains("form") {
+        (framing::form_head(&Part::file(b"")), framing::form_tail())
+    } else {
+        (Vec::new(), Vec::new())
+    };
+    let mut file = File::open(object).or_fail(object.display());
+    let length = file.metadata().or_fail(object.display()).len();
+    let mut connection = server.connect();
+    let length = usize::try_from(length).or_fail("a length") + front.len() + back.len();
+    let request = Request::post(path).header("Content-Type", &framing::form_content_type());
+    connection.begin(&request.length(length)).or_fail("send the head");
+    connection.send(&front).or_fail("send");
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match file.read(&mut piece).or_fail(object.display()) {
+            0 => break,
+            length => connection.send(&piece[..length]).or_fail("send"),
+        }
+    }
+    connection.send(&back).or_fail("send");
+    let sent = Instant::now();
+    connection.response().or_fail("an answer").assert(200, "");
+    sent.elapsed()
+}
+
+#[test]
+fn an_upload_to_a_slow_target_stays_below_the_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let raw = folder.path().join("disk.raw");
+    make_raw(&raw);
+    let cases = [
+        Case {
+            name: "plain qcow2",
+            options: &[],
+            path: "/v1beta1/upload",
+        },
+        Case {
+            name: "zlib qcow2, in any order",
+            options: &["-c", "-W"],
+            path: "/v1beta1/upload-async",
+        },
+        Case {
+            name: "zlib qcow2 in a form",
+            options: &["-c"],
+            path: "/v1beta1/upload-form",
+        },
+        Case {
+            name: "zstd qcow2",
+            options: &["-c", "-o", "compression_type=zstd,cluster_size=2M"],
+            path: "/v1beta1/upload",
+        },
+    ];
+    check_all(cases, |case| {
+        let folder = tempfile::tempdir_in(&folder).or_fail("a folder");
+        let object = folder.path().join("object");
+        make_qcow2(&raw, &object, case.options);
+        let pod = UploadPod::new(BINARY);
+        let writes = "pwrite64,pwritev,pwritev2";
+        let trace = format!("trace={writes}");
+        let inject = format!("inject={writes}:delay_enter={}", WRITE_DELAY.as_micros());
+        let options = [
+            "-f",
+            "--seccomp-bpf",
+            "-qq",
+            "-o",
+            "/dev/null",
+            "-e",
+            &trace,
+            "-e",
+            &inject,
+        ];
+        let program = pod
+            .program()
+            .under("strace", options)
+            .timeout(Duration::from_secs(240));
+        let server = pod.serve(program.measured());
+        upload(&server, case.path, &object);
+        let finished = server.wait();
+        finished.assert_success("upload");
+        disk::assert_same(&pod.disk(), &raw, DISK_BYTES, "upload");
+        let peak = finished.peak_rss_bytes.or_fail("the peak of a finished program");
+        println!("{case}: {peak} bytes at most");
+        assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
+    });
+}
+
+#[test]
+fn a_raw_disk_of_a_gibibyte_stays_below_the_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let raw = folder.path().join("disk.raw");
+    let content = disk::content(1, 32 << 20);
+    let file = File::create(&raw).unwrap();
+    for index in 0..32 {
+        file.write_all_at(&content, index * content.len() as u64).unwrap();
+    }
+    let pod = UploadPod::new(BINARY);
+    let server = pod.serve(pod.program().measured());
+    upload(&server, "/v1beta1/upload", &raw);
+    let finished = server.wait();
+    finished.assert_success("upload");
+    disk::assert_same(&pod.disk(), &raw, 1 << 30, "upload");
+    let peak = finished.peak_rss_bytes.unwrap();
+    assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
+}
+
+#[test]
+fn the_answer_comes_within_a_second_of_the_last_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let raw = folder.path().join("disk.raw");
+    std::fs::write(&raw, disk::content(1, 192 << 20)).unwrap();
+    let qcow2 = folder.path().join("disk.qcow2");
+    make_qcow2(&raw, &qcow2, &["-c", "-W"]);
+    for (path, object) in [("/v1beta1/upload", &qcow2), ("/v1beta1/upload", &raw)] {
+        let pod = UploadPod::new(BINARY);
+        // In memory, where an fsync takes no time.
+        let volume = Tmpfs::on(&pod.path("data"), 256 << 20);
+        let server = pod.start();
+        let waited = upload(&server, path, object);
+        println!("{waited:?} after the last byte of {}", object.display());
+        assert!(waited < Duration::from_secs(1), "{waited:?} after the last byte");
+        server.wait().assert_success("upload");
+        disk::assert_same(&pod.disk(), &raw, 192 << 20, "upload");
+        drop(volume);
+    }
+}

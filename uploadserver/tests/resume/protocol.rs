@@ -1,0 +1,156 @@
+//! What the protocols lay down besides resuming: beginnings, pieces, endings and refusals.
+
+use testkit::disk;
+use testkit::https::Request;
+use testkit::upload_pod::UploadPod;
+
+use crate::{BINARY, CREATE, checksum, create, location, patch, send_and_cut, tus};
+
+#[test]
+fn pieces_that_end_on_purpose_are_answered_with_the_offset() {
+    let bytes = disk::content(1, 5 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let path = create(&server, bytes.len(), None);
+    let mut connection = server.connect();
+    let mut sent = 0;
+    for piece in bytes.chunks(1 << 20) {
+        let response = connection.exchange(&patch(&path, sent), piece).unwrap();
+        sent += piece.len();
+        assert_eq!(response.status, 204, "{response:?}");
+        assert_eq!(response.header("upload-offset"), Some(&*sent.to_string()));
+    }
+    server.wait().assert_success("pieces");
+    assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}
+
+#[test]
+fn a_wrong_checksum_or_a_bad_image_is_told_at_the_end() {
+    let bytes = disk::content(1, 1 << 20);
+    let gzip = testkit::tools::filter("gzip", ["-c"], &bytes);
+    let pod = UploadPod::new(BINARY).env("UPLOAD_IMAGE_SIZE", "1Mi");
+    let server = pod.start();
+    for (body, checksum_of, status) in [
+        (&bytes[..], Some(&b"another"[..]), 400),
+        (&gzip[..gzip.len() / 2], None, 500),
+        (&disk::content(1, 2 << 20), None, 400),
+    ] {
+        let path = create(&server, body.len(), checksum_of.map(checksum).as_deref());
+        let response = server.exchange(&patch(&path, 0), body);
+        assert_eq!(response.status, status, "{response:?}");
+        assert!(
+            response.text().starts_with("Saving stream failed: "),
+            "{response:?}"
+        );
+        server.wait_until_idle();
+        assert_eq!(pod.data_names(), [""; 0]);
+    }
+    server.post_last("/v1beta1/upload", &bytes);
+}
+
+#[test]
+fn an_upload_can_be_ended() {
+    let bytes = disk::content(1, 1 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let path = create(&server, bytes.len(), None);
+    send_and_cut(&server, &path, &bytes, 0, 500_000);
+    assert_eq!(server.exchange(&tus("DELETE", &path), &[]).status, 204);
+    server.wait_until_idle();
+    let gone = server.exchange(&tus("HEAD", &path), &[]).status;
+    assert!([404, 410].contains(&gone), "{gone}");
+    assert_eq!(pod.data_names(), [""; 0]);
+    server.post_last("/v1beta1/upload", &bytes);
+}
+
+#[test]
+fn the_first_bytes_may_come_with_the_creation() {
+    let bytes = disk::content(1, 3 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let request = tus("POST", CREATE)
+        .header("Upload-Length", &bytes.len().to_string())
+        .header("Content-Type", "application/offset+octet-stream");
+    let response = server.exchange(&request, &bytes[..1 << 20]);
+    let path = location(&response);
+    assert_eq!(response.header("upload-offset"), Some("1048576"), "{response:?}");
+    let response = server.exchange(&patch(&path, 1 << 20), &bytes[1 << 20..]);
+    assert_eq!(response.status, 204, "{response:?}");
+    server.wait().assert_success("creation with upload");
+    assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}
+
+#[test]
+fn what_is_not_tus_is_refused_as_tus_says() {
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let options = server.exchange(&Request::new("OPTIONS", CREATE), &[]);
+    assert_eq!(options.status, 204, "{options:?}");
+    assert_eq!(options.header("tus-version"), Some("1.0.0"));
+    assert_eq!(options.header("tus-resumable"), Some("1.0.0"));
+    let extensions = options.header("tus-extension").unwrap();
+    for extension in ["creation", "creation-with-upload", "termination"] {
+        assert!(
+            extensions.split(',').any(|e| e.trim() == extension),
+            "{extensions}"
+        );
+    }
+    let other_version = Request::post(CREATE)
+        .header("Tus-Resumable", "0.2.2")
+        .header("Upload-Length", "10");
+    let response = server.exchange(&other_version, &[]);
+    assert_eq!(response.status, 412, "{response:?}");
+    assert_eq!(response.header("tus-version"), Some("1.0.0"));
+    for length in ["-1", "x", "99999999999999999999999"] {
+        let request = tus("POST", CREATE).header("Upload-Length", length).length(0);
+        assert_eq!(server.exchange(&request, &[]).status, 400, "{length}");
+    }
+    let path = create(&server, 10, None);
+    let other_type = tus("PATCH", &path)
+        .header("Content-Type", "application/octet-stream")
+        .header("Upload-Offset", "0");
+    assert_eq!(server.exchange(&other_type, b"x").status, 415);
+    // More than was announced.
+    let response = server.exchange(&patch(&path, 0), &[b'x'; 11]);
+    assert!((400..500).contains(&response.status), "{response:?}");
+    let unknown = server.exchange(&tus("HEAD", &format!("{CREATE}/unknown")), &[]);
+    assert!([404, 410].contains(&unknown.status), "{unknown:?}");
+    // A stranger cannot create, ask or end.
+    let stranger = pod
+        .authority()
+        .client_config_for(&testkit::certs::Offer::default())
+        .unwrap();
+    for request in [
+        tus("POST", CREATE).header("Upload-Length", "10"),
+        tus("HEAD", &path),
+        patch(&path, 0),
+        tus("DELETE", &path),
+    ] {
+        let response = server.connect_as(&stranger).exchange(&request, &[]).unwrap();
+        assert_eq!(response.status, 401, "{response:?}");
+    }
+}
+
+#[test]
+fn the_shape_of_the_draft_works_on_the_same_urls() {
+    let bytes = disk::content(1, 3 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let request = Request::post(CREATE)
+        .header("Upload-Complete", "?0")
+        .header("Upload-Length", &bytes.len().to_string());
+    let created = server.exchange(&request, &bytes[..1 << 20]);
+    let path = location(&created);
+    let head = server.exchange(&Request::new("HEAD", &path), &[]);
+    assert!([200, 204].contains(&head.status), "{head:?}");
+    assert_eq!(head.header("upload-offset"), Some("1048576"), "{head:?}");
+    assert_eq!(head.header("upload-complete"), Some("?0"), "{head:?}");
+    let request = Request::new("PATCH", &path)
+        .header("Upload-Complete", "?1")
+        .header("Upload-Offset", "1048576")
+        .header("Content-Type", "application/partial-upload");
+    let response = server.exchange(&request, &bytes[1 << 20..]);
+    assert!([200, 201, 204].contains(&response.status), "{response:?}");
+    server.wait().assert_success("the draft");
+    assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}

@@ -1,0 +1,8 @@
+//! Clients that break off, stall or send nonsense: the next attempt always works.
+
+mod cuts;
+mod forms;
+mod http2;
+mod stalls;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_cdi-uploadserver");

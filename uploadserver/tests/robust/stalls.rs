@@ -1,0 +1,97 @@
+//! Clients that keep a connection and send nothing.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use testkit::disk;
+use testkit::https::Request;
+use testkit::upload_pod::UploadPod;
+
+use crate::BINARY;
+
+#[test]
+fn silent_clients_do_not_stop_an_upload() {
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let handshakes: Vec<_> = (0..100)
+        .map(|_| TcpStream::connect(server.address()).unwrap())
+        .collect();
+    let heads: Vec<_> = (0..100)
+        .map(|index| {
+            let head = Request::post("/v1beta1/upload").length(1000).bytes();
+            let mut connection = server.connect();
+            connection.send(&head[..index % head.len()]).unwrap();
+            connection
+        })
+        .collect();
+    let content = disk::content(1, 8 << 20);
+    let started = Instant::now();
+    server.post("/v1beta1/upload", &content).assert(200, "");
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        started.elapsed()
+    );
+    // The silent clients are still there, and do not keep the server from its end.
+    let finished = server.wait();
+    finished.assert_success("upload");
+    assert!(
+        started.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        started.elapsed()
+    );
+    assert!(std::fs::read(pod.disk()).unwrap() == content);
+    drop((handshakes, heads));
+}
+
+#[test]
+fn a_client_that_stalls_frees_the_server() {
+    let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_STALL_SECONDS", "2");
+    let server = pod.start();
+    let content = disk::content(1, 1 << 20);
+    for sent in [0, 100, 700_000] {
+        let stalled = server.begin_upload("/v1beta1/upload", content.len(), &content[..sent]);
+        let started = Instant::now();
+        server.post("/v1beta1/upload", b"x").assert(503, "");
+        server.wait_until_idle();
+        let waited = started.elapsed();
+        assert!(
+            (Duration::from_secs(1)..Duration::from_secs(5)).contains(&waited),
+            "freed after {waited:?}"
+        );
+        assert_eq!(pod.data_names(), [""; 0]);
+        drop(stalled);
+    }
+    server.post_last("/v1beta1/upload", &content);
+    assert!(std::fs::read(pod.disk()).unwrap() == content);
+}
+
+#[test]
+fn a_client_that_is_only_slow_is_waited_for() {
+    let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_STALL_SECONDS", "2");
+    let server = pod.start();
+    let content = disk::content(1, 64 << 10);
+    let (front, back) = content.split_at(content.len() - 5);
+    let mut upload = server.begin_upload("/v1beta1/upload", content.len(), front);
+    for byte in back {
+        std::thread::sleep(Duration::from_secs(1));
+        upload.send(&[*byte]).unwrap();
+    }
+    upload.response().unwrap().assert(200, "");
+    server.wait().assert_success("a slow upload");
+    assert!(std::fs::read(pod.disk()).unwrap() == content);
+}
+
+#[test]
+fn a_client_that_leaves_after_its_last_byte_has_uploaded() {
+    for path in ["/v1beta1/upload", "/v1beta1/upload-async"] {
+        let pod = UploadPod::new(BINARY);
+        let server = pod.start();
+        let content = disk::content(1, 8 << 20);
+        let mut upload = server.begin_upload(path, content.len(), b"");
+        assert_eq!(upload.send_until_answered(&content).unwrap(), content.len());
+        drop(upload);
+        server.wait().assert_success("an upload without an answer");
+        assert!(std::fs::read(pod.disk()).unwrap() == content);
+    }
+}
