@@ -53,6 +53,11 @@ impl Failure {
             // Upstream looks at an asynchronous upload before it converts it, without naming a phase.
             Error::Format(FormatError::TooLarge { .. }) if doing.is_async => error.to_string(),
             Error::Format(FormatError::TooLarge { .. }) if doing.is_raw => wording::raw_too_large(error),
+            Error::Source(source)
+                if doing.phase == Phase::Info && source.kind() == SourceErrorKind::Length =>
+            {
+                wording::header_cut(error)
+            }
             _ => match doing.dir {
                 Some(dir) if doing.is_clone => format!("error unarchiving to {}: {error}", dir.display()),
                 Some(_) => wording::transfer(error, doing.phase, Made::Directory),

@@ -102,7 +102,7 @@ impl Intake {
         let end = self.received().saturating_add(more as u64);
         match self.total {
             Some(total) if end > total => Err(SourceError::new(
-                SourceErrorKind::Length,
+                SourceErrorKind::Invalid,
                 format!("more bytes than announced: {end} of {total}"),
             )),
             _ => Ok(()),
@@ -135,7 +135,9 @@ impl Intake {
     }
 
     /// The bytes end here, and some are missing.
-    pub(crate) fn break_off(self, error: SourceError) {
+    pub(crate) async fn break_off(mut self, error: SourceError) {
+        // What came is good, and tells how far the image got.
+        self.flush().await.ok();
         self.set_end(Err(error));
     }
 

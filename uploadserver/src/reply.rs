@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::time::timeout;
@@ -53,9 +53,11 @@ pub(crate) fn drain(mut body: Incoming) {
     }));
 }
 
-/// `reply` to a request whose body nobody wants. A client that asked whether to send it has not begun.
-pub(crate) fn refuse(reply: Reply, request: http::Request<Incoming>) -> Reply {
-    if !request.headers().contains_key(header::EXPECT) {
+/// `reply` to a request whose body nobody wants. A client that asked whether to send it has not begun; over HTTP/2, where
+/// nobody need ask, it may have.
+pub(crate) fn refuse(reply: Reply, request: Request<Incoming>) -> Reply {
+    let has_begun = request.version() == Version::HTTP_2 || !request.headers().contains_key(header::EXPECT);
+    if has_begun {
         drain(request.into_body());
     }
     reply

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use daemon::listener::Peer;
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{Method, Request, StatusCode};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
@@ -80,7 +80,7 @@ impl Resumable {
     }
 
     /// Ends the upload, unless somebody has sent since turn `number`. True if it did.
-    fn expire(&self, number: u64, waited: Duration) -> bool {
+    async fn expire(&self, number: u64, waited: Duration) -> bool {
         // Whoever holds the intake has a turn of its own.
         let Ok(mut intake) = self.intake.try_lock() else {
             return false;
@@ -92,16 +92,17 @@ impl Resumable {
             return false;
         };
         let (received, seconds) = (intake.received(), waited.as_secs());
-        intake.break_off(SourceError::new(
+        let error = SourceError::new(
             SourceErrorKind::Stalled,
             format!("the upload was interrupted at byte {received} and not continued for {seconds} s"),
-        ));
+        );
+        intake.break_off(error).await;
         true
     }
 }
 
 /// Ends an upload that waits for its client in vain. True if it did.
-pub(crate) fn abandon(job: &Job) -> bool {
+pub(crate) async fn abandon(job: &Job) -> bool {
     let Some(resumable) = &job.resumable else {
         return false;
     };
@@ -112,7 +113,7 @@ pub(crate) fn abandon(job: &Job) -> bool {
             _ => return false,
         }
     };
-    resumable.expire(number, ABANDONED)
+    resumable.expire(number, ABANDONED).await
 }
 
 /// Answers a request to the place where uploads begin.
@@ -239,6 +240,12 @@ async fn append(
         }
         return reply::refuse(protocol::wrong_offset(asked, received), request);
     }
+    let end = request.body().size_hint().lower().saturating_add(received);
+    if let Some(total) = job.progress.total.filter(|total| end > *total) {
+        drop(intake);
+        wait_for_client(server, job);
+        return reply::refuse(protocol::too_much(asked, end, total), request);
+    }
     if is_complete {
         reply::drain(request.into_body());
         return protocol::completed(asked.dialect, job, service::outcome(job).await);
@@ -278,7 +285,7 @@ async fn feed(
             return true;
         }
         Fed::Broken(error) if error.kind() == SourceErrorKind::Invalid => {
-            intake.break_off(error);
+            intake.break_off(error).await;
             payload.drain();
             return true;
         }
@@ -312,7 +319,7 @@ fn wait_for_client(server: &Arc<Server>, job: &Arc<Job>) {
     tokio::spawn(async move {
         tokio::time::sleep(limit).await;
         if let Some(resumable) = &job.resumable {
-            resumable.expire(number, limit);
+            resumable.expire(number, limit).await;
         }
     });
 }

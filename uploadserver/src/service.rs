@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::listener::Peer;
-use http::{HeaderMap, Method, Request, StatusCode, header};
+use http::{HeaderMap, Method, Request, StatusCode};
 use hyper::body::{Body, Incoming};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -56,7 +56,7 @@ async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: 
     if let Err(refusal) = make_way(server).await {
         return reply::refuse(refused(refusal), request);
     }
-    let content_type = request.headers().get(header::CONTENT_TYPE);
+    let content_type = request.headers().get(CONTENT_HEADER);
     let content_type = content_type.map_or("", |value| value.to_str().unwrap_or_default());
     tracing::info!("Content type header is {content_type:?}");
     let (plan, boundary) = match plan(endpoint, &request) {
@@ -99,13 +99,13 @@ async fn receive(body: Incoming, boundary: Option<String>, mut intake: Intake, s
         None => Payload::whole(body),
         Some(boundary) => match timeout(stall, form::file(body, boundary)).await {
             Ok(Ok(file)) => Payload::Form(Box::new(file)),
-            Ok(Err(error)) => return intake.break_off(error.into()),
-            Err(_) => return intake.break_off(feed::stalled(stall)),
+            Ok(Err(error)) => return intake.break_off(error.into()).await,
+            Err(_) => return intake.break_off(feed::stalled(stall)).await,
         },
     };
     match feed::feed(&mut payload, &mut intake, stall, &CancellationToken::new()).await {
         Fed::Whole(checksum) => intake.finish(checksum).await,
-        Fed::Broken(error) => intake.break_off(error),
+        Fed::Broken(error) => intake.break_off(error).await,
         Fed::Unwanted | Fed::Replaced => {}
     }
     payload.drain();
@@ -117,7 +117,7 @@ pub(crate) async fn make_way(server: &Server) -> Result<(), Refusal> {
         State::Idle => Ok(()),
         State::Done(_) | State::Broken(_) => Err(Refusal::Done),
         State::Busy(job) => {
-            if !resumable::abandon(&job) {
+            if !resumable::abandon(&job).await {
                 return Err(Refusal::Busy);
             }
             timeout(TAKE_OVER, server.slot.wait_for(State::is_at_rest))

@@ -65,6 +65,11 @@ fn write(transfer: &str, error: &TargetError) -> String {
     format!("{transfer}unable to write to file: {error}")
 }
 
+/// The sentence for a body that breaks before it is known what it is.
+pub fn header_cut(error: &Error) -> String {
+    format!("{INFO}could not process image header: {error}")
+}
+
 /// The sentence for a raw disk that does not fit: upstream notices when it gives the disk its size.
 pub fn raw_too_large(error: &Error) -> String {
     format!("{RESIZE}{error}")

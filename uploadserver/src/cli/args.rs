@@ -138,7 +138,6 @@ pub(super) struct ServeArgs {
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
         requires = "tls_key",
-        required_unless_present = "self_signed",
         help_heading = "TLS"
     )]
     pub(super) tls_cert: Option<PathBuf>,
@@ -152,7 +151,6 @@ pub(super) struct ServeArgs {
         long,
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
-        required_unless_present_any = ["insecure", "self_signed"],
         help_heading = "TLS"
     )]
     pub(super) client_ca: Option<PathBuf>,
@@ -225,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_target_and_a_certificate_and_a_word_about_clients() {
+    fn there_is_one_target_and_a_key_for_each_certificate() {
         let parse = |words: &[&str]| {
             let words = ["cdi-uploadserver", "serve"].iter().chain(words);
             Cli::try_parse_from(words).is_ok()
@@ -258,9 +256,8 @@ mod tests {
             "--client-ca",
             "c"
         ]));
-        assert!(!parse(&["--dir", "."]));
         assert!(!parse(&["--self-signed", "c"]));
-        assert!(!parse(&["--dir", ".", "--tls-cert", "a", "--tls-key", "b"]));
+        assert!(!parse(&["--dir", ".", "--tls-cert", "a"]));
         assert!(!parse(&["--dir", ".", "--device", "d", "--self-signed", "c"]));
         assert!(!parse(&["--device", "d", "--size", "1Gi", "--self-signed", "c"]));
     }

@@ -30,6 +30,8 @@ pub(super) enum Failure {
     Start(#[from] StartError),
     #[error("cannot use {}: {reason}", path.display())]
     Target { path: PathBuf, reason: String },
+    #[error("{0}")]
+    Usage(&'static str),
     #[error("cannot start: {0}")]
     Runtime(#[from] io::Error),
     #[error("{0}")]
@@ -42,6 +44,7 @@ impl Failure {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Signalled(signal) => signal.exit_code(),
+            Self::Usage(_) => 2,
             _ => 1,
         }
     }
@@ -112,6 +115,16 @@ fn hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
 }
 
 fn config(arguments: ServeArgs) -> Result<Config, Failure> {
+    if arguments.self_signed.is_none() && arguments.tls_cert.is_none() {
+        return Err(Failure::Usage(
+            "a certificate is needed: --self-signed DIR makes one, --tls-cert and --tls-key name one",
+        ));
+    }
+    if arguments.self_signed.is_none() && arguments.client_ca.is_none() && !arguments.insecure {
+        return Err(Failure::Usage(
+            "who may upload? --client-ca FILE names the authority of the client, --insecure accepts everybody",
+        ));
+    }
     let destination = destination(&arguments)?;
     let access = if arguments.insecure {
         Access::Anyone

@@ -234,6 +234,14 @@ pub(super) fn wrong_offset(asked: Asked, received: u64) -> Reply {
     asked.dialect.mark(reply)
 }
 
+/// There are more bytes than the upload is to have.
+pub(super) fn too_much(asked: Asked, end: u64, total: u64) -> Reply {
+    let words = format!("Upload-Length is {total}, but these bytes would end at {end}\n");
+    asked
+        .dialect
+        .mark(reply::text(StatusCode::PAYLOAD_TOO_LARGE, words))
+}
+
 /// The request before does not let go.
 pub(super) fn locked(dialect: Dialect) -> Reply {
     dialect.mark(reply::empty(StatusCode::LOCKED))
