@@ -223,7 +223,7 @@ async fn append(
     request: Request<Incoming>,
 ) -> Reply {
     if let Some(Err(failure)) = job.result() {
-        return reply::refuse(service::failed(&failure), request);
+        return reply::refuse(protocol::failed_before(&failure), request);
     }
     let Some(resumable) = &job.resumable else {
         return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT, chmodat,
-    linkat, mkdirat, openat, renameat, renameat_with, statat, symlinkat, syncfs, unlinkat, utimensat,
+    linkat, mkdirat, mknodat, openat, renameat, renameat_with, statat, symlinkat, syncfs, unlinkat,
+    utimensat,
 };
 use rustix::io::Errno;
 
@@ -146,7 +147,12 @@ impl Directory {
         symlinkat(target, &self.fd, name).map_err(self.failed("create", name))
     }
 
-    /// A second name for `from/old`.
+    pub(super) fn create_fifo(&self, name: &[u8]) -> Result<(), TargetError> {
+        mknodat(&self.fd, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .map_err(self.failed("create", name))
+    }
+
+    /// A second name for `from/old`, also if that is a symbolic link.
     pub(super) fn create_link(&self, name: &[u8], from: &Self, old: &[u8]) -> Result<(), TargetError> {
         linkat(&from.fd, old, &self.fd, name, AtFlags::empty()).map_err(self.failed("link", name))
     }

@@ -42,7 +42,8 @@ pub(super) enum Kind {
     Directory,
     Symlink(Vec<u8>),
     HardLink(Vec<u8>),
-    /// A device or fifo, in words.
+    Fifo,
+    /// A device, in words.
     Special(&'static str),
 }
 
@@ -169,7 +170,7 @@ impl Entries {
             b'3' => Kind::Special("a character device"),
             b'4' => Kind::Special("a block device"),
             b'5' => Kind::Directory,
-            b'6' => Kind::Special("a fifo"),
+            b'6' => Kind::Fifo,
             other => {
                 let shown = other.escape_ascii().to_string();
                 return Err(self.refuse(ArchiveErrorKind::UnknownType(shown)));

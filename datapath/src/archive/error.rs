@@ -94,7 +94,7 @@ pub enum ArchiveErrorKind {
     /// An entry that could only be made by somebody who knows its type.
     #[error("entries of type `{0}` are not supported: archive regular files, directories and links only")]
     UnknownType(String),
-    /// A device or fifo.
+    /// A device.
     #[error("{0} is refused: archive regular files, directories and links only")]
     Special(&'static str),
     /// A name that must not be followed.

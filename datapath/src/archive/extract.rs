@@ -87,6 +87,11 @@ impl<'a> Extraction<'a> {
                 directory.set_mtime(name, entry.mtime)?;
             }
             Kind::HardLink(target) => self.link(&path, target)?,
+            Kind::Fifo => {
+                let (directory, name) = self.tree.make_room(&path)?;
+                directory.create_fifo(name)?;
+                directory.set_attributes(name, attributes)?;
+            }
             Kind::Special(what) => return Err(ArchiveErrorKind::Special(what).into()),
         }
         Ok(())
@@ -146,8 +151,9 @@ impl<'a> Extraction<'a> {
         let Some(status) = from.status(old)? else {
             return Err(refused("is not a file that came before it in the archive"));
         };
-        if !status.is_file() {
-            return Err(refused("is a symbolic link or a directory"));
+        // A symbolic link gets a second name itself: nothing follows it.
+        if status.is_directory() {
+            return Err(refused("is a directory"));
         }
         if path == target_path {
             return Ok(());

@@ -4,6 +4,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 
+use crate::failure::Failure;
 use crate::job::Job;
 use crate::reply::{self, Reply};
 use crate::routes::RESUMABLE;
@@ -232,6 +233,16 @@ pub(super) fn wrong_offset(asked: Asked, received: u64) -> Reply {
     let offset = HeaderValue::from(received);
     reply.headers_mut().insert(UPLOAD_OFFSET, offset);
     asked.dialect.mark(reply)
+}
+
+/// The upload has failed before this request: it is no more, and this is why.
+pub(super) fn failed_before(failure: &Failure) -> Reply {
+    let status = if failure.status.is_server_error() {
+        StatusCode::GONE
+    } else {
+        failure.status
+    };
+    reply::text(status, failure.sentence.clone())
 }
 
 /// There are more bytes than the upload is to have.
