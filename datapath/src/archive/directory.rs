@@ -31,10 +31,6 @@ impl Status {
         self.file_type == FileType::Directory
     }
 
-    pub(super) fn is_file(&self) -> bool {
-        self.file_type == FileType::RegularFile
-    }
-
     pub(super) fn is_symlink(&self) -> bool {
         self.file_type == FileType::Symlink
     }
