@@ -6,11 +6,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use daemon::env::ProcessEnv;
-use importer::{Face, cli, pod};
+use importer::{cli, pod};
+use worker::face::Face;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match Face::choose(&arguments, &ProcessEnv) {
+    match Face::choose(&arguments, &ProcessEnv, pod::SOURCE_VARIABLE) {
         Face::CommandLine => cli::main(&arguments),
         Face::Pod => pod::main(&arguments, &ProcessEnv),
     }

@@ -20,7 +20,7 @@ pub struct Finished {
     pub wall: Duration,
     /// Bytes that the program passed to `write` and its relatives: to the target, and the few of its log.
     pub written_bytes: u64,
-    /// The largest resident set of the program, if it was [measured](Program::measured).
+    /// The largest resident set of the program, if it was [measured](super::Program::measured).
     pub peak_rss_bytes: Option<u64>,
 }
 

@@ -1,0 +1,67 @@
+//! Who started the program.
+
+use std::ffi::OsString;
+
+use daemon::env::Strings;
+
+/// A program has two faces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Face {
+    /// A person or script: subcommands.
+    CommandLine,
+    /// CDI's controller: klog flags and environment variables.
+    Pod,
+}
+
+impl Face {
+    /// Pods pass only klog flags (`-alsologtostderr -v=1`), or nothing besides their environment, of which `variable` is
+    /// always a part; whatever else comes first was typed.
+    pub fn choose(arguments: &[OsString], env: &dyn Strings, variable: &str) -> Self {
+        match arguments.first().and_then(|first| first.to_str()) {
+            Some("-h" | "--help" | "-V" | "--version") => Self::CommandLine,
+            Some(flag) if flag.starts_with('-') => Self::Pod,
+            None if arguments.is_empty() && env.get(variable).is_some() => Self::Pod,
+            Some(_) | None => Self::CommandLine,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn face(arguments: &[&str], source: Option<&str>) -> Face {
+        let arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
+        let env: HashMap<String, String> = source
+            .map(|value| ("IMPORTER_SOURCE".to_owned(), value.to_owned()))
+            .into_iter()
+            .collect();
+        Face::choose(&arguments, &env, "IMPORTER_SOURCE")
+    }
+
+    #[test]
+    fn klog_flags_or_a_bare_environment_are_a_pod() {
+        assert_eq!(face(&["-alsologtostderr", "-v=1"], Some("http")), Face::Pod);
+        assert_eq!(face(&["--v=3"], None), Face::Pod);
+        assert_eq!(face(&[], Some("http")), Face::Pod);
+    }
+
+    #[test]
+    fn subcommands_and_help_are_for_people_even_inside_a_pod() {
+        for first in [
+            "import",
+            "info",
+            "man",
+            "--help",
+            "-h",
+            "--version",
+            "-V",
+            "nonsense",
+        ] {
+            assert_eq!(face(&[first], Some("http")), Face::CommandLine, "{first}");
+        }
+        assert_eq!(face(&[], None), Face::CommandLine);
+    }
+}
