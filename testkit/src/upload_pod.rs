@@ -252,18 +252,23 @@ impl Server {
     /// Waits until the server says at `/v1beta1/status` that it is in `state`. Fails the test after ten seconds.
     #[track_caller]
     pub fn wait_for_state(&self, state: &str) {
+        self.wait_for_status(&[&format!("\"state\":\"{state}\"")]);
+    }
+
+    /// Waits until the status has all of these in it.
+    #[track_caller]
+    pub fn wait_for_status(&self, wanted: &[&str]) {
         let started = Instant::now();
-        let wanted = format!("\"state\":\"{state}\"");
         let mut connection = self.connect();
         loop {
             let status = connection.exchange(&Request::new("GET", "/v1beta1/status"), &[]);
             let status = status.or_fail("the status").text();
-            if status.replace(' ', "").contains(&wanted) {
+            if wanted.iter().all(|part| status.contains(part)) {
                 return;
             }
             assert!(
                 started.elapsed() < STATE_PATIENCE,
-                "not {state}: {status}\n{}",
+                "not {wanted:?}: {status}\n{}",
                 self.log()
             );
             std::thread::sleep(Duration::from_millis(5));

@@ -118,6 +118,7 @@ pub(crate) async fn feed(
                 if intake.flush().await.is_err() {
                     return Fed::Unwanted;
                 }
+                // What is on its way on the old connection is taken first: it need not be sent again.
                 tokio::select! {
                     received = next => received,
                     () = replaced.cancelled() => return Fed::Replaced,

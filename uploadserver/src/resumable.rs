@@ -41,7 +41,7 @@ pub(crate) struct Resumable {
 /// Whose turn it is to send.
 #[derive(Default)]
 struct Turn {
-    /// Counts the requests, so that an old timer knows that it is old.
+    /// Counts turns and rests between them, so that an old timer knows that it is old.
     number: u64,
     /// Ends the feeding by the last request.
     replaced: CancellationToken,
@@ -59,27 +59,31 @@ impl Resumable {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over from the request before, which may hang on a dead connection.
+    /// Takes over from the request before, which may hang on a dead connection. A request that gives up while it waits
+    /// here leaves an upload that waits for its client.
     async fn take_turn(&self) -> Option<(OwnedMutexGuard<Option<Intake>>, CancellationToken)> {
         let replaced = {
             let mut turn = self.turn();
-            turn.number += 1;
-            turn.waiting_since = None;
             std::mem::take(&mut turn.replaced).cancel();
             turn.replaced.clone()
         };
         let intake = tokio::time::timeout(HAND_OVER, Arc::clone(&self.intake).lock_owned()).await;
-        Some((intake.ok()?, replaced))
+        let intake = intake.ok()?;
+        let mut turn = self.turn();
+        turn.number += 1;
+        turn.waiting_since = None;
+        Some((intake, replaced))
     }
 
-    /// Nobody sends from now on. Returns the number of the turn that has ended.
+    /// Nobody sends from now on. Returns the number of this rest.
     fn rest(&self) -> u64 {
         let mut turn = self.turn();
+        turn.number += 1;
         turn.waiting_since = Some(Instant::now());
         turn.number
     }
 
-    /// Ends the upload, unless somebody has sent since turn `number`. True if it did.
+    /// Ends the upload, unless somebody has sent since rest `number`. True if it did.
     async fn expire(&self, number: u64, waited: Duration) -> bool {
         // Whoever holds the intake has a turn of its own.
         let Ok(mut intake) = self.intake.try_lock() else {
@@ -141,6 +145,8 @@ pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<I
     };
     if let Some(resumable) = &job.resumable {
         *resumable.intake.lock().await = Some(intake);
+        // From here on a client that goes away leaves an upload that ends in time.
+        wait_for_client(server, &job);
     }
     tracing::info!("resumable upload {} begins", job.id);
     let reply = append(server, peer, &job, asked, request).await;
@@ -201,8 +207,8 @@ async fn head(server: &Arc<Server>, job: &Arc<Job>, dialect: Dialect) -> Reply {
         return protocol::locked(dialect);
     };
     let is_complete = intake.is_none();
-    drop(intake);
     if is_complete {
+        drop(intake);
         // The answer to the last bytes may have been lost: it is given again.
         let outcome = service::outcome(job).await;
         if !outcome.status().is_success() {
@@ -228,13 +234,17 @@ async fn append(
     let Some(resumable) = &job.resumable else {
         return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);
     };
+    let received = job.progress.received();
+    if asked.offset < received {
+        // A straggler from a connection that is no more: whoever sends now is not disturbed.
+        return reply::refuse(protocol::wrong_offset(asked, received), request);
+    }
     let Some((intake, replaced)) = resumable.take_turn().await else {
         return reply::refuse(protocol::locked(asked.dialect), request);
     };
     let received = job.progress.received();
     let is_complete = intake.is_none();
     if asked.offset != received {
-        drop(intake);
         if !is_complete {
             wait_for_client(server, job);
         }
@@ -242,11 +252,13 @@ async fn append(
     }
     let end = request.body().size_hint().lower().saturating_add(received);
     if let Some(total) = job.progress.total.filter(|total| end > *total) {
-        drop(intake);
-        wait_for_client(server, job);
+        if !is_complete {
+            wait_for_client(server, job);
+        }
         return reply::refuse(protocol::too_much(asked, end, total), request);
     }
     if is_complete {
+        drop(intake);
         reply::drain(request.into_body());
         return protocol::completed(asked.dialect, job, service::outcome(job).await);
     }
@@ -293,11 +305,7 @@ async fn feed(
             payload.drain();
             return true;
         }
-        Fed::Replaced => {
-            *slot = Some(intake);
-            return false;
-        }
-        Fed::Whole(_) | Fed::Broken(_) => {}
+        Fed::Whole(_) | Fed::Broken(_) | Fed::Replaced => {}
     }
     tracing::info!(
         "resumable upload {} waits at byte {} to be continued",
@@ -305,7 +313,7 @@ async fn feed(
         intake.received()
     );
     *slot = Some(intake);
-    drop(slot);
+    // Before the next request can take its turn.
     wait_for_client(server, job);
     false
 }

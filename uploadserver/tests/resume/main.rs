@@ -57,7 +57,8 @@ fn offset(server: &Server, path: &str) -> usize {
     offset.or_fail(format!("an offset in {head:?}"))
 }
 
-/// Sends a part and goes away without a word. All of it arrives: bytes that the network swallows are nobody's fault.
+/// Sends a part and goes away without a word; returns when the server has noticed. All of it has arrived
+/// by then: bytes that the network swallows are nobody's fault.
 fn send_and_cut(server: &Server, path: &str, whole: &[u8], from: usize, to: usize) {
     let mut connection: Connection = server.connect();
     let request = patch(path, from).length(whole.len() - from);
@@ -65,7 +66,16 @@ fn send_and_cut(server: &Server, path: &str, whole: &[u8], from: usize, to: usiz
     // Whoever leaves something unread resets the connection.
     let part = &whole[from..to];
     let sent = connection.send_until_answered(part).or_fail("send a part");
-    assert_eq!(sent, part.len(), "the server answered early");
+    assert_eq!(
+        sent,
+        part.len(),
+        "the server answered early: {:?}",
+        connection.response()
+    );
+    // Closing a socket before everything was read at the other end can take back what was sent.
+    server.wait_for_status(&[&format!("\"received_bytes\":{to},")]);
+    drop(connection);
+    server.wait_for_state("waiting");
 }
 
 fn image(folder: &std::path::Path) -> Image {
@@ -217,4 +227,29 @@ fn a_second_connection_takes_over_from_one_that_hangs() {
     );
     server.wait().assert_success("take over");
     assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}
+
+/// Whoever asks how far an upload is takes it over, and may go away as well.
+#[test]
+fn a_client_that_asks_and_goes_away_leaves_an_upload_that_ends() {
+    let bytes = disk::content(1, 4 << 20);
+    let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "2");
+    let server = pod.start();
+    let path = create(&server, bytes.len(), None);
+    let mut hanging = server.connect();
+    hanging.begin(&patch(&path, 0).length(bytes.len())).unwrap();
+    hanging.send_until_answered(&bytes[..1 << 20]).unwrap();
+    let mut asking = server.connect();
+    asking.begin(&tus("HEAD", &path)).unwrap();
+    // The first one has to let go.
+    hanging.response().unwrap().assert(204, "");
+    drop(asking);
+    let started = Instant::now();
+    server.wait_until_idle();
+    assert!(
+        started.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        started.elapsed()
+    );
+    server.post_last("/v1beta1/upload", &bytes);
 }
