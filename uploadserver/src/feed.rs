@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::checksum;
 use crate::form::FileField;
-use crate::intake::Intake;
+use crate::intake::{Intake, gone};
 use crate::reply;
 
 /// How long a chunk that is not full waits for more.
@@ -92,12 +92,6 @@ impl Whole {
         }
         Ok(None)
     }
-}
-
-/// The client's end of the connection is gone.
-pub(crate) fn gone(error: &dyn std::error::Error) -> SourceError {
-    tracing::debug!("the client is gone: {}", daemon::report::chain(error));
-    SourceError::new(SourceErrorKind::Length, "unexpected EOF")
 }
 
 /// Passes `payload` on until its end. A client that is silent for `stall` while the intake has room has gone away.

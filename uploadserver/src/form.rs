@@ -12,7 +12,7 @@ use multer::{Field, Multipart};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::feed::gone;
+use crate::intake::gone;
 use crate::reply;
 
 /// The part with the image.
@@ -27,6 +27,12 @@ pub(crate) enum FormError {
     Malformed(multer::Error),
     #[error("the form has no part named {FILE:?}")]
     NoFile,
+}
+
+impl From<FormError> for SourceError {
+    fn from(error: FormError) -> Self {
+        Self::new(SourceErrorKind::Invalid, error.to_string())
+    }
 }
 
 /// The body of a request, for the parser and for what comes after it.

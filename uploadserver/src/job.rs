@@ -13,7 +13,7 @@ use worker::wording::Made;
 
 use crate::checksum::Promise;
 use crate::failure::Failure;
-use crate::resumable::Resumable;
+use crate::turn::Resumable;
 
 /// What a body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

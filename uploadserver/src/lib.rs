@@ -17,6 +17,7 @@ pub mod cli;
 mod config;
 mod failure;
 mod feed;
+mod figures;
 mod form;
 mod intake;
 mod job;
@@ -25,9 +26,11 @@ mod reply;
 mod resumable;
 mod routes;
 mod serve;
+mod server;
 mod service;
 mod slot;
 mod status;
+mod turn;
 mod upload;
 
 /// The program's version.

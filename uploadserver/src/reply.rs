@@ -8,6 +8,10 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
+use crate::failure::Failure;
+use crate::job::Job;
+use crate::slot::Refusal;
+
 /// What the server answers with.
 pub(crate) type Reply = Response<Full<Bytes>>;
 
@@ -61,4 +65,36 @@ pub(crate) fn refuse(reply: Reply, request: Request<Incoming>) -> Reply {
         drain(request.into_body());
     }
     reply
+}
+
+/// The answer to an upload that may not begin.
+pub(crate) fn refused(refusal: Refusal) -> Reply {
+    match refusal {
+        Refusal::Busy => {
+            tracing::warn!("Got concurrent upload request");
+            empty(StatusCode::SERVICE_UNAVAILABLE)
+        }
+        Refusal::Done => {
+            tracing::warn!("Got upload request after already done");
+            empty(StatusCode::CONFLICT)
+        }
+    }
+}
+
+/// The answer to an upload that has failed.
+pub(crate) fn failed(failure: &Failure) -> Reply {
+    text(failure.status, failure.sentence.clone())
+}
+
+/// The answer to the request that completes an upload.
+pub(crate) async fn outcome(job: &Job) -> Reply {
+    match job.answer().await {
+        Ok(()) => {
+            if job.plan.is_async {
+                tracing::info!("Returning success to caller, continue processing in background");
+            }
+            empty(StatusCode::OK)
+        }
+        Err(failure) => failed(&failure),
+    }
 }

@@ -4,11 +4,10 @@
 
 mod protocol;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use daemon::listener::Peer;
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceErrorKind;
 use http::{Method, Request, StatusCode};
 use hyper::body::{Body, Incoming};
 use tokio::sync::OwnedMutexGuard;
@@ -21,104 +20,8 @@ use crate::feed::{self, Fed, Payload};
 use crate::intake::Intake;
 use crate::job::{Content, Job, Plan};
 use crate::reply::{self, Reply};
-use crate::serve::Server;
-use crate::service;
-
-/// An upload that nobody has continued for so long makes room for a new one.
-const ABANDONED: Duration = Duration::from_secs(10);
-
-/// How long the request before may take to let go of the upload. It may be waiting for the disk.
-const HAND_OVER: Duration = Duration::from_secs(30);
-
-/// What lets an upload be continued.
-#[derive(Default)]
-pub(crate) struct Resumable {
-    /// Where its bytes go; taken by the request that feeds it, and gone when all have come.
-    intake: Arc<tokio::sync::Mutex<Option<Intake>>>,
-    turn: Mutex<Turn>,
-}
-
-/// Whose turn it is to send.
-#[derive(Default)]
-struct Turn {
-    /// Counts turns and rests between them, so that an old timer knows that it is old.
-    number: u64,
-    /// Ends the feeding by the last request.
-    replaced: CancellationToken,
-    /// Since when nobody sends.
-    waiting_since: Option<Instant>,
-}
-
-impl Resumable {
-    /// True if no request is sending.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.turn().waiting_since.is_some()
-    }
-
-    fn turn(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes over from the request before, which may hang on a dead connection. A request that gives up while it waits
-    /// here leaves an upload that waits for its client.
-    async fn take_turn(&self) -> Option<(OwnedMutexGuard<Option<Intake>>, CancellationToken)> {
-        let replaced = {
-            let mut turn = self.turn();
-            std::mem::take(&mut turn.replaced).cancel();
-            turn.replaced.clone()
-        };
-        let intake = tokio::time::timeout(HAND_OVER, Arc::clone(&self.intake).lock_owned()).await;
-        let intake = intake.ok()?;
-        let mut turn = self.turn();
-        turn.number += 1;
-        turn.waiting_since = None;
-        Some((intake, replaced))
-    }
-
-    /// Nobody sends from now on. Returns the number of this rest.
-    fn rest(&self) -> u64 {
-        let mut turn = self.turn();
-        turn.number += 1;
-        turn.waiting_since = Some(Instant::now());
-        turn.number
-    }
-
-    /// Ends the upload, unless somebody has sent since rest `number`. True if it did.
-    async fn expire(&self, number: u64, waited: Duration) -> bool {
-        // Whoever holds the intake has a turn of its own.
-        let Ok(mut intake) = self.intake.try_lock() else {
-            return false;
-        };
-        if self.turn().number != number {
-            return false;
-        }
-        let Some(intake) = intake.take() else {
-            return false;
-        };
-        let (received, seconds) = (intake.received(), waited.as_secs());
-        let error = SourceError::new(
-            SourceErrorKind::Stalled,
-            format!("the upload was interrupted at byte {received} and not continued for {seconds} s"),
-        );
-        intake.break_off(error).await;
-        true
-    }
-}
-
-/// Ends an upload that waits for its client in vain. True if it did.
-pub(crate) async fn abandon(job: &Job) -> bool {
-    let Some(resumable) = &job.resumable else {
-        return false;
-    };
-    let number = {
-        let turn = resumable.turn();
-        match turn.waiting_since {
-            Some(since) if since.elapsed() >= ABANDONED => turn.number,
-            _ => return false,
-        }
-    };
-    resumable.expire(number, ABANDONED).await
-}
+use crate::server::Server;
+use crate::turn::Resumable;
 
 /// Answers a request to the place where uploads begin.
 pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<Incoming>) -> Reply {
@@ -132,8 +35,8 @@ pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<I
     if !server.config.access.allows(peer) {
         return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request);
     }
-    if let Err(refusal) = service::make_way(server).await {
-        return reply::refuse(service::refused(refusal), request);
+    if let Err(refusal) = server.make_way().await {
+        return reply::refuse(reply::refused(refusal), request);
     }
     let (plan, asked) = match plan(dialect, &request) {
         Ok(plan) => plan,
@@ -141,10 +44,10 @@ pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<I
     };
     let (job, intake) = match server.begin(plan) {
         Ok(begun) => begun,
-        Err(refusal) => return reply::refuse(service::refused(refusal), request),
+        Err(refusal) => return reply::refuse(reply::refused(refusal), request),
     };
     if let Some(resumable) = &job.resumable {
-        *resumable.intake.lock().await = Some(intake);
+        resumable.set_intake(intake).await;
         // From here on a client that goes away leaves an upload that ends in time.
         wait_for_client(server, &job);
     }
@@ -187,7 +90,7 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
         },
         Method::DELETE => {
             job.stop.cancel();
-            service::outcome(&job).await;
+            reply::outcome(&job).await;
             protocol::deleted(dialect)
         }
         _ => reply::refuse(reply::empty(StatusCode::NOT_FOUND), request),
@@ -210,7 +113,7 @@ async fn head(server: &Arc<Server>, job: &Arc<Job>, dialect: Dialect) -> Reply {
     if is_complete {
         drop(intake);
         // The answer to the last bytes may have been lost: it is given again.
-        let outcome = service::outcome(job).await;
+        let outcome = reply::outcome(job).await;
         if !outcome.status().is_success() {
             return reply::empty(StatusCode::GONE);
         }
@@ -260,7 +163,7 @@ async fn append(
     if is_complete {
         drop(intake);
         reply::drain(request.into_body());
-        return protocol::completed(asked.dialect, job, service::outcome(job).await);
+        return protocol::completed(asked.dialect, job, reply::outcome(job).await);
     }
     let engagement = peer.place.engage();
     let (feeder, dialect) = (Arc::clone(server), asked.dialect);
@@ -272,9 +175,9 @@ async fn append(
         is_complete
     });
     match fed.await {
-        Ok(true) => protocol::completed(dialect, job, service::outcome(job).await),
+        Ok(true) => protocol::completed(dialect, job, reply::outcome(job).await),
         Ok(false) => protocol::taken(dialect, job),
-        Err(error) => service::failed(&Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error)),
+        Err(error) => reply::failed(&Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error)),
     }
 }
 

@@ -12,21 +12,17 @@ use tokio_util::sync::CancellationToken;
 use crate::checksum;
 use crate::failure::Failure;
 use crate::feed::{self, Fed, Payload};
-use crate::form::{self, FormError};
+use crate::form;
 use crate::intake::Intake;
-use crate::job::{Content, Job, Plan};
+use crate::job::{Content, Plan};
 use crate::reply::{self, Reply};
 use crate::resumable;
 use crate::routes::{self, Endpoint, Route};
-use crate::serve::Server;
-use crate::slot::{Refusal, State};
+use crate::server::Server;
 use crate::status;
 
 /// Says that a body is a clone, and of what.
 const CONTENT_HEADER: &str = "x-cdi-content-type";
-
-/// How long the end of an abandoned upload is waited for when a new one takes its place.
-const TAKE_OVER: Duration = Duration::from_secs(5);
 
 /// Answers one request.
 pub(crate) async fn answer(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> Reply {
@@ -53,8 +49,8 @@ async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: 
     if !server.config.access.allows(peer) {
         return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request);
     }
-    if let Err(refusal) = make_way(server).await {
-        return reply::refuse(refused(refusal), request);
+    if let Err(refusal) = server.make_way().await {
+        return reply::refuse(reply::refused(refusal), request);
     }
     let content_type = request.headers().get(CONTENT_HEADER);
     let content_type = content_type.map_or("", |value| value.to_str().unwrap_or_default());
@@ -63,12 +59,12 @@ async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: 
         Ok(plan) => plan,
         Err(failure) => {
             tracing::error!("{}", failure.sentence);
-            return reply::refuse(failed(&failure), request);
+            return reply::refuse(reply::failed(&failure), request);
         }
     };
     let (job, intake) = match server.begin(plan) {
         Ok(begun) => begun,
-        Err(refusal) => return reply::refuse(refused(refusal), request),
+        Err(refusal) => return reply::refuse(reply::refused(refusal), request),
     };
     let stall = server.config.stall;
     let engagement = peer.place.engage();
@@ -77,20 +73,7 @@ async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: 
         receive(request.into_body(), boundary, intake, stall).await;
         drop(engagement);
     });
-    outcome(&job).await
-}
-
-/// The answer to the request that completes an upload.
-pub(crate) async fn outcome(job: &Job) -> Reply {
-    match job.answer().await {
-        Ok(()) => {
-            if job.plan.is_async {
-                tracing::info!("Returning success to caller, continue processing in background");
-            }
-            reply::empty(StatusCode::OK)
-        }
-        Err(failure) => failed(&failure),
-    }
+    reply::outcome(&job).await
 }
 
 /// Feeds a whole body into an upload.
@@ -109,40 +92,6 @@ async fn receive(body: Incoming, boundary: Option<String>, mut intake: Intake, s
         Fed::Unwanted | Fed::Replaced => {}
     }
     payload.drain();
-}
-
-/// Whether a new upload may begin. A resumable one that nobody has continued for a while makes room.
-pub(crate) async fn make_way(server: &Server) -> Result<(), Refusal> {
-    match server.slot.state() {
-        State::Idle => Ok(()),
-        State::Done(_) | State::Broken(_) => Err(Refusal::Done),
-        State::Busy(job) => {
-            if !resumable::abandon(&job).await {
-                return Err(Refusal::Busy);
-            }
-            timeout(TAKE_OVER, server.slot.wait_for(State::is_at_rest))
-                .await
-                .ok();
-            Ok(())
-        }
-    }
-}
-
-pub(crate) fn refused(refusal: Refusal) -> Reply {
-    match refusal {
-        Refusal::Busy => {
-            tracing::warn!("Got concurrent upload request");
-            reply::empty(StatusCode::SERVICE_UNAVAILABLE)
-        }
-        Refusal::Done => {
-            tracing::warn!("Got upload request after already done");
-            reply::empty(StatusCode::CONFLICT)
-        }
-    }
-}
-
-pub(crate) fn failed(failure: &Failure) -> Reply {
-    reply::text(failure.status, failure.sentence.clone())
 }
 
 /// What the request asks for; with the boundary of its form.
@@ -181,11 +130,5 @@ fn content(endpoint: Endpoint, headers: &HeaderMap) -> Content {
         Some(b"blockdevice-clone") => Content::DeviceClone,
         Some(b"filesystem-clone") => Content::FilesClone,
         _ => Content::Image,
-    }
-}
-
-impl From<FormError> for datapath::error::SourceError {
-    fn from(error: FormError) -> Self {
-        Self::new(datapath::error::SourceErrorKind::Invalid, error.to_string())
     }
 }

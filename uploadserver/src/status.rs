@@ -3,96 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use daemon::metrics::{Counter, Gauge, Registry};
-use datapath::memory;
 use datapath::observe::Phase;
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
 use crate::job::Job;
 use crate::reply::{self, Reply};
-use crate::serve::Server;
+use crate::server::Server;
 use crate::slot::State;
-
-/// The metrics of a server.
-pub(crate) struct Figures {
-    registry: Registry,
-    received: Counter,
-    written: Counter,
-    successes: Counter,
-    failures: Counter,
-    percent: Gauge,
-    speed: Gauge,
-    stages: [(&'static str, Gauge); 5],
-    held: Gauge,
-}
-
-impl Default for Figures {
-    fn default() -> Self {
-        let registry = Registry::default();
-        let outcome = |outcome| {
-            registry.counter(
-                "cdi_uploadserver_uploads_total",
-                "Uploads that have ended.",
-                &[("outcome", outcome)],
-            )
-        };
-        let stage = |stage| {
-            let help = "1 for what the server is doing.";
-            (
-                stage,
-                registry.gauge("cdi_uploadserver_stage", help, &[("stage", stage)]),
-            )
-        };
-        Self {
-            received: registry.counter(
-                "cdi_uploadserver_received_bytes_total",
-                "Bytes of images that were received.",
-                &[],
-            ),
-            written: registry.counter(
-                "cdi_uploadserver_written_bytes_total",
-                "Bytes that were written to the target.",
-                &[],
-            ),
-            successes: outcome("success"),
-            failures: outcome("failure"),
-            percent: registry.gauge(
-                "cdi_uploadserver_progress_percent",
-                "How much of the upload in progress was received; 0 if its length is not known.",
-                &[],
-            ),
-            speed: registry.gauge(
-                "cdi_uploadserver_bytes_per_second",
-                "Average speed of the upload in progress.",
-                &[],
-            ),
-            stages: ["idle", "uploading", "waiting", "processing", "done"].map(stage),
-            held: registry.gauge("cdi_uploadserver_held_bytes", "Memory that data takes.", &[]),
-            registry,
-        }
-    }
-}
-
-impl Figures {
-    /// Counts what an upload has moved since it was last counted.
-    fn catch_up(&self, job: &Job) {
-        let (received, written) = job.progress.moved();
-        self.received.add(received);
-        self.written.add(written);
-    }
-
-    /// An upload has ended.
-    pub(crate) fn count(&self, job: &Job, is_success: bool) {
-        self.catch_up(job);
-        if is_success {
-            &self.successes
-        } else {
-            &self.failures
-        }
-        .add(1);
-    }
-}
 
 /// The state of the server.
 #[derive(Debug, Serialize)]
@@ -212,18 +130,13 @@ pub(crate) fn json(server: &Server) -> Reply {
 
 /// The metrics.
 pub(crate) fn metrics(server: &Server) -> Reply {
-    let figures = &server.figures;
-    let status = Status::of(&server.slot.state());
-    figures.percent.set(status.percent.unwrap_or(0.0));
-    figures.speed.set(status.bytes_per_second as f64);
-    figures.held.set(memory::in_use() as f64);
-    for (stage, gauge) in &figures.stages {
-        gauge.set(if *stage == status.state { 1.0 } else { 0.0 });
-    }
     if let Some(job) = server.slot.job() {
-        figures.catch_up(&job);
+        server.figures.catch_up(&job);
     }
-    let text = figures.registry.encode();
+    let status = Status::of(&server.slot.state());
+    let text = server
+        .figures
+        .encode(status.state, status.percent, status.bytes_per_second);
     reply::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text)
 }
 
@@ -238,14 +151,5 @@ mod tests {
         assert!((percent(0, 0) - 100.0).abs() < 1e-9);
         assert_eq!(per_second(10, 2.0), 5);
         assert_eq!(per_second(u64::MAX, 0.0), u64::MAX);
-    }
-
-    #[test]
-    fn states_have_series() {
-        let figures = Figures::default();
-        let text = figures.registry.encode();
-        let idle = Status::of(&State::Idle).state;
-        let series = format!("cdi_uploadserver_stage{{stage=\"{idle}\"}}");
-        assert!(text.contains(&series), "{text}");
     }
 }

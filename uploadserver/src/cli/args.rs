@@ -13,6 +13,9 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
+/// The name in the client's certificate, as CDI has it.
+const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
+
 const EXAMPLES: &str = "\
 Examples:
   cdi-uploadserver serve --dir . --insecure --self-signed certs
@@ -156,7 +159,7 @@ pub(super) struct ServeArgs {
     pub(super) client_ca: Option<PathBuf>,
 
     /// The common name that the client's certificate must have
-    #[arg(long, value_name = "CN", default_value = super::serve::CLIENT_NAME, help_heading = "TLS")]
+    #[arg(long, value_name = "CN", default_value = CLIENT_NAME, help_heading = "TLS")]
     pub(super) client_name: String,
 
     /// Accept every client, without a certificate

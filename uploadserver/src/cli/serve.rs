@@ -15,9 +15,6 @@ use crate::access::Access;
 use crate::config::{Config, Destination};
 use crate::serve::{self, Exit, StartError};
 
-/// The name in the client's certificate, as CDI has it.
-pub(super) const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
-
 /// The file in the directory.
 const DISK: &str = "disk.img";
 

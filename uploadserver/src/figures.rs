@@ -1,0 +1,116 @@
+//! The metrics of a server.
+
+use daemon::metrics::{Counter, Gauge, Registry};
+use datapath::memory;
+
+use crate::job::Job;
+
+/// Its series.
+pub(crate) struct Figures {
+    registry: Registry,
+    received: Counter,
+    written: Counter,
+    successes: Counter,
+    failures: Counter,
+    percent: Gauge,
+    speed: Gauge,
+    stages: [(&'static str, Gauge); 5],
+    held: Gauge,
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        let registry = Registry::default();
+        let outcome = |outcome| {
+            registry.counter(
+                "cdi_uploadserver_uploads_total",
+                "Uploads that have ended.",
+                &[("outcome", outcome)],
+            )
+        };
+        let stage = |stage| {
+            let help = "1 for what the server is doing.";
+            (
+                stage,
+                registry.gauge("cdi_uploadserver_stage", help, &[("stage", stage)]),
+            )
+        };
+        Self {
+            received: registry.counter(
+                "cdi_uploadserver_received_bytes_total",
+                "Bytes of images that were received.",
+                &[],
+            ),
+            written: registry.counter(
+                "cdi_uploadserver_written_bytes_total",
+                "Bytes that were written to the target.",
+                &[],
+            ),
+            successes: outcome("success"),
+            failures: outcome("failure"),
+            percent: registry.gauge(
+                "cdi_uploadserver_progress_percent",
+                "How much of the upload in progress was received; 0 if its length is not known.",
+                &[],
+            ),
+            speed: registry.gauge(
+                "cdi_uploadserver_bytes_per_second",
+                "Average speed of the upload in progress.",
+                &[],
+            ),
+            stages: ["idle", "uploading", "waiting", "processing", "done"].map(stage),
+            held: registry.gauge("cdi_uploadserver_held_bytes", "Memory that data takes.", &[]),
+            registry,
+        }
+    }
+}
+
+impl Figures {
+    /// Counts what an upload has moved since it was last counted.
+    pub(crate) fn catch_up(&self, job: &Job) {
+        let (received, written) = job.progress.moved();
+        self.received.add(received);
+        self.written.add(written);
+    }
+
+    /// An upload has ended.
+    pub(crate) fn count(&self, job: &Job, is_success: bool) {
+        self.catch_up(job);
+        if is_success {
+            &self.successes
+        } else {
+            &self.failures
+        }
+        .add(1);
+    }
+
+    /// The text for Prometheus, for a server in `state`, whose upload is at `percent`.
+    pub(crate) fn encode(&self, state: &str, percent: Option<f64>, bytes_per_second: u64) -> String {
+        self.percent.set(percent.unwrap_or(0.0));
+        self.speed.set(bytes_per_second as f64);
+        self.held.set(memory::in_use() as f64);
+        for (stage, gauge) in &self.stages {
+            gauge.set(if *stage == state { 1.0 } else { 0.0 });
+        }
+        self.registry.encode()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_stage_is_the_current_one() {
+        let text = Figures::default().encode("waiting", Some(12.5), 7);
+        for line in [
+            "cdi_uploadserver_stage{stage=\"waiting\"} 1",
+            "cdi_uploadserver_stage{stage=\"idle\"} 0",
+            "cdi_uploadserver_progress_percent 12.5",
+            "cdi_uploadserver_bytes_per_second 7",
+            "cdi_uploadserver_uploads_total{outcome=\"failure\"} 0",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What all requests of a server share.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use datapath::target;
+use http::StatusCode;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::figures::Figures;
+use crate::intake::{self, Intake};
+use crate::job::{Content, Job, Plan, Success};
+use crate::slot::{Refusal, Slot, State};
+use crate::upload;
+
+/// How long the end of an abandoned upload is waited for when a new one takes its place.
+const TAKE_OVER: Duration = Duration::from_secs(5);
+
+/// How long the work may clean up after a signal. The kubelet kills after 30 s by default
+/// (`terminationGracePeriodSeconds`), so the partial target is gone well before that.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A server: its settings, and what it is doing.
+pub(crate) struct Server {
+    pub(crate) config: Config,
+    pub(crate) slot: Slot,
+    pub(crate) figures: Figures,
+    /// The last resumable upload that has ended, whose client may not know yet.
+    ended: Mutex<Option<Arc<Job>>>,
+    stop: CancellationToken,
+}
+
+impl Server {
+    /// A server that waits for uploads until `stop` is cancelled.
+    pub(crate) fn new(config: Config, stop: CancellationToken) -> Self {
+        Self {
+            slot: Slot::new(config.once),
+            figures: Figures::default(),
+            ended: Mutex::new(None),
+            stop,
+            config,
+        }
+    }
+
+    /// Whether a new upload may begin. A resumable one that nobody has continued for a while makes room.
+    pub(crate) async fn make_way(&self) -> Result<(), Refusal> {
+        match self.slot.state() {
+            State::Idle => Ok(()),
+            State::Done(_) | State::Broken(_) => Err(Refusal::Done),
+            State::Busy(job) => {
+                let is_abandoned = match &job.resumable {
+                    Some(resumable) => resumable.abandon().await,
+                    None => false,
+                };
+                if !is_abandoned {
+                    return Err(Refusal::Busy);
+                }
+                timeout(TAKE_OVER, self.slot.wait_for(State::is_at_rest))
+                    .await
+                    .ok();
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins an upload, if none is in progress: its bytes go into the intake.
+    pub(crate) fn begin(self: &Arc<Self>, plan: Plan) -> Result<(Arc<Job>, Intake), Refusal> {
+        let job = Arc::new(Job::new(plan, self.stop.child_token()));
+        self.slot.claim(&job)?;
+        let (intake, received) = intake::channel(
+            job.plan.total,
+            &job.plan.promise,
+            Arc::clone(&job.progress.received),
+            job.stop.clone(),
+        );
+        let (server, begun) = (Arc::clone(self), Arc::clone(&job));
+        tokio::spawn(async move {
+            let (config, writing) = (Arc::clone(&server), Arc::clone(&begun));
+            let written =
+                tokio::task::spawn_blocking(move || upload::write(&config.config, &writing, &received)).await;
+            let result = written.unwrap_or_else(|_| {
+                server.remove_partial(&begun);
+                Err(Failure::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    worker::work::first_panic(),
+                ))
+            });
+            server.finish(&begun, result);
+        });
+        Ok((job, intake))
+    }
+
+    /// Notes what became of an upload. The place is free before the client is answered, who may come again at once.
+    fn finish(&self, job: &Arc<Job>, result: Result<Success, Failure>) {
+        self.figures.count(job, result.is_ok());
+        if job.resumable.is_some() {
+            *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(job));
+        }
+        let was_told = job.seal();
+        match &result {
+            Ok(success) => self.slot.succeed(*success),
+            Err(failure) if was_told => {
+                tracing::error!("Error during resumed processing: {}", failure.sentence);
+                self.slot.break_down(failure.sentence.clone());
+            }
+            Err(failure) => {
+                tracing::error!("{}", failure.sentence);
+                self.slot.release();
+            }
+        }
+        job.end(result);
+    }
+
+    /// The resumable upload of this name, in progress or just ended.
+    pub(crate) fn resumable(&self, id: &str) -> Option<Arc<Job>> {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let jobs = [self.slot.job(), ended];
+        jobs.into_iter()
+            .flatten()
+            .find(|job| job.resumable.is_some() && job.id == id)
+    }
+
+    /// Ends what is in progress, and gives it time to clean up.
+    pub(crate) async fn stop(&self) {
+        self.stop.cancel();
+        timeout(GRACE, self.slot.wait_for(State::is_at_rest)).await.ok();
+        if let Some(job) = self.slot.job() {
+            self.remove_partial(&job);
+        }
+    }
+
+    /// Removes what an upload has left that did not clean up behind itself: a disk. What an archive leaves is not visible.
+    fn remove_partial(&self, job: &Job) {
+        if matches!(job.plan.content, Content::Image | Content::DeviceClone) {
+            target::remove_partial(&self.config.destination.disk);
+        }
+    }
+}
