@@ -14,6 +14,9 @@ const OWN: &str = "x-cdi-checksum";
 /// Standard headers with a dictionary of digests.
 const DIGESTS: [&str; 3] = ["content-digest", "repr-digest", "digest"];
 
+/// Headers with a digest of what one request brings, which may be a part of the object.
+const PART_DIGESTS: [&str; 3] = ["content-digest", "digest", "upload-checksum"];
+
 /// The algorithms that standard headers know, by their names there. Others in a list are ignored, as RFC 9530 asks.
 const ALGORITHMS: [(&str, Algorithm); 4] = [
     ("sha-512", Algorithm::Sha512),
@@ -48,6 +51,10 @@ pub(crate) enum PromiseError {
     Digest(&'static str),
     #[error("{0} names no algorithm that is supported here: use sha-256 or sha-512")]
     Algorithm(&'static str),
+    #[error(
+        "{0} is of a part: name the checksum of the whole in {OWN} or repr-digest when the upload begins"
+    )]
+    OfPart(&'static str),
     #[error("{0} is of the form, not of the file in it: use {OWN} with forms")]
     OfForm(&'static str),
 }
@@ -67,6 +74,12 @@ pub(crate) fn promised(headers: &HeaderMap, is_form: bool) -> Result<Promise, Pr
     } else {
         Promise::None
     })
+}
+
+/// Refuses checksums of parts: those are not verified, and whoever sends them should know.
+pub(crate) fn refuse_of_part(headers: &HeaderMap) -> Result<(), PromiseError> {
+    let found = PART_DIGESTS.into_iter().find(|name| headers.contains_key(*name));
+    found.map_or(Ok(()), |name| Err(PromiseError::OfPart(name)))
 }
 
 /// The checksum in a header or in trailers, if there is one.
@@ -170,5 +183,7 @@ mod tests {
         }
         promised(&headers("content-digest", &format!("sha-256=:{BASE64}:")), true).unwrap_err();
         promised(&headers(OWN, HEX), true).unwrap();
+        refuse_of_part(&headers("upload-checksum", "sha1 x")).unwrap_err();
+        refuse_of_part(&headers("repr-digest", "sha-256=:x:")).unwrap();
     }
 }

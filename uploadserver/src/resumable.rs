@@ -58,6 +58,7 @@ pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<I
 
 fn plan(dialect: Dialect, request: &Request<Incoming>) -> Result<(Plan, Asked), Refused> {
     let asked = Asked::creation(dialect, request)?;
+    check_digests(request)?;
     let promise = checksum::promised(request.headers(), false)
         .map_err(|error| Refused::bad_request(error.to_string()))?;
     let plan = Plan {
@@ -68,6 +69,11 @@ fn plan(dialect: Dialect, request: &Request<Incoming>) -> Result<(Plan, Asked), 
         is_resumable: true,
     };
     Ok((plan, asked))
+}
+
+/// The request of a resumable upload may bring a part of it.
+fn check_digests(request: &Request<Incoming>) -> Result<(), Refused> {
+    checksum::refuse_of_part(request.headers()).map_err(|error| Refused::bad_request(error.to_string()))
 }
 
 /// Answers a request to the upload `id`.
@@ -84,10 +90,12 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
     };
     match *request.method() {
         Method::HEAD => head(server, &job, dialect).await,
-        Method::PATCH => match Asked::continuation(dialect, &request) {
-            Ok(asked) => append(server, peer, &job, asked, request).await,
-            Err(refused) => reply::refuse(refused.reply(), request),
-        },
+        Method::PATCH => {
+            match check_digests(&request).and_then(|()| Asked::continuation(dialect, &request)) {
+                Ok(asked) => append(server, peer, &job, asked, request).await,
+                Err(refused) => reply::refuse(refused.reply(), request),
+            }
+        }
         Method::DELETE => {
             job.stop.cancel();
             reply::outcome(&job).await;

@@ -110,6 +110,12 @@ fn what_is_not_tus_is_refused_as_tus_says() {
         .header("Content-Type", "application/octet-stream")
         .header("Upload-Offset", "0");
     assert_eq!(server.exchange(&other_type, b"x").status, 415);
+    // A checksum that nobody would verify.
+    for name in ["Content-Digest", "Upload-Checksum"] {
+        let response = server.exchange(&patch(&path, 0).header(name, "sha-256=:AAAA:"), b"x");
+        assert_eq!(response.status, 400, "{response:?}");
+        assert!(response.text().contains("when the upload begins"), "{response:?}");
+    }
     // More than was announced.
     let response = server.exchange(&patch(&path, 0), &[b'x'; 11]);
     assert!((400..500).contains(&response.status), "{response:?}");
