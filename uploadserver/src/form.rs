@@ -1,6 +1,7 @@
 //! The file in a form (multipart/form-data, RFC 7578).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
@@ -18,6 +19,10 @@ use crate::reply;
 /// The part with the image.
 const FILE: &str = "file";
 
+/// Bytes that may come before the file: fields of a form are small, and the parser keeps the header of a part in memory
+/// until it ends.
+const MAX_PREAMBLE_BYTES: u64 = 4 << 20;
+
 /// Why there is no file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormError {
@@ -25,6 +30,8 @@ pub(crate) enum FormError {
     Boundary(multer::Error),
     #[error("malformed form: {0}")]
     Malformed(multer::Error),
+    #[error("{0}")]
+    Unread(Box<dyn std::error::Error + Send + Sync>),
     #[error("the form has no part named {FILE:?}")]
     NoFile,
 }
@@ -37,6 +44,15 @@ impl From<FormError> for SourceError {
 
 /// The body of a request, for the parser and for what comes after it.
 type Shared = Arc<Mutex<Incoming>>;
+
+/// Why the parser gets no more.
+#[derive(Debug, thiserror::Error)]
+enum BodyError {
+    #[error(transparent)]
+    Gone(#[from] hyper::Error),
+    #[error("more than {MAX_PREAMBLE_BYTES} bytes before the part named {FILE:?}")]
+    Preamble,
+}
 
 /// The file, in chunks.
 pub(crate) struct FileField {
@@ -56,9 +72,13 @@ pub(crate) fn boundary(headers: &HeaderMap) -> Result<String, FormError> {
 /// Reads up to the file; what comes before is skipped.
 pub(crate) async fn file(body: Incoming, boundary: String) -> Result<FileField, FormError> {
     let body = Arc::new(Mutex::new(body));
-    let found = find_file(Multipart::new(data(Arc::clone(&body)), boundary)).await;
-    match found {
-        Ok(field) => Ok(FileField { field, body }),
+    let in_file = Arc::new(AtomicBool::new(false));
+    let parts = Multipart::new(data(Arc::clone(&body), Arc::clone(&in_file)), boundary);
+    match find_file(parts).await {
+        Ok(field) => {
+            in_file.store(true, Ordering::Relaxed);
+            Ok(FileField { field, body })
+        }
         Err(error) => {
             drain(body);
             Err(error)
@@ -67,7 +87,7 @@ pub(crate) async fn file(body: Incoming, boundary: String) -> Result<FileField, 
 }
 
 async fn find_file(mut parts: Multipart<'static>) -> Result<Field<'static>, FormError> {
-    while let Some(field) = parts.next_field().await.map_err(FormError::Malformed)? {
+    while let Some(field) = parts.next_field().await.map_err(malformed)? {
         if field.name() == Some(FILE) {
             return Ok(field);
         }
@@ -76,21 +96,33 @@ async fn find_file(mut parts: Multipart<'static>) -> Result<Field<'static>, Form
     Err(FormError::NoFile)
 }
 
-/// The bytes of a body, without trailers.
-fn data(body: Shared) -> impl Stream<Item = Result<Bytes, hyper::Error>> + Send {
-    stream::unfold(body, |body| async {
+/// The parser does not say why it got no more.
+fn malformed(error: multer::Error) -> FormError {
+    match error {
+        multer::Error::StreamReadFailed(cause) => FormError::Unread(cause),
+        other => FormError::Malformed(other),
+    }
+}
+
+/// The bytes of a body, without trailers; not many before the file.
+fn data(body: Shared, in_file: Arc<AtomicBool>) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
+    stream::unfold((body, in_file, 0u64), |(body, in_file, before)| async move {
         loop {
             // The parser takes all that is ready at once: one frame at a time, or else a fast client fills the memory.
             tokio::task::yield_now().await;
             let frame = body.lock().await.frame().await?;
-            match frame {
-                Ok(frame) => {
-                    if let Ok(data) = frame.into_data() {
-                        return Some((Ok(data), body));
-                    }
-                }
-                Err(error) => return Some((Err(error), body)),
-            }
+            let data = match frame.map(hyper::body::Frame::into_data) {
+                Ok(Ok(data)) => data,
+                Ok(Err(_trailers)) => continue,
+                Err(error) => return Some((Err(error.into()), (body, in_file, before))),
+            };
+            let seen = before.saturating_add(data.len() as u64);
+            let item = if seen > MAX_PREAMBLE_BYTES && !in_file.load(Ordering::Relaxed) {
+                Err(BodyError::Preamble)
+            } else {
+                Ok(data)
+            };
+            return Some((item, (body, in_file, seen)));
         }
     })
 }

@@ -90,3 +90,33 @@ fn bytes_that_resemble_the_boundary_belong_to_the_disk() {
     server.wait().assert_success("a form");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }
+
+/// Whoever parses a form has to keep the header of a part until it ends.
+#[test]
+fn what_comes_before_the_file_is_bounded() {
+    let head = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"");
+    let endless = [head.as_bytes(), &vec![b'x'; 16 << 20]].concat();
+    let long = vec![b'x'; 16 << 20];
+    let field = form(&[
+        Part::field("comment", &String::from_utf8(long).unwrap()),
+        Part::file(b"disk"),
+    ]);
+    let content = disk::content(1, 8 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let request = Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
+    for body in [&endless, &field] {
+        let response = server.exchange(&request, body);
+        assert_eq!(response.status, 400, "{response:?}");
+        assert!(
+            response.text().contains("bytes before the part named"),
+            "{response:?}"
+        );
+    }
+    // The file itself may be larger than that.
+    server
+        .exchange(&request, &form(&[Part::file(&content)]))
+        .assert(200, "");
+    server.wait().assert_success("a form");
+    assert!(std::fs::read(pod.disk()).unwrap() == content);
+}
