@@ -3,6 +3,7 @@
 pub mod cases;
 pub mod certs;
 pub mod cgroup;
+pub mod cluster;
 pub mod disk;
 pub mod fail;
 pub mod forward_proxy;
@@ -14,6 +15,7 @@ pub mod origin;
 mod output;
 pub mod process;
 pub mod random;
+pub mod secret_volume;
 pub mod syscalls;
 pub mod tmpfs;
 pub mod tools;

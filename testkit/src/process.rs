@@ -1,6 +1,7 @@
 //! Runs the binary under test as a user's shell would, with a time limit, and measures it from outside.
 
 mod finished;
+pub mod lasting;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -228,14 +229,14 @@ impl Running {
     }
 
     /// Whether the program has ended, without reaping it: its accounts are still needed.
-    fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         rustix::process::waitid(WaitId::Pid(self.pid()), options)
             .or_fail(&self.name)
             .is_some()
     }
 
-    fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 }

@@ -10,11 +10,12 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 19] = [
+const PACKAGES: [(&str, &str); 21] = [
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("curl", "curl"),
     ("date", "coreutils"),
+    ("etcd", "etcd-server"),
     ("find", "findutils"),
     ("gzip", "gzip"),
     ("losetup", "mount"),
@@ -24,6 +25,7 @@ const PACKAGES: [(&str, &str); 19] = [
     ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
+    ("setpriv", "util-linux"),
     ("strace", "strace"),
     ("tar", "tar"),
     ("time", "time"),

@@ -1,0 +1,252 @@
+//! What CDI's operator, its controllers and its users put into a cluster, as far as an upload proxy sees it.
+
+use serde_json::{Map, Value, json};
+
+use super::Cluster;
+use super::servers::ADMIN_TOKEN;
+
+/// Where CDI's own pods run.
+pub const CDI_NAMESPACE: &str = "cdi";
+
+/// The name of the proxy's ServiceAccount, and of the roles that it has.
+pub const PROXY_ACCOUNT: &str = "cdi-uploadproxy";
+
+/// The ConfigMap with the certificates that upload servers are verified against.
+pub const CA_BUNDLE: &str = "cdi-uploadserver-signer-bundle";
+
+/// What the names of CDI's annotations begin with.
+pub const ANNOTATION_PREFIX: &str = "cdi.kubevirt.io/";
+
+const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cdiconfigs.cdi.kubevirt.io";
+const CONFIG: &str = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config";
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+
+impl Cluster {
+    /// Makes the namespace `cdi`, CDIConfig with its object `config`, and the ServiceAccount `cdi-uploadproxy` with the rights that CDI's
+    /// operator gives it and no others; waits until all of that has its effect.
+    #[track_caller]
+    pub fn install_cdi(&self) {
+        self.create_namespace(CDI_NAMESPACE);
+        self.install_cdi_config();
+        let path = format!("/api/v1/namespaces/{CDI_NAMESPACE}/serviceaccounts/{PROXY_ACCOUNT}");
+        self.apply(
+            &path,
+            &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": PROXY_ACCOUNT}}),
+        );
+        let account = json!({"kind": "ServiceAccount", "name": PROXY_ACCOUNT, "namespace": CDI_NAMESPACE});
+        let claims = json!({"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get"]});
+        self.grant(None, PROXY_ACCOUNT, &claims, &account);
+        let config_maps = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]});
+        self.grant(Some(CDI_NAMESPACE), PROXY_ACCOUNT, &config_maps, &account);
+        let everybody = json!({"apiGroup": RBAC_GROUP, "kind": "Group", "name": "system:authenticated"});
+        let verbs = ["get", "list", "watch"];
+        let configs = json!({"apiGroups": ["cdi.kubevirt.io"], "resources": ["cdiconfigs"], "verbs": verbs});
+        self.grant(None, "cdi.kubevirt.io:config-reader", &configs, &everybody);
+        for (group, resource, verb) in [
+            ("", "persistentvolumeclaims", "get"),
+            ("", "configmaps", "get"),
+            ("cdi.kubevirt.io", "cdiconfigs", "watch"),
+        ] {
+            self.wait_for(&format!("{PROXY_ACCOUNT} may {verb} {resource}"), || {
+                self.proxy_may(group, resource, verb)
+            });
+        }
+    }
+
+    /// Sets `spec.tlsSecurityProfile` of CDIConfig, such as `{"type": "Modern", "modern": {}}`; `null` removes it.
+    #[track_caller]
+    pub fn set_tls_profile(&self, profile: &Value) {
+        // Not a patch, which would leave fields of the profile before.
+        let mut config = self.get(CONFIG);
+        config["spec"] = json!({"tlsSecurityProfile": profile});
+        if profile.is_null() {
+            config["spec"] = json!({});
+        }
+        self.replace(CONFIG, &config);
+    }
+
+    /// Sets what upload servers are verified against: in the ConfigMap [`CA_BUNDLE`], or in another one for tests that run at the
+    /// same time.
+    #[track_caller]
+    pub fn set_ca_bundle(&self, name: &str, pem: &str) {
+        let path = format!("/api/v1/namespaces/{CDI_NAMESPACE}/configmaps/{name}");
+        self.apply(
+            &path,
+            &json!({
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": name},
+                "data": {"ca-bundle.crt": pem},
+            }),
+        );
+    }
+
+    /// Makes a claim with these annotations, whose names get CDI's prefix.
+    #[track_caller]
+    pub fn create_pvc(&self, namespace: &str, name: &str, annotations: &[(&str, &str)]) {
+        let annotations: Map<_, _> = annotations
+            .iter()
+            .map(|(name, value)| (format!("{ANNOTATION_PREFIX}{name}"), json!(value)))
+            .collect();
+        self.create(
+            &format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims"),
+            &json!({
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name, "annotations": annotations},
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+            }),
+        );
+    }
+
+    /// Makes a claim that waits for an upload, with these annotations besides: `storage.pod.ready` is what still lacks.
+    #[track_caller]
+    pub fn create_upload_pvc(&self, namespace: &str, name: &str, annotations: &[(&str, &str)]) {
+        let waiting = [("storage.upload.target", ""), ("storage.pod.phase", "Running")];
+        self.create_pvc(namespace, name, &[&waiting, annotations].concat());
+    }
+
+    /// Sets (or removes, where there is no value) an annotation whose name gets CDI's prefix.
+    #[track_caller]
+    pub fn annotate_pvc(&self, namespace: &str, name: &str, annotation: &str, value: Option<&str>) {
+        let annotation = format!("{ANNOTATION_PREFIX}{annotation}");
+        self.patch(
+            &pvc_path(namespace, name),
+            &json!({"metadata": {"annotations": {annotation: value}}}),
+        );
+    }
+
+    /// Makes CDIConfig known, with a schema that lets everything through, and its one object.
+    #[track_caller]
+    fn install_cdi_config(&self) {
+        self.apply(
+            CRD,
+            &json!({
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": "cdiconfigs.cdi.kubevirt.io"},
+                "spec": {
+                    "group": "cdi.kubevirt.io",
+                    "scope": "Cluster",
+                    "names": {"kind": "CDIConfig", "plural": "cdiconfigs", "singular": "cdiconfig"},
+                    "versions": [{
+                        "name": "v1beta1",
+                        "served": true,
+                        "storage": true,
+                        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                    }],
+                },
+            }),
+        );
+        let collection = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs";
+        self.wait_for("CDIConfigs are served", || {
+            self.get_as(ADMIN_TOKEN, collection).status == 200
+        });
+        let config = json!({"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig", "metadata": {"name": "config"}, "spec": {}});
+        self.apply(CONFIG, &config);
+    }
+
+    /// Makes a role with this rule and binds it to `subject`, in a namespace or, without one, in the whole cluster.
+    #[track_caller]
+    fn grant(&self, namespace: Option<&str>, name: &str, rule: &Value, subject: &Value) {
+        let (namespace, kind) = match namespace {
+            Some(namespace) => (format!("/namespaces/{namespace}"), "Role"),
+            None => (String::new(), "ClusterRole"),
+        };
+        let apply = |kind: &str, mut object: Value| {
+            object["apiVersion"] = json!(format!("{RBAC_GROUP}/v1"));
+            object["kind"] = json!(kind);
+            object["metadata"] = json!({"name": name});
+            let resource = format!("{}s", kind.to_lowercase());
+            self.apply(
+                &format!("/apis/{RBAC_GROUP}/v1{namespace}/{resource}/{name}"),
+                &object,
+            );
+        };
+        apply(kind, json!({"rules": [rule]}));
+        let role = json!({"apiGroup": RBAC_GROUP, "kind": kind, "name": name});
+        apply(
+            &format!("{kind}Binding"),
+            json!({"roleRef": role, "subjects": [subject]}),
+        );
+    }
+
+    /// What the API server's authorizer says now; it learns of new roles a moment after they were written.
+    #[track_caller]
+    fn proxy_may(&self, group: &str, resource: &str, verb: &str) -> bool {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": format!("system:serviceaccount:{CDI_NAMESPACE}:{PROXY_ACCOUNT}"),
+                "groups": ["system:authenticated"],
+                "resourceAttributes": {"namespace": CDI_NAMESPACE, "group": group, "resource": resource, "verb": verb},
+            },
+        });
+        let answer = self.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review);
+        answer["status"]["allowed"] == json!(true)
+    }
+}
+
+/// The path of a claim.
+fn pvc_path(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_proxys_account_reads_claims_and_its_own_config_maps_and_nothing_else() {
+        let cluster = Cluster::start();
+        cluster.install_cdi();
+        cluster.create_namespace("tenant");
+        cluster.set_ca_bundle(CA_BUNDLE, "no certificate");
+        cluster.create_upload_pvc("tenant", "disk", &[("storage.pod.ready", "false")]);
+        cluster.annotate_pvc("tenant", "disk", "storage.pod.ready", Some("true"));
+        cluster.annotate_pvc("tenant", "disk", "storage.pod.phase", None);
+
+        let token = cluster.service_account_token(CDI_NAMESPACE, PROXY_ACCOUNT);
+        let answer = cluster.get_as(&token, &pvc_path("tenant", "disk"));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let claim: Value = serde_json::from_slice(&answer.body).unwrap();
+        let annotations =
+            json!({"cdi.kubevirt.io/storage.upload.target": "", "cdi.kubevirt.io/storage.pod.ready": "true"});
+        assert_eq!(claim["metadata"]["annotations"], annotations);
+
+        cluster.set_tls_profile(&json!({"type": "Modern", "modern": {}}));
+        cluster.set_tls_profile(&json!({"type": "Old", "old": {}}));
+        let config: Value = serde_json::from_slice(&cluster.get_as(&token, CONFIG).body).unwrap();
+        assert_eq!(
+            config["spec"],
+            json!({"tlsSecurityProfile": {"type": "Old", "old": {}}})
+        );
+
+        for (path, status) in [
+            (
+                "/api/v1/namespaces/cdi/configmaps/cdi-uploadserver-signer-bundle",
+                200,
+            ),
+            ("/api/v1/namespaces/tenant/configmaps/any", 403),
+            ("/api/v1/namespaces/tenant/persistentvolumeclaims/none", 404),
+            ("/api/v1/namespaces/tenant/persistentvolumeclaims", 403),
+            ("/api/v1/namespaces/tenant/secrets/any", 403),
+            ("/api/v1/namespaces/cdi/secrets/any", 403),
+        ] {
+            assert_eq!(cluster.get_as(&token, path).status, status, "{path}");
+        }
+        assert_eq!(
+            cluster
+                .get_as("nobody's token", &pvc_path("tenant", "disk"))
+                .status,
+            401
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "404")]
+    fn an_answer_that_is_no_success_fails_the_test() {
+        Cluster::start().get(&pvc_path("default", "none"));
+    }
+}

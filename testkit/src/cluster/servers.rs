@@ -1,0 +1,184 @@
+//! The two programs that a cluster without nodes consists of: etcd and `kube-apiserver`.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::certs::Authority;
+use crate::fail::OrFail;
+use crate::process::{Program, Running, lasting};
+use crate::tools;
+
+/// How long a server may take to get ready. Alone it takes 1 s (etcd) or 5 s (the API server).
+const START_PATIENCE: Duration = Duration::from_secs(90);
+
+/// More than any test takes: servers are ended by those that started them.
+const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How often a server is asked whether it is ready.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Ports below those that Linux gives to whoever asks for just any (`net.ipv4.ip_local_port_range` begins at 32768): one that is
+/// found free here is still free when a server takes it.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// The token of the cluster's administrator, whom RBAC lets do everything.
+pub(super) const ADMIN_TOKEN: &str = "administrator-of-a-test";
+
+/// A server that runs, or did. Killed when dropped.
+pub(super) struct Server {
+    running: Option<Running>,
+}
+
+impl Server {
+    /// Starts `program` and waits until it is `ready`. Fails the test with its log when it ends before or takes too long.
+    fn start(program: Program, ready: impl Fn() -> bool) -> Self {
+        let server = Self {
+            running: Some(lasting::start(program.timeout(LIFE))),
+        };
+        let started = Instant::now();
+        while !ready() {
+            let ended = server.running.as_ref().is_none_or(Running::has_ended);
+            assert!(
+                !ended && started.elapsed() < START_PATIENCE,
+                "a server of the cluster {} after {:?}:\n{}",
+                if ended { "ended" } else { "is not ready" },
+                started.elapsed(),
+                server.log()
+            );
+            std::thread::sleep(POLL);
+        }
+        server
+    }
+
+    /// Kills the server and waits for its end.
+    pub(super) fn stop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.signal(Signal::KILL);
+            running.wait();
+        }
+    }
+
+    /// The log until now.
+    pub(super) fn log(&self) -> String {
+        self.running
+            .as_ref()
+            .map(Running::stderr_so_far)
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Where everything of a cluster lies, and where it listens.
+pub(super) struct Place {
+    pub(super) folder: PathBuf,
+    etcd: SocketAddr,
+    pub(super) api: SocketAddr,
+}
+
+impl Place {
+    /// Writes what the servers want to read: certificates, keys and the administrator's token.
+    pub(super) fn prepare(folder: &Path, authority: &Authority) -> Self {
+        let (certificate, key) = authority.leaf_pem().or_fail("a certificate");
+        let (account_certificate, account_key) = authority.leaf_pem().or_fail("a certificate");
+        let administrator = format!("{ADMIN_TOKEN},administrator,administrator,system:masters\n");
+        for (name, text) in [
+            ("ca.crt", authority.pem()),
+            ("api.crt", certificate),
+            ("api.key", key),
+            // What signs the tokens of ServiceAccounts, and what they are verified with.
+            ("accounts.key", account_key),
+            ("accounts.crt", account_certificate),
+            ("tokens.csv", administrator),
+        ] {
+            std::fs::write(folder.join(name), text).or_fail(name);
+        }
+        let [etcd, api] = free_ports();
+        Self {
+            folder: folder.to_owned(),
+            etcd,
+            api,
+        }
+    }
+
+    pub(super) fn start_etcd(&self) -> Server {
+        let url = format!("http://{}", self.etcd);
+        let program = Program::new(tools::find("etcd"))
+            .arg(option("data-dir", self.folder.join("etcd").display()))
+            .arg(option("listen-client-urls", &url))
+            .arg(option("advertise-client-urls", &url))
+            .arg("--listen-peer-urls=http://127.0.0.1:0")
+            .arg("--logger=zap")
+            // What a test writes need not survive a power failure.
+            .arg("--unsafe-no-fsync");
+        Server::start(program, || std::net::TcpStream::connect(self.etcd).is_ok())
+    }
+
+    /// Starts the API server; `ready` asks it.
+    pub(super) fn start_api(&self, ready: impl Fn() -> bool) -> Server {
+        let file = |name: &str| self.folder.join(name).display().to_string();
+        let options = [
+            ("etcd-servers", format!("http://{}", self.etcd)),
+            ("bind-address", self.api.ip().to_string()),
+            ("secure-port", self.api.port().to_string()),
+            ("tls-cert-file", file("api.crt")),
+            ("tls-private-key-file", file("api.key")),
+            ("token-auth-file", file("tokens.csv")),
+            ("authorization-mode", "RBAC".to_owned()),
+            (
+                "service-account-issuer",
+                "https://kubernetes.default.svc".to_owned(),
+            ),
+            ("service-account-key-file", file("accounts.crt")),
+            ("service-account-signing-key-file", file("accounts.key")),
+            // It would wait for controllers that are not there.
+            ("disable-admission-plugins", "ServiceAccount".to_owned()),
+            ("service-cluster-ip-range", "10.0.0.0/24".to_owned()),
+            // The address of the API server is on loopback, which cannot be published as an endpoint.
+            ("endpoint-reconciler-type", "none".to_owned()),
+        ];
+        let program = Program::new(api_server_program());
+        let program = program.args(options.map(|(name, value)| option(name, value)));
+        Server::start(program, ready)
+    }
+}
+
+fn option(name: &str, value: impl std::fmt::Display) -> String {
+    format!("--{name}={value}")
+}
+
+/// The path of `kube-apiserver`, which is built if it was not yet. CI does that before it runs tests.
+fn api_server_program() -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("kubernetes/build");
+    let built = Command::new(&script)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .or_fail(script.display());
+    assert!(built.status.success(), "{} failed, see above", script.display());
+    String::from_utf8_lossy(&built.stdout).trim().into()
+}
+
+/// Different ports that are free on loopback.
+fn free_ports<const N: usize>() -> [SocketAddr; N] {
+    // Whoever looks at the same time, in this process or another one, should not find the same ones.
+    static LOOKED: AtomicUsize = AtomicUsize::new(0);
+    let process = usize::try_from(std::process::id()).unwrap_or(0) % PORTS.len();
+    let start = process * 37 + LOOKED.fetch_add(N, Ordering::Relaxed);
+    let mut candidates = PORTS.cycle().skip(start % PORTS.len());
+    let listeners: [TcpListener; N] = std::array::from_fn(|_| {
+        candidates
+            .find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok())
+            .or_fail("a free port")
+    });
+    listeners.map(|listener| listener.local_addr().or_fail("a free port"))
+}

@@ -1,0 +1,81 @@
+//! Programs that last as long as this process, for what a `static` holds: nobody drops that.
+
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, Sender};
+
+use super::{Program, Running};
+use crate::fail::OrFail;
+
+/// A program to start, and who waits for it.
+type Order = (Program, Sender<Running>);
+
+/// Starts `program` so that the kernel kills it when this process ends, however it ends.
+///
+/// The kernel does so when the *thread* ends that started the program (PR_SET_PDEATHSIG, prctl(2)), and the threads of tests
+/// end early. Hence one that never does.
+pub fn start(program: Program) -> Running {
+    static STARTER: OnceLock<Sender<Order>> = OnceLock::new();
+    let starter = STARTER.get_or_init(|| {
+        let (starter, orders) = mpsc::channel::<Order>();
+        std::thread::spawn(move || {
+            for (program, waiting) in orders {
+                // The order's sender waits: a program that does not start fails its test by the lost channel.
+                let start = std::panic::AssertUnwindSafe(|| program.start());
+                if let Ok(running) = std::panic::catch_unwind(start) {
+                    waiting.send(running).ok();
+                }
+            }
+        });
+        starter
+    });
+    let (waiting, started) = mpsc::channel();
+    let program = program.under("setpriv", ["--pdeathsig", "KILL"]);
+    starter
+        .send((program, waiting))
+        .or_fail("the thread that starts programs");
+    started.recv().or_fail("a program that lasts did not start")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// What says to the test below that it is the process that ends.
+    const INNER: &str = "TESTKIT_LASTING_INNER";
+
+    #[test]
+    fn a_lasting_program_outlives_its_thread_but_not_its_process() {
+        let sleep = || Program::new("/bin/sh").args(["-c", "echo started >&2; exec sleep 600"]);
+        let running = std::thread::spawn(move || start(sleep())).join().unwrap();
+        running.wait_for_line("started");
+        let pid = running.pid().as_raw_nonzero();
+        if std::env::var_os(INNER).is_some() {
+            eprintln!("lasting {pid}");
+            std::process::exit(0);
+        }
+        assert!(PathBuf::from(format!("/proc/{pid}")).exists());
+        running.signal(rustix::process::Signal::KILL);
+
+        let inner = Program::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture"])
+            .arg(std::thread::current().name().unwrap_or_default().to_owned())
+            .env(INNER, "1")
+            .start()
+            .wait();
+        let pid = inner
+            .stderr
+            .split("lasting ")
+            .nth(1)
+            .or_fail(&inner.stderr)
+            .trim();
+        let entry = PathBuf::from(format!("/proc/{pid}"));
+        let started = Instant::now();
+        while entry.exists() {
+            assert!(started.elapsed() < Duration::from_secs(10), "{pid} still runs");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
