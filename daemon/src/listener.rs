@@ -145,8 +145,7 @@ impl Connection {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let address = self.address;
-        // Answers are small and must not wait for more.
-        stream.set_nodelay(true).ok();
+        crate::sockets::prepare(&stream);
         let handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
         let stream = match self.stop.run_until_cancelled(handshake).await {
             Some(Ok(Ok(stream))) => stream,
