@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 21] = [
+const PACKAGES: [(&str, &str); 22] = [
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("curl", "curl"),
@@ -30,6 +30,7 @@ const PACKAGES: [(&str, &str); 21] = [
     ("tar", "tar"),
     ("time", "time"),
     ("umount", "mount"),
+    ("unshare", "util-linux"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
 ];

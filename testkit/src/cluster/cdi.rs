@@ -18,7 +18,8 @@ pub const CA_BUNDLE: &str = "cdi-uploadserver-signer-bundle";
 pub const ANNOTATION_PREFIX: &str = "cdi.kubevirt.io/";
 
 const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cdiconfigs.cdi.kubevirt.io";
-const CONFIG: &str = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config";
+/// The path of the one CDIConfig.
+pub const CDI_CONFIG: &str = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 impl Cluster {
@@ -57,12 +58,12 @@ impl Cluster {
     #[track_caller]
     pub fn set_tls_profile(&self, profile: &Value) {
         // Not a patch, which would leave fields of the profile before.
-        let mut config = self.get(CONFIG);
+        let mut config = self.get(CDI_CONFIG);
         config["spec"] = json!({"tlsSecurityProfile": profile});
         if profile.is_null() {
             config["spec"] = json!({});
         }
-        self.replace(CONFIG, &config);
+        self.replace(CDI_CONFIG, &config);
     }
 
     /// Sets what upload servers are verified against: in the ConfigMap [`CA_BUNDLE`], or in another one for tests that run at the
@@ -142,8 +143,14 @@ impl Cluster {
         self.wait_for("CDIConfigs are served", || {
             self.get_as(ADMIN_TOKEN, collection).status == 200
         });
-        let config = json!({"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig", "metadata": {"name": "config"}, "spec": {}});
-        self.apply(CONFIG, &config);
+        self.create_cdi_config();
+    }
+
+    /// Makes the one CDIConfig, without a TLS profile, unless it is there.
+    #[track_caller]
+    pub fn create_cdi_config(&self) {
+        let config = json!({"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig", "metadata": {"name": "config"}});
+        self.apply(CDI_CONFIG, &config);
     }
 
     /// Makes a role with this rule and binds it to `subject`, in a namespace or, without one, in the whole cluster.
@@ -217,7 +224,7 @@ mod tests {
 
         cluster.set_tls_profile(&json!({"type": "Modern", "modern": {}}));
         cluster.set_tls_profile(&json!({"type": "Old", "old": {}}));
-        let config: Value = serde_json::from_slice(&cluster.get_as(&token, CONFIG).body).unwrap();
+        let config: Value = serde_json::from_slice(&cluster.get_as(&token, CDI_CONFIG).body).unwrap();
         assert_eq!(
             config["spec"],
             json!({"tlsSecurityProfile": {"type": "Old", "old": {}}})
