@@ -22,7 +22,7 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, ConfigBuilder};
+use rustls::{CipherSuite, ClientConfig, ConfigBuilder};
 pub use self_signed::SelfSigned;
 pub use server::{ServerFiles, common_name};
 use verify::{AnyCertificate, KnownCertificates};
@@ -94,9 +94,23 @@ pub enum IdentityError {
 
 /// The cryptography of every configuration in this module. Passed explicitly, so that nothing depends on which
 /// crate installed a process-wide default.
+///
+/// AES with 128 bits comes first, as with Go and the browsers: nobody breaks it, and what moves whole disks spends its
+/// time in the cipher. 256 bits take 14 rounds instead of 10 (FIPS 197 §5).
 pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(aws_lc_rs::default_provider())
+    let mut provider = aws_lc_rs::default_provider();
+    provider
+        .cipher_suites
+        .sort_by_key(|suite| !AES_128.contains(&suite.suite()));
+    Arc::new(provider)
 }
+
+/// The suites with the faster cipher.
+const AES_128: [CipherSuite; 3] = [
+    CipherSuite::TLS13_AES_128_GCM_SHA256,
+    CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+];
 
 /// Makes [`provider`] the default of the process, for libraries that take no configuration. Later calls do nothing.
 pub fn install_provider() {

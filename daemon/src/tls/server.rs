@@ -48,6 +48,8 @@ impl ServerFiles {
         };
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unreadable(&self.key, error))?;
         let mut config = builder.with_single_cert(read_certificates(&self.certificate)?, key)?;
+        // Clients' libraries seldom know what their machine is good at; most put the slower cipher first.
+        config.ignore_client_order = true;
         config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
         Ok(config)
     }
