@@ -50,6 +50,11 @@ impl TokenKey {
 
     /// A token with these claims, by one of the RSA algorithms of RFC 7518 §3.1.
     pub fn sign(&self, algorithm: &str, claims: &Value) -> String {
+        self.sign_with(&json!({ "alg": algorithm }), algorithm, claims)
+    }
+
+    /// A token with this header, whatever it says of the algorithm.
+    pub fn sign_with(&self, header: &Value, algorithm: &str, claims: &Value) -> String {
         let encoding: &'static RsaSignatureEncoding = match algorithm {
             "RS256" => &RSA_PKCS1_SHA256,
             "RS384" => &RSA_PKCS1_SHA384,
@@ -59,7 +64,7 @@ impl TokenKey {
             "PS512" => &RSA_PSS_SHA512,
             other => panic!("{other} is no RSA algorithm"),
         };
-        compact(&json!({ "alg": algorithm }), claims, |message| {
+        compact(header, claims, |message| {
             let mut signature = vec![0; self.key.public_modulus_len()];
             self.key
                 .sign(encoding, &SystemRandom::new(), message, &mut signature)

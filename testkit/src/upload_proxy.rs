@@ -9,10 +9,12 @@ use tempfile::TempDir;
 
 use crate::certs::{Authority, KeyKind};
 use crate::fail::OrFail;
+use crate::https::Request;
 use crate::kube_api::KubeApi;
 use crate::process::Program;
 use crate::tokens::TokenKey;
 use crate::upload_pod::{CLIENT_NAME, Server};
+use crate::upstream::{Script, Upstream};
 
 /// The namespace of all PVCs.
 pub const NAMESPACE: &str = "default";
@@ -195,4 +197,41 @@ pub fn beside(binary: &str, name: &str) -> String {
         path.display()
     );
     path.to_string_lossy().into_owned()
+}
+
+/// The PVC of [`Scripted`].
+pub const PVC: &str = "disk";
+
+/// A proxy that runs, with one route: from [`PVC`] to an upload server that does as it is told.
+pub struct Scripted {
+    /// Keys and files.
+    pub proxy: UploadProxy,
+    /// What stands for the upload server.
+    pub upstream: Upstream,
+    /// The proxy itself.
+    pub server: Server,
+}
+
+impl Scripted {
+    /// Starts both.
+    pub fn start(binary: &str, scripts: Vec<Script>) -> Self {
+        Self::start_with(UploadProxy::new(binary), scripts)
+    }
+
+    /// Starts both, with more routes or arguments.
+    pub fn start_with(proxy: UploadProxy, scripts: Vec<Script>) -> Self {
+        let upstream = Upstream::start(proxy.cluster(), &[], scripts);
+        let proxy = proxy.route(PVC, upstream.address());
+        let server = proxy.start();
+        Self {
+            proxy,
+            upstream,
+            server,
+        }
+    }
+
+    /// A request that may upload to [`PVC`].
+    pub fn request(&self, method: &str, path: &str) -> Request {
+        Request::new(method, path).header("Authorization", &self.proxy.bearer(PVC))
+    }
 }

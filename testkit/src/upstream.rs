@@ -212,6 +212,7 @@ struct Shared {
     scripts: Mutex<VecDeque<Script>>,
     seen: Mutex<Vec<Arc<Seen>>>,
     connections: AtomicUsize,
+    open: AtomicUsize,
 }
 
 /// A running upstream on a loopback port of its own; stops when dropped.
@@ -242,6 +243,7 @@ impl Upstream {
             scripts: Mutex::new(scripts.into()),
             seen: Mutex::default(),
             connections: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
         });
         let address = listener.local_addr().or_fail("a port");
         runtime.spawn(accept(listener, config, Arc::clone(&shared)));
@@ -265,6 +267,11 @@ impl Upstream {
     /// Connections whose handshake succeeded.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// Connections that are open now.
+    pub fn open_connections(&self) -> usize {
+        self.shared.open.load(Ordering::Relaxed)
     }
 
     /// From now on, this is done with every request.
@@ -310,7 +317,10 @@ async fn accept(listener: TcpListener, config: Arc<ServerConfig>, shared: Arc<Sh
         tokio::spawn(async move {
             let tls = acceptor.accept(tcp).await?;
             let connection = shared.connections.fetch_add(1, Ordering::Relaxed);
-            serve(BufReader::new(tls), connection, &shared).await
+            shared.open.fetch_add(1, Ordering::Relaxed);
+            let result = serve(BufReader::new(tls), connection, &shared).await;
+            shared.open.fetch_sub(1, Ordering::Relaxed);
+            result
         });
     }
 }
