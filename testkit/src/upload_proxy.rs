@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ pub struct UploadProxy {
     folder: TempDir,
     front: Authority,
     cluster: Arc<Authority>,
-    key: TokenKey,
+    key: Arc<TokenKey>,
     routes: String,
     args: Vec<String>,
     env: Vec<(String, String)>,
@@ -48,7 +48,7 @@ impl UploadProxy {
             folder: tempfile::tempdir().or_fail("a folder"),
             front,
             cluster: Arc::new(cluster),
-            key: TokenKey::generate(),
+            key: shared_key(),
             routes: String::new(),
             args: Vec::new(),
             env: Vec::new(),
@@ -186,6 +186,12 @@ impl UploadProxy {
         let config = self.front.client_config().or_fail("TLS");
         Server::start(program.timeout(LIFETIME), config)
     }
+}
+
+/// RSA keys take long to make: all proxies of one test program have the same.
+fn shared_key() -> Arc<TokenKey> {
+    static KEY: OnceLock<Arc<TokenKey>> = OnceLock::new();
+    Arc::clone(KEY.get_or_init(|| Arc::new(TokenKey::generate())))
 }
 
 /// The program `name` that lies beside `binary`: of the same build, by the same profile. Fails the test if it was not built.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use testkit::disk;
+use testkit::fail::OrFail;
 use testkit::https::{Connection, Request, Response};
 use testkit::upload_proxy::Scripted;
 use testkit::upstream::{End, Script, answer};
@@ -14,7 +15,7 @@ const PATH: &str = "/v1beta1/upload";
 /// The next answer that is not an interim one.
 fn final_response(connection: &mut Connection) -> Response {
     loop {
-        let response = connection.response().unwrap();
+        let response = connection.response().or_fail("an answer");
         if response.status >= 200 {
             return response;
         }

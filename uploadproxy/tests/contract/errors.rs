@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use testkit::certs::Authority;
+use testkit::fail::OrFail;
 use testkit::https::{Request, Response};
 use testkit::upload_pod::Server;
 use testkit::upload_proxy::{PVC, Scripted, UploadProxy};
@@ -14,8 +15,8 @@ use crate::{BINARY, PROXY_ERROR};
 
 /// A server on a port of its own that does this with every connection, until the test ends.
 fn plain_server(serve: impl Fn(std::net::TcpStream) + Send + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").or_fail("a port");
+    let address = listener.local_addr().or_fail("a port");
     std::thread::spawn(move || listener.incoming().flatten().for_each(serve));
     address
 }
@@ -53,7 +54,7 @@ fn an_upload_server_that_cannot_be_reached_is_a_bad_gateway() {
             "plain",
             plain_server(|mut tcp| {
                 tcp.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").ok();
-                tcp.read(&mut [0; 1024]).ok();
+                tcp.read_exact(&mut [0; 64]).ok();
             }),
         );
     let server = proxy.start();

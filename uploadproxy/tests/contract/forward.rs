@@ -1,6 +1,7 @@
 //! What of a request and of its answer is passed on.
 
 use testkit::disk;
+use testkit::fail::OrFail;
 use testkit::framing::{chunked, form, form_content_type, oddly_chunked};
 use testkit::https::{Request, Response};
 use testkit::random::Random;
@@ -14,8 +15,8 @@ const PATH: &str = "/v1beta1/upload";
 /// Sends bytes as they are and returns the answer.
 fn exchange(front: &Scripted, bytes: &[u8]) -> Response {
     let mut connection = front.server.connect();
-    connection.send(bytes).unwrap();
-    connection.response().unwrap()
+    connection.send(bytes).or_fail("send");
+    connection.response().or_fail("an answer")
 }
 
 /// The fields of a head, names in lower case, in the order of the alphabet.

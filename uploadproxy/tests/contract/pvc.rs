@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use testkit::fail::OrFail;
 use testkit::https::{Request, Response};
 use testkit::kube_api::{
     Answer, CONTENT_TYPE, KubeApi, POD_PHASE, POD_READY, PVC_PRIME, UPLOAD_TARGET, populated, pvc, ready_pvc,
@@ -138,7 +139,7 @@ fn check(cluster: &Cluster, rows: &[Row]) {
                 let early = expected.saturating_sub(Duration::from_millis(200));
                 assert!((early..late).contains(&waited), "{}: {waited:?}", row.name);
                 let reads = cluster.api.reads_of(row.name);
-                let most = usize::try_from(row.takes).unwrap() + 1;
+                let most = usize::try_from(row.takes).or_fail("seconds") + 1;
                 assert!((1..=most).contains(&reads), "{}: {reads} reads", row.name);
             });
         }
