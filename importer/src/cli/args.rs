@@ -4,7 +4,6 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use datapath::digest::Checksum;
@@ -12,12 +11,6 @@ use diskimage::Format;
 
 /// `FILESYSTEM_OVERHEAD` of a CDI that nobody configured (`spec.config.filesystemOverhead.global`).
 pub const DEFAULT_OVERHEAD: f64 = 0.06;
-
-const STYLES: Styles = Styles::styled()
-    .header(AnsiColor::Green.on_default().bold())
-    .usage(AnsiColor::Green.on_default().bold())
-    .literal(AnsiColor::Cyan.on_default().bold())
-    .placeholder(AnsiColor::Cyan.on_default());
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -56,7 +49,7 @@ Examples:
     name = "cdi-importer",
     version,
     max_term_width = 100,
-    styles = STYLES,
+    styles = program::command_line::STYLES,
     arg_required_else_help = true,
     after_help = EXIT_CODES
 )]

@@ -61,7 +61,7 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
     });
     daemon::tls::install_provider();
     let config = config(arguments)?;
-    let runtime = worker::pod::runtime()?;
+    let runtime = program::start::runtime()?;
     let exit = runtime.block_on(async {
         let shutdown = signal::watch()?;
         let hint = hint(&config);
