@@ -24,5 +24,6 @@ pub mod reply;
 pub mod report;
 pub mod secret;
 pub mod signal;
+pub mod sockets;
 pub mod space;
 pub mod tls;

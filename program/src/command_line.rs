@@ -1,6 +1,7 @@
 //! What all command lines share: looks, what they can print about themselves, and how values are written.
 
 use std::io::{self, Write};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use clap::Command;
@@ -63,6 +64,26 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Bytes a second: a whole number, with the suffix K, M or G for powers of 1024.
+pub fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
+    let shift = match text.chars().last() {
+        Some('K' | 'k') => 10,
+        Some('M' | 'm') => 20,
+        Some('G' | 'g') => 30,
+        _ => 0,
+    };
+    let digits = if shift == 0 {
+        text
+    } else {
+        text.get(..text.len() - 1).unwrap_or_default()
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "use a whole number with an optional K, M or G")?;
+    let bytes = number.checked_mul(1 << shift).ok_or("the rate is too large")?;
+    NonZeroU64::new(bytes).ok_or_else(|| "the rate must not be zero".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +99,27 @@ mod tests {
         }
         for text in ["", "m", "0", "1d", "-1s", "18446744073709551615h"] {
             duration(text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn rates_take_binary_suffixes() {
+        for (text, bytes) in [("1", 1), ("512K", 512 << 10), ("3m", 3 << 20), ("2G", 2 << 30)] {
+            assert_eq!(byte_rate(text).unwrap().get(), bytes, "{text}");
+        }
+        for text in [
+            "",
+            "K",
+            "0",
+            "0M",
+            "-1",
+            "1.5M",
+            "1T",
+            "é",
+            "99999999999999999999",
+            "18446744073709551615G",
+        ] {
+            assert!(byte_rate(text).is_err(), "{text}");
         }
     }
 }
