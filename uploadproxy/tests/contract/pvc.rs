@@ -184,7 +184,7 @@ fn a_populated_pvc_is_uploaded_through_its_prime() {
         row("prime-untargeted", vec![populated_as("prime-untargeted", &prime("prime-bare"))], 503,
             "PVC prime-bare is not an upload target", 0),
         row("prime-finished", vec![populated_as("prime-finished", &prime("prime-done"))], 503,
-            "rejecting Upload Request for PVC prime-done that already finished uploading", 0),
+            "rejecting Upload Request for PVC prime-finished that already finished uploading", 0),
         row("prime-waits", vec![populated_as("prime-waits", &prime("prime-later"))], 200, "", 2),
         row("prime-odd", vec![populated_as("prime-odd", &prime("prime-odd-content"))], 503,
             "rejecting upload request for PVC prime-odd-content - upload content-type tape is invalid", 0),

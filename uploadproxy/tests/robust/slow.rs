@@ -104,15 +104,3 @@ fn a_body_may_take_as_long_as_it_likes() {
     let seen = front.upstream.only();
     assert_eq!((seen.body_bytes(), seen.end()), (16, Some(End::Complete)));
 }
-
-#[test]
-fn a_client_that_only_stops_sending_is_still_answered() {
-    let front = front();
-    let mut connection = front.server.connect();
-    connection
-        .begin(&front.request("POST", PATH).length(5))
-        .or_fail("send");
-    connection.send(b"image").or_fail("send");
-    connection.finish_sending().or_fail("finish");
-    connection.response().or_fail("an answer").assert(200, "");
-}

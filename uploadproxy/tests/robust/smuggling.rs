@@ -8,11 +8,15 @@ use std::io;
 use std::time::Duration;
 
 use testkit::cases::check_all;
+use testkit::fail::OrFail;
 use testkit::https::Connection;
 use testkit::upload_proxy::{PVC, Scripted};
 use testkit::upstream::{End, Script};
 
 use crate::{BINARY, PATH, time_upload};
+
+/// After so long without an answer none is going to come.
+const SILENCE: Duration = Duration::from_millis(300);
 
 /// Stands in the hidden request.
 const MARK: &str = "smuggled";
@@ -467,16 +471,13 @@ fn answers(mut connection: Connection, bytes: &[u8]) -> Vec<u16> {
     if connection.send_until_answered(bytes).is_err() {
         return statuses;
     }
-    connection.finish_sending().ok();
+    connection.set_patience(SILENCE).or_fail("a time limit");
     loop {
         match connection.response() {
             Ok(response) => statuses.push(response.status),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return statuses,
-            Err(error) => {
-                // A reset is an end as well; anything else is no HTTP.
-                assert_ne!(error.kind(), io::ErrorKind::Other, "{error}");
-                return statuses;
-            }
+            // What is no HTTP is an error of another kind. A reset is an end as well.
+            Err(error) if error.kind() != io::ErrorKind::Other => return statuses,
+            Err(error) => panic!("{error}"),
         }
     }
 }
