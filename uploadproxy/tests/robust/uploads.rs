@@ -26,6 +26,9 @@ const HANDSHAKES: usize = 16;
 /// The most memory of the proxy with all uploads in progress.
 const MEMORY_BYTES: u64 = 512 << 20;
 
+/// The slowest of the uploads gets at least this part of what the fastest gets.
+const FAIR: u64 = 20;
+
 /// How long each phase is looked at.
 const PHASE: Duration = Duration::from_secs(4);
 
@@ -128,11 +131,11 @@ fn a_thousand_uploads_take_little_memory_and_get_their_share() {
         progress.iter().max().or_fail("uploads"),
     );
     let total: u64 = progress.iter().sum();
-    let mut sorted = progress.clone();
-    sorted.sort_unstable();
-    println!("{:?}", sorted.iter().step_by(50).collect::<Vec<_>>());
     let rss = memory(front.server.id(), "VmHWM");
     println!("fast: {total} bytes, {least} to {most} of each in {PHASE:?}; {rss} bytes of memory at most");
     assert!(rss < MEMORY_BYTES, "{rss} bytes");
-    assert!(*least > 0, "an upload starves: {least} to {most} bytes of each");
+    assert!(
+        *least > most / FAIR,
+        "an upload starves: {least} to {most} bytes of each"
+    );
 }
