@@ -8,6 +8,7 @@ use rcgen::{
 };
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 /// What can go wrong while certificates are made; tests just print it.
@@ -99,7 +100,16 @@ impl Authority {
 
     /// A server's certificate for loopback and [`PROXIED_NAME`].
     pub fn server(&self, kind: KeyKind) -> Result<Identity, Error> {
-        self.issue(&loopback_params()?, kind)
+        self.server_named(&[], kind)
+    }
+
+    /// A server's certificate for loopback, [`PROXIED_NAME`] and `names`.
+    pub fn server_named(&self, names: &[String], kind: KeyKind) -> Result<Identity, Error> {
+        let mut params = loopback_params()?;
+        params
+            .subject_alt_names
+            .extend(CertificateParams::new(names)?.subject_alt_names);
+        self.issue(&params, kind)
     }
 
     /// A client's certificate with this common name, of any length.
@@ -157,6 +167,18 @@ impl Authority {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(vec![leaf.der().clone()], key)?;
+        Ok(Arc::new(config))
+    }
+
+    /// A server with this certificate that takes nobody without one of this authority.
+    pub fn mutual_config(&self, server: &Identity) -> Result<Arc<ServerConfig>, Error> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone())?;
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build()?;
+        let config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(clients)
+            .with_single_cert(vec![server.certificate.clone()], server.key_der())?;
         Ok(Arc::new(config))
     }
 

@@ -118,6 +118,11 @@ impl Connection {
         Ok(response)
     }
 
+    /// How long an answer is waited for from now on.
+    pub fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
+        self.tcp.set_read_timeout(Some(patience))
+    }
+
     /// Says that nothing more will be sent; answers can still be read.
     pub fn finish_sending(&mut self) -> io::Result<()> {
         self.tls.send_close_notify();

@@ -193,6 +193,11 @@ impl Running {
         rustix::process::kill_process_group(self.pid(), signal).ok();
     }
 
+    /// The process; the wrapper's, if there is one.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for a line with `needle` in it on standard error and returns the line. Fails the test when the program
     /// ends before, or half a minute does.
     #[track_caller]

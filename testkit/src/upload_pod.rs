@@ -28,7 +28,7 @@ const STATE_PATIENCE: Duration = Duration::from_secs(10);
 pub struct UploadPod {
     binary: PathBuf,
     root: TempDir,
-    authority: Authority,
+    authority: Arc<Authority>,
     client: Identity,
     env: Vec<(String, String)>,
 }
@@ -41,12 +41,29 @@ impl UploadPod {
 
     /// A pod whose keys are of this kind and whose clients must have this name.
     pub fn with_keys(binary: &str, client_name: &str, kind: KeyKind) -> Self {
+        let authority = Authority::new().or_fail("an authority");
+        Self::made(binary, client_name, kind, Arc::new(authority), &[])
+    }
+
+    /// One of several pods of a cluster: `authority` signs all of their certificates. This one is the server of `names`.
+    pub fn of_cluster(binary: &str, authority: &Arc<Authority>, names: &[String]) -> Self {
+        Self::made(binary, CLIENT_NAME, KeyKind::Ecdsa, Arc::clone(authority), names)
+    }
+
+    fn made(
+        binary: &str,
+        client_name: &str,
+        kind: KeyKind,
+        authority: Arc<Authority>,
+        names: &[String],
+    ) -> Self {
         let root = tempfile::tempdir().or_fail("a folder");
         for folder in ["data", "dev", "tls"] {
             std::fs::create_dir(root.path().join(folder)).or_fail(folder);
         }
-        let authority = Authority::new().or_fail("an authority");
-        let server = authority.server(kind).or_fail("a server's certificate");
+        let server = authority
+            .server_named(names, kind)
+            .or_fail("a server's certificate");
         let client = authority
             .client(client_name, kind)
             .or_fail("a client's certificate");
@@ -284,6 +301,11 @@ impl Server {
     /// The log until now.
     pub fn log(&self) -> String {
         self.running().stderr_so_far()
+    }
+
+    /// The process, for what /proc says of it.
+    pub fn id(&self) -> u32 {
+        self.running().id()
     }
 
     /// Sends a signal.

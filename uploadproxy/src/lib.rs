@@ -20,6 +20,7 @@ mod cors;
 mod exchange;
 mod figures;
 mod forward;
+mod heads;
 mod identity;
 mod limits;
 mod names;

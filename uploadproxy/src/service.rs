@@ -17,6 +17,7 @@ use crate::cors::{self, Marks};
 use crate::exchange::{Exchange, Outcome};
 use crate::figures::Figures;
 use crate::forward;
+use crate::heads;
 use crate::limits::{Excess, Limits};
 use crate::page;
 use crate::routes::{self, Endpoint, Route};
@@ -43,6 +44,9 @@ pub(crate) struct Proxy {
 
 /// Answers one request.
 pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incoming>) -> Reply {
+    if !heads::is_proper(&request) {
+        return whole(reply::refuse(reply::empty(StatusCode::BAD_REQUEST), request));
+    }
     if let Some(preflight) = cors::preflight(&request) {
         return whole(preflight);
     }

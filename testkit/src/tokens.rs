@@ -1,0 +1,163 @@
+//! Upload tokens as cdi-apiserver signs them, and such as it never would (RFC 7515, RFC 7518).
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::encoding::AsDer;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::KeySize;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384,
+    RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaKeyPair, RsaSignatureEncoding,
+};
+use aws_lc_rs::{encoding, hmac};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+
+use crate::fail::OrFail;
+
+/// Seconds that a token of cdi-apiserver lives.
+pub const LIFETIME_SECONDS: i64 = 300;
+
+/// The RSA-2048 pair whose private half cdi-apiserver keeps.
+pub struct TokenKey {
+    key: RsaKeyPair,
+}
+
+impl TokenKey {
+    /// A fresh pair.
+    pub fn generate() -> Self {
+        let key = RsaKeyPair::generate(KeySize::Rsa2048).or_fail("an RSA key");
+        Self { key }
+    }
+
+    /// The private key: PKCS #8.
+    pub fn private_pem(&self) -> String {
+        let der: encoding::Pkcs8V1Der<'static> = self.key.as_der().or_fail("a private key");
+        pem("PRIVATE KEY", der.as_ref())
+    }
+
+    /// The public key: PKIX.
+    pub fn public_pem(&self) -> String {
+        let der: encoding::PublicKeyX509Der<'static> = self.key.public_key().as_der().or_fail("a public key");
+        pem("PUBLIC KEY", der.as_ref())
+    }
+
+    /// A token as cdi-apiserver makes it, for this PVC.
+    pub fn token(&self, pvc: &str, namespace: &str) -> String {
+        self.sign("PS256", &claims(pvc, namespace))
+    }
+
+    /// A token with these claims, by one of the RSA algorithms of RFC 7518 §3.1.
+    pub fn sign(&self, algorithm: &str, claims: &Value) -> String {
+        self.sign_with(&json!({ "alg": algorithm }), algorithm, claims)
+    }
+
+    /// A token with this header, whatever it says of the algorithm.
+    pub fn sign_with(&self, header: &Value, algorithm: &str, claims: &Value) -> String {
+        let encoding: &'static RsaSignatureEncoding = match algorithm {
+            "RS256" => &RSA_PKCS1_SHA256,
+            "RS384" => &RSA_PKCS1_SHA384,
+            "RS512" => &RSA_PKCS1_SHA512,
+            "PS256" => &RSA_PSS_SHA256,
+            "PS384" => &RSA_PSS_SHA384,
+            "PS512" => &RSA_PSS_SHA512,
+            other => panic!("{other} is no RSA algorithm"),
+        };
+        compact(header, claims, |message| {
+            let mut signature = vec![0; self.key.public_modulus_len()];
+            self.key
+                .sign(encoding, &SystemRandom::new(), message, &mut signature)
+                .or_fail("a signature");
+            signature
+        })
+    }
+}
+
+/// The claims that cdi-apiserver puts into a token, as of now.
+pub fn claims(pvc: &str, namespace: &str) -> Value {
+    let now = now();
+    json!({
+        "iss": "cdi-apiserver",
+        "iat": now,
+        "nbf": now,
+        "exp": now + LIFETIME_SECONDS,
+        "operation": "Upload",
+        "name": pvc,
+        "namespace": namespace,
+        "resource": { "group": "", "version": "v1", "resource": "persistentvolumeclaims" },
+    })
+}
+
+/// Seconds since 1970.
+pub fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).or_fail("a clock");
+    i64::try_from(since.as_secs()).or_fail("a clock")
+}
+
+/// A token whose signature is `sign` of what it signs.
+pub fn compact(header: &Value, claims: &Value, sign: impl Fn(&[u8]) -> Vec<u8>) -> String {
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let message = format!("{}.{}", part(header), part(claims));
+    let signature = URL_SAFE_NO_PAD.encode(sign(message.as_bytes()));
+    format!("{message}.{signature}")
+}
+
+/// A token by HS256 whose secret is `secret`: with a public key, the classic confusion of keys.
+pub fn hs256(secret: &[u8], claims: &Value) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    compact(&json!({ "alg": "HS256" }), claims, |message| {
+        hmac::sign(&key, message).as_ref().to_vec()
+    })
+}
+
+/// A token by ES256, with a key that nobody knows.
+pub fn es256(claims: &Value) -> String {
+    let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).or_fail("a P-256 key");
+    compact(&json!({ "alg": "ES256" }), claims, |message| {
+        let signature = key.sign(&SystemRandom::new(), message).or_fail("a signature");
+        signature.as_ref().to_vec()
+    })
+}
+
+/// A token that says that it needs no signature.
+pub fn unsigned(claims: &Value) -> String {
+    compact(&json!({ "alg": "none" }), claims, |_| Vec::new())
+}
+
+/// RFC 7468: lines of 64 characters.
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let mut pem = format!("-----BEGIN {label}-----\n");
+    for line in text.as_bytes().chunks(64) {
+        pem += &String::from_utf8_lossy(line);
+        pem.push('\n');
+    }
+    pem + &format!("-----END {label}-----\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::signature::{RSA_PSS_2048_8192_SHA256, UnparsedPublicKey};
+
+    use super::*;
+
+    #[test]
+    fn a_token_has_three_parts_and_the_signature_of_its_key() {
+        let key = TokenKey::generate();
+        let token = key.token("disk", "default");
+        let (message, signature) = token.rsplit_once('.').unwrap();
+        let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
+        UnparsedPublicKey::new(&RSA_PSS_2048_8192_SHA256, key.key.public_key().as_ref())
+            .verify(message.as_bytes(), &signature)
+            .unwrap();
+        assert_eq!(message.split('.').next(), Some("eyJhbGciOiJQUzI1NiJ9"));
+    }
+
+    #[test]
+    fn keys_are_pem() {
+        let key = TokenKey::generate();
+        assert!(key.public_pem().starts_with("-----BEGIN PUBLIC KEY-----\nMII"));
+        assert!(key.private_pem().ends_with("\n-----END PRIVATE KEY-----\n"));
+    }
+}

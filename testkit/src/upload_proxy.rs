@@ -1,0 +1,243 @@
+//! The upload proxy: the keys, certificates and settings that it gets on a laptop and in a cluster, in a temporary folder.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::certs::{Authority, KeyKind};
+use crate::fail::OrFail;
+use crate::https::Request;
+use crate::kube_api::KubeApi;
+use crate::process::Program;
+use crate::tokens::TokenKey;
+use crate::upload_pod::{CLIENT_NAME, Server};
+use crate::upstream::{Script, Upstream};
+
+/// The namespace of all PVCs.
+pub const NAMESPACE: &str = "default";
+
+/// How long a proxy may run: longer than any test.
+const LIFETIME: Duration = Duration::from_secs(300);
+
+/// A proxy that is about to start.
+pub struct UploadProxy {
+    binary: PathBuf,
+    folder: TempDir,
+    front: Authority,
+    cluster: Arc<Authority>,
+    key: Arc<TokenKey>,
+    routes: String,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+}
+
+impl UploadProxy {
+    /// A proxy without routes that runs `binary`.
+    pub fn new(binary: &str) -> Self {
+        let front = Authority::new().or_fail("an authority");
+        let cluster = Authority::new().or_fail("an authority");
+        let server = front.server(KeyKind::Ecdsa).or_fail("a server's certificate");
+        let client = cluster
+            .client(CLIENT_NAME, KeyKind::Ecdsa)
+            .or_fail("a client's certificate");
+        let proxy = Self {
+            binary: binary.into(),
+            folder: tempfile::tempdir().or_fail("a folder"),
+            front,
+            cluster: Arc::new(cluster),
+            key: shared_key(),
+            routes: String::new(),
+            args: Vec::new(),
+            env: Vec::new(),
+        };
+        for (name, content) in [
+            ("front-ca.crt", proxy.front.pem()),
+            ("server.crt", server.certificate_pem.clone()),
+            ("server.key", server.key_pem()),
+            ("ca.crt", proxy.cluster.pem()),
+            ("client.crt", client.certificate_pem.clone()),
+            ("client.key", client.key_pem()),
+            ("token.key", proxy.key.private_pem()),
+            ("token.pub", proxy.key.public_pem()),
+        ] {
+            std::fs::write(proxy.path(name), content).or_fail(name);
+        }
+        proxy
+    }
+
+    /// The upload server of the PVC `pvc` listens at `address`.
+    pub fn route(self, pvc: &str, address: SocketAddr) -> Self {
+        self.route_of(pvc, address, "")
+    }
+
+    /// The same, for a PVC whose content is `content`.
+    pub fn route_with(self, pvc: &str, address: SocketAddr, content: &str) -> Self {
+        self.route_of(pvc, address, &format!("content = \"{content}\"\n"))
+    }
+
+    fn route_of(mut self, pvc: &str, address: SocketAddr, more: &str) -> Self {
+        self.routes += &format!(
+            "[[route]]\nnamespace = \"{NAMESPACE}\"\npvc = \"{pvc}\"\nurl = \"https://{address}\"\n{more}\n"
+        );
+        self
+    }
+
+    /// Adds an argument of the command line.
+    pub fn arg(mut self, arg: &str) -> Self {
+        self.args.push(arg.to_owned());
+        self
+    }
+
+    /// Sets a variable of the environment.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// What signs the certificates of upload servers and of the proxy as their client.
+    pub fn cluster(&self) -> &Arc<Authority> {
+        &self.cluster
+    }
+
+    /// What signs the certificate that the proxy shows.
+    pub fn front(&self) -> &Authority {
+        &self.front
+    }
+
+    /// The key whose tokens count.
+    pub fn key(&self) -> &TokenKey {
+        &self.key
+    }
+
+    /// The value of `Authorization` that lets upload to `pvc`.
+    pub fn bearer(&self, pvc: &str) -> String {
+        format!("Bearer {}", self.key.token(pvc, NAMESPACE))
+    }
+
+    /// A file of the folder: `server.{crt,key}` and `front-ca.crt` of the front door, `client.{crt,key}` and `ca.crt` of
+    /// the way to the upload servers, `token.{key,pub}`, `routes.toml`.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The program of a laptop: routes from a file.
+    pub fn program(&self) -> Program {
+        std::fs::write(self.path("routes.toml"), &self.routes).or_fail("routes.toml");
+        let program = Program::new(&self.binary).arg("serve");
+        let files = [
+            ("--static", "routes.toml"),
+            ("--public-key", "token.pub"),
+            ("--tls-cert", "server.crt"),
+            ("--tls-key", "server.key"),
+            ("--upload-ca", "ca.crt"),
+            ("--upload-cert", "client.crt"),
+            ("--upload-key", "client.key"),
+        ];
+        let program = files.iter().fold(program, |program, (flag, name)| {
+            program.arg(*flag).arg(self.path(name))
+        });
+        self.finish(program.args(["--listen", "127.0.0.1:0"]))
+    }
+
+    /// Starts the proxy with the routes from a file, and waits until it listens.
+    pub fn start(&self) -> Server {
+        self.serve(self.program())
+    }
+
+    /// The program of a cluster: PVCs from `api`. All upload servers are looked for at `upload_server`, if there is one.
+    pub fn cluster_program(&self, api: &KubeApi, upload_server: Option<SocketAddr>) -> Program {
+        api.write_kubeconfig(&self.path("kubeconfig"));
+        let program = Program::new(&self.binary)
+            .args(["-alsologtostderr", "-v=3", "-kubeconfig"])
+            .arg(self.path("kubeconfig"))
+            .env("CDI_WORKERS_TEST_ROOT", self.folder.path())
+            .env("CDI_UPLOADPROXY_LISTEN", "127.0.0.1:0")
+            .env("CDI_UPLOADPROXY_METRICS", "off")
+            .env("APISERVER_PUBLIC_KEY", self.key.public_pem())
+            .env("SERVER_CERT_FILE", self.path("server.crt"))
+            .env("SERVER_KEY_FILE", self.path("server.key"))
+            .env("UPLOAD_CLIENT_CERT_FILE", self.path("client.crt"))
+            .env("UPLOAD_CLIENT_KEY_FILE", self.path("client.key"));
+        let program = match upload_server {
+            Some(address) => program.env("CDI_UPLOADPROXY_UPSTREAM", address.to_string()),
+            None => program,
+        };
+        self.finish(program)
+    }
+
+    /// Starts the proxy as in a cluster, and waits until it listens.
+    pub fn start_in_cluster(&self, api: &KubeApi, upload_server: Option<SocketAddr>) -> Server {
+        self.serve(self.cluster_program(api, upload_server))
+    }
+
+    fn finish(&self, program: Program) -> Program {
+        let program = self
+            .env
+            .iter()
+            .fold(program, |program, (name, value)| program.env(name, value));
+        program.args(&self.args)
+    }
+
+    /// Starts `program` and waits until it listens.
+    pub fn serve(&self, program: Program) -> Server {
+        let config = self.front.client_config().or_fail("TLS");
+        Server::start(program.timeout(LIFETIME), config)
+    }
+}
+
+/// RSA keys take long to make: all proxies of one test program have the same.
+fn shared_key() -> Arc<TokenKey> {
+    static KEY: OnceLock<Arc<TokenKey>> = OnceLock::new();
+    Arc::clone(KEY.get_or_init(|| Arc::new(TokenKey::generate())))
+}
+
+/// The program `name` that lies beside `binary`: of the same build, by the same profile. Fails the test if it was not built.
+pub fn beside(binary: &str, name: &str) -> String {
+    let path = Path::new(binary).with_file_name(name);
+    assert!(
+        path.is_file(),
+        "{} is missing: cargo test --workspace builds it, and so does cargo build --bin {name}",
+        path.display()
+    );
+    path.to_string_lossy().into_owned()
+}
+
+/// The PVC of [`Scripted`].
+pub const PVC: &str = "disk";
+
+/// A proxy that runs, with one route: from [`PVC`] to an upload server that does as it is told.
+pub struct Scripted {
+    /// Keys and files.
+    pub proxy: UploadProxy,
+    /// What stands for the upload server.
+    pub upstream: Upstream,
+    /// The proxy itself.
+    pub server: Server,
+}
+
+impl Scripted {
+    /// Starts both.
+    pub fn start(binary: &str, scripts: Vec<Script>) -> Self {
+        Self::start_with(UploadProxy::new(binary), scripts)
+    }
+
+    /// Starts both, with more routes or arguments.
+    pub fn start_with(proxy: UploadProxy, scripts: Vec<Script>) -> Self {
+        let upstream = Upstream::start(proxy.cluster(), &[], scripts);
+        let proxy = proxy.route(PVC, upstream.address());
+        let server = proxy.start();
+        Self {
+            proxy,
+            upstream,
+            server,
+        }
+    }
+
+    /// A request that may upload to [`PVC`].
+    pub fn request(&self, method: &str, path: &str) -> Request {
+        Request::new(method, path).header("Authorization", &self.proxy.bearer(PVC))
+    }
+}

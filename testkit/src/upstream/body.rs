@@ -1,0 +1,96 @@
+//! The body of a request, read by its framing (RFC 9112 §6.3) and in no other way.
+
+use std::io;
+
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
+
+use super::{End, Seen};
+
+/// What is left of a body.
+pub(super) enum Body {
+    /// So many bytes.
+    Length(u64),
+    /// Chunks.
+    Chunked,
+}
+
+impl Body {
+    /// What the head says follows. A head that says two things is an error: a proxy must not have let it through.
+    pub(super) fn of(seen: &Seen) -> io::Result<Self> {
+        let lengths = seen.headers("content-length");
+        let codings = seen.headers("transfer-encoding");
+        match (lengths.as_slice(), codings.as_slice()) {
+            ([], []) => Ok(Self::Length(0)),
+            ([length], []) => length.parse().map(Self::Length).map_err(io::Error::other),
+            ([], [coding]) if coding.eq_ignore_ascii_case("chunked") => Ok(Self::Chunked),
+            _ => Err(io::Error::other(format!("ambiguous framing: {:?}", seen.head))),
+        }
+    }
+
+    /// Reads until the end of the body, or until `enough` of it have come.
+    pub(super) async fn read(
+        &mut self,
+        stream: &mut (impl AsyncBufRead + Unpin),
+        seen: &Seen,
+        enough: u64,
+    ) -> io::Result<()> {
+        match self {
+            Self::Length(left) => {
+                while *left > 0 && seen.body_bytes() < enough {
+                    *left -= take(stream, seen, *left).await?;
+                }
+                if *left == 0 {
+                    seen.finish(End::Complete);
+                }
+                Ok(())
+            }
+            Self::Chunked => chunks(stream, seen, enough).await.map(|is_whole| {
+                if is_whole {
+                    *self = Self::Length(0);
+                    seen.finish(End::Complete);
+                }
+            }),
+        }
+    }
+}
+
+/// Reads whole chunks until there are enough; tells whether the last one was among them.
+async fn chunks(stream: &mut (impl AsyncBufRead + Unpin), seen: &Seen, enough: u64) -> io::Result<bool> {
+    while seen.body_bytes() < enough {
+        let size = line(stream).await?;
+        let mut left = u64::from_str_radix(&size, 16).map_err(io::Error::other)?;
+        if left == 0 {
+            while !line(stream).await?.is_empty() {}
+            return Ok(true);
+        }
+        while left > 0 {
+            left -= take(stream, seen, left).await?;
+        }
+        if !line(stream).await?.is_empty() {
+            return Err(io::Error::other("a chunk is longer than it says"));
+        }
+    }
+    Ok(false)
+}
+
+/// Takes what has arrived, at most `most`.
+async fn take(stream: &mut (impl AsyncBufRead + Unpin), seen: &Seen, most: u64) -> io::Result<u64> {
+    let arrived = stream.fill_buf().await?;
+    if arrived.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let length = usize::try_from(most).unwrap_or(usize::MAX).min(arrived.len());
+    seen.take(&arrived[..length]);
+    stream.consume(length);
+    Ok(length as u64)
+}
+
+/// A line without its end.
+async fn line(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<String> {
+    let mut line = Vec::new();
+    (&mut *stream).take(4096).read_until(b'\n', &mut line).await?;
+    match line.strip_suffix(b"\r\n") {
+        Some(line) => Ok(String::from_utf8_lossy(line).into_owned()),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}

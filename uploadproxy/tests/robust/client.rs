@@ -1,0 +1,49 @@
+//! An asynchronous client, for thousands of connections in one thread.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use testkit::fail::OrFail;
+use testkit::upload_proxy::Scripted;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Where uploads go, and how they begin.
+pub(crate) struct Client {
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+    head: Vec<u8>,
+}
+
+impl Client {
+    /// One whose uploads are of `length` bytes.
+    pub(crate) fn new(front: &Scripted, length: usize) -> Arc<Self> {
+        Arc::new(Self {
+            address: front.server.address(),
+            config: front.proxy.front().client_config().or_fail("TLS"),
+            head: front.request("POST", crate::PATH).length(length).bytes(),
+        })
+    }
+
+    /// A connection with nothing but TCP.
+    pub(crate) async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.or_fail("connect")
+    }
+
+    /// A connection on which an upload has begun.
+    pub(crate) async fn upload(&self) -> TlsStream<TcpStream> {
+        let name = ServerName::IpAddress(self.address.ip().into());
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let mut stream = connector
+            .connect(name, self.connect().await)
+            .await
+            .or_fail("a handshake");
+        stream.write_all(&self.head).await.or_fail("a head");
+        stream.flush().await.or_fail("a head");
+        stream
+    }
+}

@@ -1,0 +1,100 @@
+//! The end of the proxy: uploads that run are let finish.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::fail::OrFail;
+use testkit::https::Connection;
+use testkit::upload_proxy::Scripted;
+use testkit::upstream::{End, Script};
+
+use crate::{BINARY, PATH, time_upload};
+
+/// An upload of which a half has arrived.
+fn begin(front: &Scripted, content: &[u8]) -> Connection {
+    let mut connection = front.server.connect();
+    connection
+        .begin(&front.request("POST", PATH).length(content.len()))
+        .or_fail("send");
+    connection.send(&content[..content.len() / 2]).or_fail("send");
+    let half = content.len() as u64 / 2;
+    front.upstream.wait_for("half of it", |seen| {
+        seen.last().is_some_and(|seen| seen.body_bytes() == half)
+    });
+    connection
+}
+
+/// Waits until nobody listens.
+fn wait_until_refused(front: &Scripted) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while TcpStream::connect(front.server.address()).is_ok() {
+        assert!(Instant::now() < deadline, "new connections are still accepted");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_running_upload_finishes_after_a_signal_and_new_ones_are_refused() {
+    let front = Scripted::start(BINARY, vec![Script::status(200, "done")]);
+    // One that waits for its next request goes at once.
+    let mut idle = front.server.connect();
+    let answered = idle
+        .exchange(&front.request("HEAD", PATH), b"")
+        .or_fail("an answer");
+    assert_eq!(answered.status, 200);
+    let content = vec![b'x'; 1 << 20];
+    let mut upload = begin(&front, &content);
+    front.server.signal(Signal::TERM);
+    wait_until_refused(&front);
+    assert!(
+        idle.is_closed_within(Duration::from_secs(5)).or_fail("a look"),
+        "an idle connection is kept"
+    );
+    std::thread::sleep(Duration::from_secs(1));
+    upload.send(&content[content.len() / 2..]).or_fail("send");
+    upload.response().or_fail("an answer").assert(200, "done");
+    let seen = front.upstream.seen();
+    assert_eq!(seen.last().or_fail("an upload").end(), Some(End::Complete));
+    let finished = front.server.wait();
+    assert!(!finished.crashed(), "{}", finished.stderr);
+    let line = finished
+        .stderr
+        .lines()
+        .find(|line| line.contains("upload pvc=disk"));
+    let line = line.or_fail(&finished.stderr);
+    assert!(line.contains("outcome=completed"), "{line}");
+}
+
+#[test]
+fn an_idle_proxy_ends_at_once() {
+    let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
+    time_upload(&front);
+    let started = Instant::now();
+    front.server.signal(Signal::TERM);
+    let finished = front.server.wait();
+    assert!(!finished.crashed(), "{}", finished.stderr);
+    assert!(
+        started.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[test]
+fn a_second_signal_ends_everything() {
+    let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
+    let upload = begin(&front, &[b'x'; 1000]);
+    front.server.signal(Signal::TERM);
+    wait_until_refused(&front);
+    front.server.signal(Signal::TERM);
+    let started = Instant::now();
+    let finished = front.server.wait();
+    assert_ne!(finished.code(), 0);
+    assert!(
+        started.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        started.elapsed()
+    );
+    drop(upload);
+}

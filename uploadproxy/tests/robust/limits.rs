@@ -1,0 +1,94 @@
+//! Limits that an administrator sets.
+
+use std::time::{Duration, Instant};
+
+use testkit::fail::OrFail;
+use testkit::https::Connection;
+use testkit::upload_proxy::{Scripted, UploadProxy};
+use testkit::upstream::Script;
+
+use crate::{BINARY, PATH};
+
+fn front(args: &[&str]) -> Scripted {
+    let proxy = args
+        .iter()
+        .fold(UploadProxy::new(BINARY), |proxy, arg| proxy.arg(arg));
+    Scripted::start_with(proxy, vec![Script::status(200, "done")])
+}
+
+/// An upload that has begun and goes no further.
+fn begin(front: &Scripted) -> Connection {
+    let before = front.upstream.seen().len();
+    let mut connection = front.server.connect();
+    connection
+        .begin(&front.request("POST", PATH).length(2))
+        .or_fail("send");
+    connection.send(b"x").or_fail("send");
+    front.upstream.wait_for("an upload", |seen| seen.len() > before);
+    connection
+}
+
+#[test]
+fn uploads_in_excess_are_refused_until_one_ends() {
+    for args in [["--max-uploads", "2"], ["--max-uploads-per-client", "2"]] {
+        let front = front(&args);
+        let mut uploads = [begin(&front), begin(&front)];
+        let refused = front.server.exchange(&front.request("POST", PATH), b"x");
+        assert_eq!(refused.status, 429, "{args:?}: {refused:?}");
+        assert!(refused.header("retry-after").is_some(), "{refused:?}");
+        assert!(refused.text().contains("at most 2"), "{refused:?}");
+        // Questions are no uploads.
+        let head = front.server.exchange(&front.request("HEAD", PATH), b"");
+        assert_eq!(head.status, 200, "{head:?}");
+        uploads[0].send(b"y").or_fail("send");
+        uploads[0].response().or_fail("an answer").assert(200, "done");
+        front
+            .server
+            .exchange(&front.request("POST", PATH), b"x")
+            .assert(200, "done");
+        // One that is given up makes room as well.
+        let [_, given_up] = uploads;
+        drop(given_up);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let _first = begin(&front);
+        while front.server.exchange(&front.request("POST", PATH), b"x").status != 200 {
+            assert!(Instant::now() < deadline, "{}", front.server.log());
+        }
+    }
+}
+
+#[test]
+fn uploads_keep_to_a_rate() {
+    const RATE: usize = 4 << 20;
+    let content = vec![b'x'; RATE * 3];
+    for flag in ["--limit-rate", "--limit-rate-per-client"] {
+        let front = front(&[flag, &RATE.to_string()]);
+        let started = Instant::now();
+        let response = front.server.exchange(&front.request("POST", PATH), &content);
+        response.assert(200, "done");
+        let took = started.elapsed();
+        // Buffers may take something ahead.
+        assert!(
+            (Duration::from_millis(1800)..Duration::from_secs(5)).contains(&took),
+            "{flag}: {took:?}"
+        );
+    }
+}
+
+#[test]
+fn two_uploads_share_a_rate() {
+    const RATE: usize = 4 << 20;
+    let content = vec![b'x'; RATE];
+    let front = front(&["--limit-rate", &RATE.to_string()]);
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let response = front.server.exchange(&front.request("POST", PATH), &content);
+                response.assert(200, "done");
+            });
+        }
+    });
+    let took = started.elapsed();
+    assert!(took > Duration::from_millis(1800), "{took:?}");
+}

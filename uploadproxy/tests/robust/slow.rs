@@ -1,0 +1,106 @@
+//! Clients that connect and say nothing, or say it slowly.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use testkit::fail::OrFail;
+use testkit::https::Connection;
+use testkit::upload_proxy::Scripted;
+use testkit::upstream::{End, Script};
+
+use crate::{BINARY, PATH, time_upload};
+
+/// How soon an upload begins, whoever else is there.
+const SOON: Duration = Duration::from_secs(1);
+
+/// How long a handshake or a header may take, and how soon after that the connection is gone.
+const HEADER_TIME: std::ops::Range<Duration> = Duration::from_secs(8)..Duration::from_secs(14);
+
+fn front() -> Scripted {
+    Scripted::start(BINARY, vec![Script::status(200, "")])
+}
+
+#[test]
+fn silent_clients_do_not_hinder_an_upload() {
+    let front = front();
+    let address = front.server.address();
+    let handshakes: Vec<_> = (0..200)
+        .map(|_| TcpStream::connect(address).or_fail("connect"))
+        .collect();
+    let head = front.request("POST", PATH).length(1000).bytes();
+    let heads: Vec<_> = (0..200)
+        .map(|index| {
+            let mut connection = front.server.connect();
+            connection.send(&head[..index % head.len()]).or_fail("send");
+            connection
+        })
+        .collect();
+    let bodies: Vec<_> = (0..200)
+        .map(|_| {
+            let mut connection = front.server.connect();
+            connection.send(&head).or_fail("send");
+            connection
+        })
+        .collect();
+    let took = time_upload(&front);
+    assert!(took < SOON, "{took:?}");
+    drop((handshakes, heads, bodies));
+}
+
+#[test]
+fn a_handshake_or_a_header_that_takes_too_long_is_not_waited_for() {
+    let front = front();
+    let started = Instant::now();
+    let mut handshake = TcpStream::connect(front.server.address()).or_fail("connect");
+    let head = front.request("POST", PATH).length(5).bytes();
+    let mut connections: Vec<Connection> = (0..4).map(|_| front.server.connect()).collect();
+    // One that says nothing, one that says half, and two that go on byte by byte.
+    connections[1].send(&head[..head.len() / 2]).or_fail("send");
+    let mut ends: Vec<Option<Duration>> = vec![None; connections.len()];
+    for byte in head.chunks(1).take(60) {
+        for slow in &mut connections[2..] {
+            // Its end shows below.
+            slow.send(byte).ok();
+        }
+        for (connection, end) in connections.iter_mut().zip(&mut ends) {
+            if end.is_none()
+                && connection
+                    .is_closed_within(Duration::from_millis(50))
+                    .or_fail("a look")
+            {
+                *end = Some(started.elapsed());
+            }
+        }
+        if ends.iter().all(Option::is_some) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for end in &ends {
+        let end = end.or_fail(format!("ends: {ends:?}"));
+        assert!(HEADER_TIME.contains(&end), "ends: {ends:?}");
+    }
+    handshake
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .or_fail("a time limit");
+    let read = std::io::Read::read(&mut handshake, &mut [0; 100]);
+    assert!(read.is_ok_and(|length| length < 100), "the handshake still waits");
+    assert!(started.elapsed() < HEADER_TIME.end, "{:?}", started.elapsed());
+    assert_eq!(front.upstream.seen().len(), 0);
+}
+
+#[test]
+fn a_body_may_take_as_long_as_it_likes() {
+    let front = front();
+    let mut connection = front.server.connect();
+    connection
+        .begin(&front.request("POST", PATH).length(16))
+        .or_fail("send");
+    for _ in 0..16 {
+        connection.send(b"x").or_fail("send");
+        std::thread::sleep(Duration::from_millis(900));
+    }
+    connection.response().or_fail("an answer").assert(200, "");
+    let seen = front.upstream.only();
+    assert_eq!((seen.body_bytes(), seen.end()), (16, Some(End::Complete)));
+}
