@@ -1,0 +1,312 @@
+// Uploads a file through the proxy that serves this page: with tus 1.0.0 where the upload server offers it
+// (https://tus.io/protocols/resumable-upload), else in one request.
+// XMLHttpRequest, because fetch does not tell how much is sent.
+
+const WHOLE = "v1beta1/upload";
+const RESUMABLE = "v1beta1/upload-resumable";
+const TUS = { "Tus-Resumable": "1.0.0" };
+
+// How often in a row a resumable upload fails to move on before it is given up. With the pauses below, that is
+// well within the ten minutes that the upload server keeps what it has.
+const ATTEMPTS = 12;
+const LONGEST_PAUSE_S = 30;
+// A connection over which nothing has moved for so long is taken for dead.
+const STALL_MS = 60_000;
+const SPEED_WINDOW_MS = 10_000;
+
+// What passes by itself: a broken connection (0), an answer to fewer bytes than were sent (204), a proxy or server
+// that starts anew.
+const PASSING = [0, 204, 409, 423, 429, 502, 503, 504];
+
+const MEANING = {
+  400: "The token is for something else, the image is not in order, or the volume is too small.",
+  401: "The token is not valid, or older than five minutes. Ask for a new one.",
+  404: "There is no upload here any more.",
+  409: "The volume has been uploaded to already.",
+  410: "The upload server has given up this upload. Begin again.",
+  413: "Something on the way does not let an image of this size through.",
+  429: "Too many uploads are going on. Try again later.",
+  500: "The upload broke off, or the disk could not be written.",
+  502: "The upload server cannot be reached. Try again later.",
+  503: "The volume takes no upload now: it does not exist, is not ready, is complete, or is busy with another upload.",
+};
+
+const ENTITIES = { "&lt;": "<", "&gt;": ">", "&amp;": "&", "&#34;": '"', "&#39;": "'" };
+
+const [tokenField, fileField, startButton, cancelButton, transfer, bar, figures, status, answer] =
+  ["token", "file", "start", "cancel", "transfer", "bar", "figures", "status", "answer"]
+    .map((id) => document.getElementById(id));
+
+// The token lives here and in the Authorization header only.
+let token = "";
+let cancellation = null;
+
+/** An upload that has failed: in words, and with what the server said. */
+class Failure extends Error {
+  constructor(message, said = "") {
+    super(message);
+    this.said = said;
+  }
+
+  static of(xhr) {
+    if (xhr.status === 0) {
+      return new Failure("The connection broke, and the upload could not be continued.");
+    }
+    const isText = !(xhr.getResponseHeader("Content-Type") ?? "").includes("html");
+    const said = isText ? xhr.responseText.trim().replace(/&(lt|gt|amp|#34|#39);/g, (name) => ENTITIES[name]) : "";
+    return new Failure(`${MEANING[xhr.status] ?? "The upload was refused."} (${xhr.status})`, said);
+  }
+}
+
+/** Shows how much is sent, how fast, and how long the rest takes. */
+class Meter {
+  constructor(total) {
+    this.total = total;
+    this.show(0);
+  }
+
+  show(sent) {
+    const now = performance.now();
+    const last = this.samples?.at(-1);
+    // What is continued may begin a little before the end of what was sent: it has no speed.
+    if (!last || sent < last.sent) {
+      this.samples = [];
+    }
+    this.samples.push({ now, sent });
+    this.samples = this.samples.filter((sample) => now - sample.now < SPEED_WINDOW_MS);
+    const [first] = this.samples;
+    const speed = (sent - first.sent) / ((now - first.now) / 1000);
+    const parts = [`${size(sent)} of ${size(this.total)}`, percent(sent, this.total)];
+    if (speed > 0) {
+      parts.push(`${size(speed)}/s`, `${duration((this.total - sent) / speed)} left`);
+    }
+    bar.value = sent / this.total;
+    figures.textContent = parts.join(" · ");
+  }
+}
+
+function percent(part, total) {
+  return `${Math.floor((100 * part) / total)} %`;
+}
+
+function size(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = Math.min(Math.floor(Math.log2(Math.max(bytes, 1)) / 10), units.length - 1);
+  return `${(bytes / 1024 ** power).toFixed(power ? 1 : 0)} ${units[power]}`;
+}
+
+function duration(seconds) {
+  const whole = Math.ceil(seconds);
+  const [h, min, s] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  return h ? `${h} h ${min} min` : min ? `${min} min ${s} s` : `${s} s`;
+}
+
+/** A promise that `start` fulfils, and that the button Cancel rejects after calling what `start` returned. */
+function cancellable(start) {
+  const { signal } = cancellation;
+  return new Promise((resolve, reject) => {
+    signal.throwIfAborted();
+    const stop = start(resolve);
+    signal.addEventListener("abort", () => { stop(); reject(signal.reason); }, { once: true });
+  });
+}
+
+function pause(seconds) {
+  return cancellable((resolve) => {
+    const timer = setTimeout(resolve, seconds * 1000);
+    return () => clearTimeout(timer);
+  });
+}
+
+/** Sends a request and returns the XMLHttpRequest when it has ended, however it did. */
+function request(method, url, headers = {}, body = null, onSent = null) {
+  return cancellable((resolve) => {
+    const xhr = new XMLHttpRequest();
+    let watchdog;
+    xhr.open(method, url);
+    xhr.setRequestHeader("Authorization", `Bearer ${token}`);
+    for (const [name, value] of Object.entries(headers)) {
+      xhr.setRequestHeader(name, value);
+    }
+    if (onSent) {
+      const sent = (bytes) => {
+        onSent(bytes);
+        clearTimeout(watchdog);
+        // What cannot be continued is not given up either.
+        watchdog = method === "PATCH" && setTimeout(() => xhr.abort(), STALL_MS);
+      };
+      xhr.upload.onprogress = (event) => sent(event.loaded);
+      xhr.upload.onload = () => {
+        clearTimeout(watchdog);
+        say("Everything is sent. Verifying…");
+      };
+      sent(0);
+    }
+    xhr.onloadend = () => {
+      clearTimeout(watchdog);
+      resolve(xhr);
+    };
+    xhr.send(body);
+    return () => xhr.abort();
+  });
+}
+
+async function upload(file) {
+  const meter = new Meter(file.size);
+  const created = await request("POST", RESUMABLE, { ...TUS, "Upload-Length": file.size });
+  if ([404, 405, 501].includes(created.status)) {
+    await uploadWhole(file, meter);
+  } else if (created.status === 201) {
+    // Only the last part counts: the token goes nowhere else than where this page came from.
+    const id = created.getResponseHeader("Location").split("/").pop();
+    await uploadResumable(file, meter, `${RESUMABLE}/${id}`).catch((error) => abandon(`${RESUMABLE}/${id}`, error));
+  } else {
+    throw Failure.of(created);
+  }
+}
+
+/** Tells the server that nobody will continue, so that the volume is free at once, and fails with `error`. */
+function abandon(url, error) {
+  fetch(url, { method: "DELETE", headers: { ...TUS, Authorization: `Bearer ${token}` } }).catch(() => {});
+  throw error;
+}
+
+async function uploadWhole(file, meter) {
+  say("Uploading. A broken connection will end this upload: the server cannot continue it.");
+  const xhr = await request("POST", WHOLE, {}, file, (sent) => meter.show(sent));
+  if (xhr.status !== 200) {
+    throw Failure.of(xhr);
+  }
+}
+
+/** Sends what is missing until the server has it all, asking it after each cut how much it has. */
+async function uploadResumable(file, meter, url) {
+  const patch = (offset, body, onSent) => request("PATCH", url, {
+    ...TUS,
+    "Content-Type": "application/offset+octet-stream",
+    "Upload-Offset": offset,
+  }, body, onSent);
+  let [offset, isCertain, failures] = [0, true, 0];
+  say("Uploading…");
+  for (;;) {
+    const wasCertain = isCertain;
+    const xhr = wasCertain
+      ? await patch(offset, await rest(file, offset), (sent) => meter.show(offset + sent))
+      : await ask(url, () => patch(offset, null));
+    const told = [200, 204].includes(xhr.status) ? parseInt(xhr.getResponseHeader("Upload-Offset")) : NaN;
+    if (told === file.size) {
+      return;
+    }
+    isCertain = !wasCertain && told >= 0;
+    if (isCertain) {
+      failures = told > offset ? 0 : failures;
+      offset = told;
+      say(`The connection was lost, continuing at ${percent(offset, file.size)}.`);
+    } else if (xhr.status === 401) {
+      await askForToken(percent(offset, file.size));
+    } else if (PASSING.includes(xhr.status) && ++failures <= ATTEMPTS) {
+      say(`Connection lost. Trying to continue (${failures} of ${ATTEMPTS})…`);
+      await pause(Number(xhr.getResponseHeader("Retry-After")) || Math.min(2 ** (failures - 1), LONGEST_PAUSE_S));
+    } else {
+      throw Failure.of(xhr);
+    }
+  }
+}
+
+/** Asks how much the server has. An answer to HEAD has no words: where it refuses, a PATCH of nothing gets them. */
+async function ask(url, patchNothing) {
+  const xhr = await request("HEAD", url, TUS);
+  return xhr.status >= 400 && xhr.status !== 401 ? patchNothing() : xhr;
+}
+
+/** What comes after `offset`. A file that has changed cannot be read any more, which XMLHttpRequest takes for a cut. */
+async function rest(file, offset) {
+  try {
+    await file.slice(offset, offset + 1).arrayBuffer();
+  } catch {
+    throw new Failure("The file cannot be read: was it changed, moved or taken away? Choose it again.");
+  }
+  return file.slice(offset);
+}
+
+/** Takes the token from its field. False, with a sentence for the user, if there is none. */
+function takeToken() {
+  token = tokenField.value.trim().replace(/^Bearer\s+/i, "");
+  const isToken = /^[\w.~+/-]+$/.test(token);
+  if (!isToken) {
+    say("Paste the upload token: one long word of letters, digits, dots, hyphens and underscores.", "failed");
+    tokenField.focus();
+  }
+  return isToken;
+}
+
+function askForToken(progress) {
+  say(`The token has expired. Paste a new one to continue at ${progress}.`);
+  tokenField.value = "";
+  tokenField.disabled = startButton.hidden = false;
+  startButton.textContent = "Continue";
+  tokenField.focus();
+  return cancellable((resolve) => {
+    startButton.onclick = () => {
+      if (takeToken()) {
+        tokenField.disabled = startButton.hidden = true;
+        resolve();
+      }
+    };
+    return () => {};
+  });
+}
+
+function say(words, kind = "") {
+  status.textContent = words;
+  status.dataset.kind = kind;
+}
+
+function showIdle(isIdle) {
+  tokenField.disabled = fileField.disabled = startButton.hidden = !isIdle;
+  cancelButton.hidden = isIdle;
+  startButton.textContent = "Upload";
+  startButton.onclick = start;
+}
+
+async function start() {
+  const [file] = fileField.files;
+  answer.hidden = true;
+  if (!takeToken()) {
+    return;
+  }
+  if (!file?.size) {
+    say(file ? "The file is empty." : "Choose a file.", "failed");
+    fileField.focus();
+    return;
+  }
+  cancellation = new AbortController();
+  showIdle(false);
+  transfer.hidden = false;
+  say("Asking the server…");
+  try {
+    await upload(file);
+    tokenField.value = "";
+    say(`Done. ${file.name} is on the volume.`, "done");
+  } catch (error) {
+    say(cancellation.signal.aborted ? "Cancelled." : error.message, "failed");
+    answer.textContent = error.said ?? "";
+    answer.hidden = !error.said;
+  }
+  token = "";
+  cancellation = null;
+  showIdle(true);
+}
+
+cancelButton.onclick = () => cancellation.abort();
+
+addEventListener("beforeunload", (event) => cancellation && event.preventDefault());
+addEventListener("dragover", (event) => event.preventDefault());
+addEventListener("drop", (event) => {
+  event.preventDefault();
+  if (!cancellation && event.dataTransfer.files.length > 0) {
+    fileField.files = event.dataTransfer.files;
+  }
+});
+
+showIdle(true);
