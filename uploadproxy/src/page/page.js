@@ -33,13 +33,14 @@ const MEANING = {
 
 const ENTITIES = { "&lt;": "<", "&gt;": ">", "&amp;": "&", "&#34;": '"', "&#39;": "'" };
 
-const [tokenField, fileField, startButton, cancelButton, transfer, bar, figures, status, answer] =
-  ["token", "file", "start", "cancel", "transfer", "bar", "figures", "status", "answer"]
+const [form, tokenField, fileField, startButton, cancelButton, transfer, bar, figures, status, answer] =
+  ["form", "token", "file", "start", "cancel", "transfer", "bar", "figures", "status", "answer"]
     .map((id) => document.getElementById(id));
 
-// The token lives here and in the Authorization header only.
+// The token lives in its field, here, and in the Authorization header only.
 let token = "";
 let cancellation = null;
+let onSubmit = start;
 
 /** An upload that has failed: in words, and with what the server said. */
 class Failure extends Error {
@@ -78,7 +79,10 @@ class Meter {
     const speed = (sent - first.sent) / ((now - first.now) / 1000);
     const parts = [`${size(sent)} of ${size(this.total)}`, percent(sent, this.total)];
     if (speed > 0) {
-      parts.push(`${size(speed)}/s`, `${duration((this.total - sent) / speed)} left`);
+      parts.push(`${size(speed)}/s`);
+    }
+    if (speed > 0 && sent < this.total) {
+      parts.push(`${duration((this.total - sent) / speed)} left`);
     }
     bar.value = sent / this.total;
     figures.textContent = parts.join(" · ");
@@ -203,7 +207,7 @@ async function uploadResumable(file, meter, url) {
       offset = told;
       say(`The connection was lost, continuing at ${percent(offset, file.size)}.`);
     } else if (xhr.status === 401) {
-      await askForToken(percent(offset, file.size));
+      await askForToken();
     } else if (PASSING.includes(xhr.status) && ++failures <= ATTEMPTS) {
       say(`Connection lost. Trying to continue (${failures} of ${ATTEMPTS})…`);
       await pause(Number(xhr.getResponseHeader("Retry-After")) || Math.min(2 ** (failures - 1), LONGEST_PAUSE_S));
@@ -240,14 +244,15 @@ function takeToken() {
   return isToken;
 }
 
-function askForToken(progress) {
-  say(`The token has expired. Paste a new one to continue at ${progress}.`);
+/** Waits for a new token in the middle of an upload. */
+function askForToken() {
+  say("The token has expired. Paste a new one to continue where the upload stopped.");
   tokenField.value = "";
   tokenField.disabled = startButton.hidden = false;
   startButton.textContent = "Continue";
   tokenField.focus();
   return cancellable((resolve) => {
-    startButton.onclick = () => {
+    onSubmit = () => {
       if (takeToken()) {
         tokenField.disabled = startButton.hidden = true;
         resolve();
@@ -266,7 +271,7 @@ function showIdle(isIdle) {
   tokenField.disabled = fileField.disabled = startButton.hidden = !isIdle;
   cancelButton.hidden = isIdle;
   startButton.textContent = "Upload";
-  startButton.onclick = start;
+  onSubmit = start;
 }
 
 async function start() {
@@ -298,8 +303,11 @@ async function start() {
   showIdle(true);
 }
 
+form.onsubmit = (event) => {
+  event.preventDefault();
+  onSubmit();
+};
 cancelButton.onclick = () => cancellation.abort();
-
 addEventListener("beforeunload", (event) => cancellation && event.preventDefault());
 addEventListener("dragover", (event) => event.preventDefault());
 addEventListener("drop", (event) => {
