@@ -37,10 +37,7 @@ impl Scene {
     pub(crate) fn throttled(bytes_per_second: u64) -> Self {
         let rate = bytes_per_second.to_string();
         let proxy = |proxy: UploadProxy, server: &Server| {
-            proxy
-                .route(PVC, server.address())
-                .arg("--limit-rate")
-                .arg(&rate)
+            proxy.route(PVC, server.address()).arg("--limit-rate").arg(&rate)
         };
         Self::with(proxy, |pod| pod)
     }
@@ -91,11 +88,17 @@ impl Scene {
     #[track_caller]
     pub(crate) fn wait_for_end(&self, kind: &str) -> String {
         let status = self.browser.find("#status");
-        let ended = |_: &Browser| Some(status.attribute("data-kind")).filter(|kind| kind.as_deref() != Some(""));
+        let ended =
+            |_: &Browser| Some(status.attribute("data-kind")).filter(|kind| kind.as_deref() != Some(""));
         let found = self.browser.wait_for("the end of the upload", PATIENCE, ended);
         let words = status.text();
         let said = self.browser.find("#answer").text();
-        assert_eq!(found.as_deref(), Some(kind), "{words} {said}\n{}", self.front.log());
+        assert_eq!(
+            found.as_deref(),
+            Some(kind),
+            "{words} {said}\n{}",
+            self.front.log()
+        );
         words
     }
 
