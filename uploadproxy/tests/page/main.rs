@@ -115,6 +115,37 @@ fn an_upload_that_is_cut_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_file_that_changes_meanwhile_is_not_continued() {
+    let scene = Scene::throttled(8 * MIB);
+    let relay = Relay::start(scene.front.address());
+    let image = scene.image(32 * MIB);
+    scene.upload(&relay.url(), &scene.token(), &image);
+    scene.wait_for_progress(0.3);
+    std::fs::write(&image, "something else").unwrap();
+    relay.cut();
+    let words = scene.wait_for_end("failed");
+    assert!(words.starts_with("The file cannot be read"), "{words}");
+    // What was sent of it is no disk, and is not waited for.
+    scene.upload_server.wait_until_idle();
+    assert_eq!(scene.pod.data_names(), [""; 0]);
+}
+
+#[test]
+fn a_file_may_be_dropped() {
+    let scene = Scene::start();
+    scene.browser.open(&scene.front.url("/"));
+    scene.browser.find("#token").send_keys(&scene.token());
+    let drop = "const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File([new Uint8Array(3 << 20).fill(7)], 'dropped.raw'));
+        document.body.dispatchEvent(new DragEvent('drop', { dataTransfer, bubbles: true, cancelable: true }));";
+    scene.browser.run(drop, &[]);
+    scene.browser.find("#start").click();
+    assert_eq!(scene.wait_for_end("done"), "Done. dropped.raw is on the volume.");
+    scene.upload_server.wait().assert_success("a dropped file");
+    assert!(std::fs::read(scene.pod.disk()).unwrap() == vec![7; 3 << 20]);
+}
+
+#[test]
 fn a_token_that_has_expired_meanwhile_is_asked_for() {
     let scene = Scene::throttled(4 * MIB);
     let relay = Relay::start(scene.front.address());
