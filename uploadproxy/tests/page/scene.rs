@@ -77,9 +77,19 @@ impl Scene {
 
     /// Opens the page at `url` and lets it upload `image` with `token`.
     pub(crate) fn upload(&self, url: &str, token: &str, image: &Path) {
+        self.choose(url, image);
+        self.submit(token);
+    }
+
+    /// Opens the page at `url` and chooses `image`.
+    pub(crate) fn choose(&self, url: &str, image: &Path) {
         self.browser.open(url);
-        self.browser.find("#token").send_keys(token);
         self.browser.find("#file").send_keys(&image.to_string_lossy());
+    }
+
+    /// Types `token` and lets the upload begin, or continue.
+    pub(crate) fn submit(&self, token: &str) {
+        self.browser.find("#token").send_keys(token);
         self.browser.find("#start").click();
     }
 
