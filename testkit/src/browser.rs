@@ -33,8 +33,8 @@ pub struct Browser {
     address: SocketAddr,
     /// `/session/ID`
     session: String,
-    _profile: TempDir,
-    _printed: Output,
+    profile: TempDir,
+    printed: Output,
 }
 
 impl Browser {
@@ -57,8 +57,8 @@ impl Browser {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             driver,
             session: String::new(),
-            _profile: profile,
-            _printed: printed,
+            profile,
+            printed,
         };
         browser.address.set_port(browser.wait_for_port());
         browser.session = browser.begin_session(&chromium);
@@ -66,7 +66,7 @@ impl Browser {
     }
 
     fn wait_for_port(&self) -> u16 {
-        let line = self._printed.wait_for(LISTENING, PATIENCE);
+        let line = self.printed.wait_for(LISTENING, PATIENCE);
         let port = line
             .split(LISTENING)
             .nth(1)
@@ -76,7 +76,7 @@ impl Browser {
     }
 
     fn begin_session(&self, chromium: &Path) -> String {
-        let profile = format!("--user-data-dir={}", self._profile.path().display());
+        let profile = format!("--user-data-dir={}", self.profile.path().display());
         let arguments = [
             "--headless=new",
             // Tests may run as root and in containers, where neither Chromium's sandbox nor a large /dev/shm exists.
