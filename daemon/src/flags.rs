@@ -44,13 +44,23 @@ const FLAGS: [(&str, Kind, &str); 15] = [
     ("help", Kind::Bool, "show this text"),
 ];
 
+/// A flag that klog does not have: it takes a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnFlag {
+    /// Without dashes.
+    pub name: &'static str,
+    /// What it is for, in short.
+    pub purpose: &'static str,
+}
+
 /// What the flags said.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct KlogFlags {
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Flags {
     /// `-v`: how much to log; 0 when not given, 255 for anything larger.
     pub verbosity: u8,
     /// `-h` or `-help`: print [`usage`] and exit 0.
     pub help: bool,
+    own: Vec<(&'static str, String)>,
 }
 
 /// A command line that cannot be understood: print it and [`usage`] on stderr, and exit with
@@ -83,9 +93,9 @@ impl FlagError {
     pub const EXIT_CODE: u8 = 2;
 }
 
-/// Reads the flags of `arguments`, which do not include the program's name.
-pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<KlogFlags, FlagError> {
-    let mut flags = KlogFlags::default();
+/// Reads klog's flags and the program's `own` in `arguments`, which do not include the program's name.
+pub fn parse(own: &[OwnFlag], arguments: impl IntoIterator<Item = String>) -> Result<Flags, FlagError> {
+    let mut flags = Flags::default();
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
         let Some(body) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
@@ -101,7 +111,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<KlogFlags, F
         if name.is_empty() || name.starts_with('-') {
             return Err(FlagError::Syntax(argument));
         }
-        let Some(&(name, kind, _)) = FLAGS.iter().find(|(known, ..)| *known == name) else {
+        let Some((name, kind, _)) = known(own).find(|(known, ..)| *known == name) else {
             return Err(FlagError::Unknown(name.to_owned()));
         };
         let value = match (value, kind) {
@@ -116,15 +126,28 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<KlogFlags, F
     Ok(flags)
 }
 
-impl KlogFlags {
-    fn set(&mut self, name: &str, kind: Kind, value: &str) -> Result<(), FlagError> {
+/// klog's flags and the program's.
+fn known(own: &[OwnFlag]) -> impl Iterator<Item = (&'static str, Kind, &'static str)> {
+    let own = own.iter().map(|flag| (flag.name, Kind::Text, flag.purpose));
+    FLAGS.into_iter().chain(own)
+}
+
+impl Flags {
+    /// The value of one of the program's own flags, if it was given; the last one counts.
+    pub fn own(&self, name: &str) -> Option<&str> {
+        let given = self.own.iter().rev().find(|(known, _)| *known == name);
+        given.map(|(_, value)| value.as_str())
+    }
+
+    fn set(&mut self, name: &'static str, kind: Kind, value: &str) -> Result<(), FlagError> {
         let wrong = |expected| FlagError::Value {
             name: name.to_owned(),
             value: value.to_owned(),
             expected,
         };
         match kind {
-            Kind::Text => {}
+            // Those of klog mean nothing here, and nobody asks for them.
+            Kind::Text => self.own.push((name, value.to_owned())),
             Kind::Bool => {
                 let on = go_bool(value).map_err(|_| wrong("true or false"))?;
                 if matches!(name, "h" | "help") {
@@ -143,9 +166,9 @@ impl KlogFlags {
 }
 
 /// The list of flags, for stderr.
-pub fn usage(program: &str) -> String {
+pub fn usage(program: &str, own: &[OwnFlag]) -> String {
     let mut text = format!("Usage of {program}:\n");
-    for (name, kind, purpose) in FLAGS {
+    for (name, kind, purpose) in known(own) {
         let value = match kind {
             Kind::Bool => "",
             Kind::Number => " number",
@@ -160,8 +183,13 @@ pub fn usage(program: &str) -> String {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<KlogFlags, FlagError> {
-        parse(line.split_whitespace().map(str::to_owned))
+    const OWN: [OwnFlag; 1] = [OwnFlag {
+        name: "server",
+        purpose: "where it is",
+    }];
+
+    fn parsed(line: &str) -> Result<Flags, FlagError> {
+        parse(&OWN, line.split_whitespace().map(str::to_owned))
     }
 
     #[test]
@@ -177,16 +205,9 @@ mod tests {
             "-log_file=x -log_file_max_size 12 -log_backtrace_at f.go:1 -one_output -skip_headers -v=3",
             "-skip_log_headers -add_dir_header=T -v=3",
         ] {
-            assert_eq!(
-                parsed(line),
-                Ok(KlogFlags {
-                    verbosity: 3,
-                    help: false
-                }),
-                "{line}"
-            );
+            assert_eq!(parsed(line).unwrap().verbosity, 3, "{line}");
         }
-        assert_eq!(parsed(""), Ok(KlogFlags::default()));
+        assert_eq!(parsed(""), Ok(Flags::default()));
         assert_eq!(parsed("-v=1000").unwrap().verbosity, u8::MAX);
     }
 
@@ -203,7 +224,7 @@ mod tests {
     #[test]
     fn flags_end_at_two_dashes_or_a_word() {
         for line in ["-- -v=3", "- -v=3", "word -unknown"] {
-            assert_eq!(parsed(line), Ok(KlogFlags::default()), "{line}");
+            assert_eq!(parsed(line), Ok(Flags::default()), "{line}");
         }
     }
 
@@ -233,11 +254,18 @@ mod tests {
     }
 
     #[test]
+    fn a_program_has_flags_of_its_own() {
+        let flags = parsed("-server=a --server b -v 2").unwrap();
+        assert_eq!((flags.own("server"), flags.verbosity), (Some("b"), 2));
+        assert_eq!(parsed("-v=1").unwrap().own("server"), None);
+    }
+
+    #[test]
     fn usage_lists_every_flag() {
         assert!(parsed("-help").unwrap().help && parsed("--h").unwrap().help);
-        let usage = usage("cdi-importer");
+        let usage = usage("cdi-importer", &OWN);
         assert!(usage.starts_with("Usage of cdi-importer:\n"));
-        for (name, ..) in FLAGS {
+        for (name, ..) in known(&OWN) {
             assert!(usage.contains(&format!("  -{name}")), "{name}");
         }
     }

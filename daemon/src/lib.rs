@@ -6,7 +6,7 @@
 //! 1. [`flags`] and [`logging`]: the klog flags that pods pass, then the log lines they expect.
 //! 2. [`mod@env`]: the whole environment, every bad variable reported at once; [`quantity`] and [`space`]
 //!    turn sizes into bytes; [`secret`] keeps passwords out of logs.
-//! 3. [`signal`], [`metrics`], [`tls`], [`cpus`]: what runs beside the work.
+//! 3. [`listener`] and [`reply`] serve HTTPS; [`signal`], [`metrics`], [`tls`], [`cpus`]: what runs beside the work.
 //! 4. [`report`]: the termination message, the last thing a process writes.
 //!
 //! Every fixed path of a pod is in [`paths`].
@@ -20,8 +20,10 @@ pub mod logging;
 pub mod metrics;
 pub mod paths;
 pub mod quantity;
+pub mod reply;
 pub mod report;
 pub mod secret;
 pub mod signal;
+pub mod sockets;
 pub mod space;
 pub mod tls;

@@ -20,7 +20,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -31,9 +31,6 @@ pub use self::crowd::{Engagement, Place};
 
 /// How long a client may take for its TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long a client may take for the header of a request, the time between two requests included.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes that a header may have, and that are read ahead of a handler at most.
 const READ_BYTES: usize = 128 << 10;
@@ -50,11 +47,30 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the end of an answer may take to leave when the listener stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How many connections there may be. Each idle one costs about 40 KiB.
-const MAX_CONNECTIONS: usize = 256;
-
 /// How long to pause when no connection can be accepted (too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a listener allows.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The TLS of new connections: a change holds for the next handshake. Its ALPN decides about HTTP/2.
+    pub tls: watch::Receiver<Arc<ServerConfig>>,
+    /// How many connections there may be before idle ones are closed. Each idle one costs about 40 KiB.
+    pub connections: usize,
+    /// How long a client may take for the header of a request, the time between two requests included.
+    pub header_timeout: Duration,
+}
+
+impl Settings {
+    /// For a server with few clients, whose TLS does not change.
+    pub fn fixed(tls: ServerConfig) -> Self {
+        Self {
+            tls: watch::channel(Arc::new(tls)).1,
+            connections: 256,
+            header_timeout: Duration::from_secs(30),
+        }
+    }
+}
 
 /// The client at the other end of a connection.
 #[derive(Debug, Clone)]
@@ -69,7 +85,7 @@ pub struct Peer {
 
 /// Serves every request on `socket` with `handler`, until `stop` is cancelled; then no new request is taken, and this
 /// returns when those in progress are answered.
-pub async fn serve<H, F, B>(socket: TcpListener, tls: Arc<ServerConfig>, stop: CancellationToken, handler: H)
+pub async fn serve<H, F, B>(socket: TcpListener, settings: Settings, stop: CancellationToken, handler: H)
 where
     H: Fn(Peer, Request<Incoming>) -> F + Clone + Send + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
@@ -77,8 +93,7 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let acceptor = TlsAcceptor::from(tls);
-    let crowd = Crowd::new(MAX_CONNECTIONS);
+    let crowd = Crowd::new(settings.connections);
     // Every connection holds a sender: when the last is gone, all are closed.
     let (alive, mut gone) = mpsc::channel::<()>(1);
     while let Some(accepted) = stop.run_until_cancelled(socket.accept()).await {
@@ -94,9 +109,11 @@ where
         let connection = Connection {
             address,
             place: place.clone(),
+            header_timeout: settings.header_timeout,
             stop: stop.clone(),
         };
-        let serving = connection.serve(stream, acceptor.clone(), handler.clone());
+        let acceptor = TlsAcceptor::from(Arc::clone(&settings.tls.borrow()));
+        let serving = connection.serve(stream, acceptor, handler.clone());
         let alive = alive.clone();
         tokio::spawn(async move {
             if place.until_closed(serving).await.is_none() {
@@ -114,6 +131,7 @@ where
 struct Connection {
     address: SocketAddr,
     place: Place,
+    header_timeout: Duration,
     stop: CancellationToken,
 }
 
@@ -127,8 +145,7 @@ impl Connection {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let address = self.address;
-        // Answers are small and must not wait for more.
-        stream.set_nodelay(true).ok();
+        crate::sockets::prepare(&stream);
         let handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
         let stream = match self.stop.run_until_cancelled(handshake).await {
             Some(Ok(Ok(stream))) => stream,
@@ -185,7 +202,7 @@ impl Connection {
             }
             last_answers(connection, is_active()).await
         } else {
-            let mut connection = pin!(http1().serve_connection(io, service));
+            let mut connection = pin!(http1(self.header_timeout).serve_connection(io, service));
             tokio::select! {
                 ended = connection.as_mut() => return Ok(ended?),
                 () = self.stop.cancelled() => connection.as_mut().graceful_shutdown(),
@@ -213,11 +230,11 @@ where
     }
 }
 
-fn http1() -> http1::Builder {
+fn http1(header_timeout: Duration) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
+        .header_read_timeout(header_timeout)
         .max_buf_size(READ_BYTES);
     builder
 }

@@ -18,12 +18,14 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 
 /// Crates whose events follow the verbosity, by the beginning of their name. All others may only warn: HTTP
 /// libraries print headers, and so credentials, when they debug.
-const OUR_CRATES: [&str; 7] = [
+const OUR_CRATES: [&str; 9] = [
     "cdi_",
     "daemon",
     "datapath",
     "diskimage",
     "importer",
+    "program",
+    "uploadproxy",
     "uploadserver",
     "worker",
 ];

@@ -14,12 +14,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use authority::AuthorityFiles;
+pub use authority::{AuthorityFiles, write_private};
 pub use profile::Profile;
 pub use roots::Roots;
-use rustls::ClientConfig;
+use rustls::client::WantsClientCert;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ConfigBuilder};
 pub use self_signed::SelfSigned;
 pub use server::{ServerFiles, common_name};
 use verify::{AnyCertificate, KnownCertificates};
@@ -75,6 +78,20 @@ pub enum TlsError {
     Generate(#[from] rcgen::Error),
 }
 
+/// A client has no certificate to show.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The certificate cannot be read.
+    #[error("the client certificate cannot be used: {0}")]
+    Certificate(rustls::pki_types::pem::Error),
+    /// The key cannot be read.
+    #[error("the key of the client certificate cannot be used: {0}")]
+    Key(rustls::pki_types::pem::Error),
+    /// They do not go together.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
 /// The cryptography of every configuration in this module. Passed explicitly, so that nothing depends on which
 /// crate installed a process-wide default.
 pub fn provider() -> Arc<CryptoProvider> {
@@ -121,16 +138,43 @@ pub fn insecure_client_config() -> Result<ClientConfig, TlsError> {
     with_verifier(provider, Arc::new(verifier))
 }
 
+/// A client configuration that trusts `roots` and shows the certificate in `certificate_pem`, whose key is in `key_pem`.
+pub fn mutual_client_config(
+    roots: Roots,
+    certificate_pem: &[u8],
+    key_pem: &[u8],
+) -> Result<ClientConfig, IdentityError> {
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(certificate_pem)
+        .collect::<Result<_, _>>()
+        .map_err(IdentityError::Certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(IdentityError::Key)?;
+    let provider = provider();
+    let verifier = KnownCertificates::new(roots, Arc::clone(&provider))?;
+    let builder = verified(provider, Arc::new(verifier))?;
+    let mut config = builder
+        .with_client_auth_cert(certificates, key)
+        .map_err(TlsError::from)?;
+    config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
+    Ok(config)
+}
+
 fn with_verifier(
     provider: Arc<CryptoProvider>,
     verifier: Arc<dyn ServerCertVerifier>,
 ) -> Result<ClientConfig, TlsError> {
-    // The safe defaults of rustls are TLS 1.2 and 1.3; it knows nothing older.
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
+    let mut config = verified(provider, verifier)?.with_no_client_auth();
     config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
     Ok(config)
+}
+
+fn verified(
+    provider: Arc<CryptoProvider>,
+    verifier: Arc<dyn ServerCertVerifier>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
+    // The safe defaults of rustls are TLS 1.2 and 1.3; it knows nothing older.
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    Ok(builder)
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use daemon::env::ProcessEnv;
 use importer::{cli, pod};
-use worker::face::Face;
+use program::face::Face;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

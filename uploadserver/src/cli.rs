@@ -32,7 +32,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 fn run(command: Command) -> ExitCode {
     match command {
         Command::Serve(arguments) => {
-            worker::work::catch_panics();
+            program::panics::catch();
             match serve::run(*arguments) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(failure) => {
@@ -50,17 +50,15 @@ fn run(command: Command) -> ExitCode {
         Command::Man => {
             let mut page = Vec::new();
             // Writing to memory does not fail.
-            worker::manual::write(Cli::command(), &mut page).ok();
+            program::command_line::manual(Cli::command(), &mut page).ok();
             print(&page)
         }
     }
 }
 
-/// A reader that has seen enough (`| head`) is no error.
 fn print(bytes: &[u8]) -> ExitCode {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        _ => ExitCode::SUCCESS,
+    match program::command_line::print(bytes) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }

@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use daemon::env::ProcessEnv;
+use program::face::Face;
 use uploadserver::{cli, pod};
-use worker::face::Face;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

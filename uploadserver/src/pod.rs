@@ -25,7 +25,7 @@ const FATAL: u8 = 255;
 
 /// Runs the upload server of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    worker::pod::start(PROGRAM, arguments, run(env))
+    program::start::start(PROGRAM, &[], arguments, |_| run(env))
 }
 
 async fn run(env: &dyn Strings) -> u8 {

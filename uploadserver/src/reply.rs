@@ -1,71 +1,11 @@
-//! Answers, and how they reach a client that is still sending.
+//! The answers to uploads.
 
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, Version, header};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use tokio::time::timeout;
+pub(crate) use daemon::reply::{LINGER, Reply, drain, empty, not_found, refuse, text, typed};
+use http::StatusCode;
 
 use crate::failure::Failure;
 use crate::job::Job;
 use crate::slot::Refusal;
-
-/// What the server answers with.
-pub(crate) type Reply = Response<Full<Bytes>>;
-
-/// How long a client that was answered early may go on sending. Closing the connection at once would reset it, and the
-/// client might never see the answer.
-pub(crate) const LINGER: Duration = Duration::from_secs(30);
-
-/// An answer without a body.
-pub(crate) fn empty(status: StatusCode) -> Reply {
-    let mut reply = Response::new(Full::default());
-    *reply.status_mut() = status;
-    reply
-}
-
-/// An answer in words.
-pub(crate) fn text(status: StatusCode, words: impl Into<Bytes>) -> Reply {
-    typed(status, "text/plain; charset=utf-8", words)
-}
-
-/// An answer of a type.
-pub(crate) fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Full::new(body.into()));
-    *reply.status_mut() = status;
-    let content_type = HeaderValue::from_static(content_type);
-    reply.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    reply
-}
-
-/// The answer to a path that does not exist, as Go's server words it.
-pub(crate) fn not_found() -> Reply {
-    let mut reply = text(StatusCode::NOT_FOUND, "404 page not found\n");
-    let nosniff = HeaderValue::from_static("nosniff");
-    reply
-        .headers_mut()
-        .insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
-    reply
-}
-
-/// Reads what a client still sends after its answer, for a while, and drops it.
-pub(crate) fn drain(mut body: Incoming) {
-    tokio::spawn(timeout(LINGER, async move {
-        while let Some(Ok(_)) = body.frame().await {}
-    }));
-}
-
-/// `reply` to a request whose body nobody wants. A client that asked whether to send it has not begun; over HTTP/2, where
-/// nobody need ask, it may have.
-pub(crate) fn refuse(reply: Reply, request: Request<Incoming>) -> Reply {
-    let has_begun = request.version() == Version::HTTP_2 || !request.headers().contains_key(header::EXPECT);
-    if has_begun {
-        drain(request.into_body());
-    }
-    reply
-}
 
 /// The answer to an upload that may not begin.
 pub(crate) fn refused(refusal: Refusal) -> Reply {

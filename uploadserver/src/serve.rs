@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use daemon::listener;
+use daemon::listener::{self, Settings};
 use daemon::signal::{Shutdown, Signal};
 use daemon::tls::TlsError;
 use tokio::net::TcpListener;
@@ -68,7 +68,7 @@ pub(crate) async fn run(
     let deadline = config.deadline;
     let server = Arc::new(Server::new(config, shutdown.token().child_token()));
     let closing = CancellationToken::new();
-    let listening = tokio::spawn(listener::serve(socket, Arc::new(tls), closing.clone(), {
+    let listening = tokio::spawn(listener::serve(socket, Settings::fixed(tls), closing.clone(), {
         let server = Arc::clone(&server);
         move |peer, request| service::answer(Arc::clone(&server), peer, request)
     }));

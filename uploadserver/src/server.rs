@@ -85,7 +85,7 @@ impl Server {
                 server.remove_partial(&begun);
                 Err(Failure::new(
                     StatusCode::INTERNAL_SERVER_ERROR,
-                    worker::work::first_panic(),
+                    program::panics::first(),
                 ))
             });
             server.finish(&begun, result);

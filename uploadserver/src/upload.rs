@@ -118,7 +118,7 @@ fn options(config: &Config, job: &Job, envelope: Envelope) -> transfer::Options 
         // The client is still there until its last byte, and a body that breaks there is broken.
         read_all: true,
         limits: decode::Limits::default(),
-        workers: worker::pod::data_threads(),
+        workers: worker::work::data_threads(),
         scratch: scratch(config),
         stop: job.stop.clone(),
         observer: Arc::clone(&job.progress) as Arc<dyn Observer>,

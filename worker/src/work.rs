@@ -1,13 +1,10 @@
 //! Runs the one blocking job of the process under its signals, and turns a panic into a sentence.
 
-use std::panic::PanicHookInfo;
-use std::sync::OnceLock;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use daemon::signal::{Shutdown, Signal};
-
-/// What the first panic said, and where.
-static FIRST_PANIC: OnceLock<String> = OnceLock::new();
+use program::panics;
 
 /// How a job ended.
 #[derive(Debug)]
@@ -18,32 +15,6 @@ pub enum Ended<T> {
     Panicked(String),
     /// It did not return within the grace time after a signal.
     Overdue(Signal),
-}
-
-/// Keeps panics off stderr: whoever ran the job reports the first of them, once.
-pub fn catch_panics() {
-    std::panic::set_hook(Box::new(|panic| {
-        let place = panic
-            .location()
-            .map_or_else(String::new, |place| format!(" ({place})"));
-        let text = format!("internal error, please report it: {}{place}", said(panic)).replace('\n', " ");
-        tracing::debug!("{text}");
-        FIRST_PANIC.get_or_init(|| text);
-    }));
-}
-
-fn said<'a>(panic: &'a PanicHookInfo<'_>) -> &'a str {
-    let payload = panic.payload();
-    let formatted = payload.downcast_ref::<String>().map(String::as_str);
-    formatted
-        .or_else(|| payload.downcast_ref().copied())
-        .unwrap_or("no message")
-}
-
-/// What the first panic was, in one sentence.
-pub fn first_panic() -> String {
-    let panic = FIRST_PANIC.get().cloned();
-    panic.unwrap_or_else(|| "internal error, please report it".to_owned())
 }
 
 /// Runs `job` on a thread that may block, until it returns, panics, or is `grace` late after a signal.
@@ -59,10 +30,15 @@ where
     tokio::select! {
         joined = tokio::task::spawn_blocking(job) => match joined {
             Ok(value) => Ended::Returned(value),
-            Err(_) => Ended::Panicked(first_panic()),
+            Err(_) => Ended::Panicked(panics::first()),
         },
         () = overdue => Ended::Overdue(shutdown.signal().unwrap_or(Signal::Terminate)),
     }
+}
+
+/// Threads for the data path: one a CPU that this process may use.
+pub fn data_threads() -> NonZeroUsize {
+    NonZeroUsize::new(daemon::cpus::usable()).unwrap_or(NonZeroUsize::MIN)
 }
 
 #[cfg(test)]
@@ -79,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_a_sentence_with_its_place() {
-        catch_panics();
+        panics::catch();
         let ended = runtime().block_on(async {
             let shutdown = daemon::signal::watch().unwrap();
             run(&shutdown, Duration::from_secs(9), || -> u8 {

@@ -37,6 +37,15 @@ impl Gauge {
         self.0.store(value.to_bits(), Ordering::Relaxed);
     }
 
+    /// Adds `amount`, which may be negative.
+    pub fn add(&self, amount: f64) {
+        let sum = |bits| Some((f64::from_bits(bits) + amount).to_bits());
+        // Always `Ok`: the closure never declines.
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum)
+            .ok();
+    }
+
     /// The last value that was set, 0 before.
     pub fn value(&self) -> f64 {
         f64::from_bits(self.0.load(Ordering::Relaxed))

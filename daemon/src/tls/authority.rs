@@ -65,9 +65,18 @@ impl AuthorityFiles {
         write(&self.ca, 0o644, &authority.pem())?;
         for (files, (certificate, key)) in [(&self.server, server), (&self.client, client)] {
             write(&files.0, 0o644, &certificate)?;
-            write(&files.1, 0o600, &key)?;
+            write_private(&files.1, &key)?;
         }
         Ok(())
+    }
+
+    /// Like [`Self::create`], for a server that clients call `localhost` or by this machine's name.
+    pub fn create_for_this_machine(&self, client_name: &str) -> Result<(), TlsError> {
+        let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+        if let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
+            names.push(name.trim().to_owned());
+        }
+        self.create(&names, client_name)
     }
 }
 
@@ -94,6 +103,11 @@ fn leaf(
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, authority)?;
     Ok((certificate.pem(), key.serialize_pem()))
+}
+
+/// Writes a file that only its owner can read.
+pub fn write_private(path: &Path, text: &str) -> Result<(), TlsError> {
+    write(path, 0o600, text)
 }
 
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {

@@ -34,6 +34,12 @@ impl Roots {
         }
     }
 
+    /// The certificates in a bundle; `None` if there is no usable one in it.
+    pub fn from_pem(pem: &[u8]) -> Option<Self> {
+        let mut roots = Self::none();
+        (roots.add_pem(pem) > 0).then_some(roots)
+    }
+
     /// The roots of the operating system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR` when set. Having none is no
     /// error: plain HTTP needs none.
     pub fn system() -> Self {

@@ -4,20 +4,14 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use datapath::digest::Checksum;
 use diskimage::Format;
+use program::command_line::{self, byte_rate};
 
 /// `FILESYSTEM_OVERHEAD` of a CDI that nobody configured (`spec.config.filesystemOverhead.global`).
 pub const DEFAULT_OVERHEAD: f64 = 0.06;
-
-const STYLES: Styles = Styles::styled()
-    .header(AnsiColor::Green.on_default().bold())
-    .usage(AnsiColor::Green.on_default().bold())
-    .literal(AnsiColor::Cyan.on_default().bold())
-    .placeholder(AnsiColor::Cyan.on_default());
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -56,7 +50,7 @@ Examples:
     name = "cdi-importer",
     version,
     max_term_width = 100,
-    styles = STYLES,
+    styles = command_line::STYLES,
     arg_required_else_help = true,
     after_help = EXIT_CODES
 )]
@@ -305,25 +299,6 @@ pub enum Progress {
     None,
 }
 
-fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
-    let shift = match text.chars().last() {
-        Some('K' | 'k') => 10,
-        Some('M' | 'm') => 20,
-        Some('G' | 'g') => 30,
-        _ => 0,
-    };
-    let digits = if shift == 0 {
-        text
-    } else {
-        text.get(..text.len() - 1).unwrap_or_default()
-    };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "use a whole number with an optional K, M or G")?;
-    let bytes = number.checked_mul(1 << shift).ok_or("the rate is too large")?;
-    NonZeroU64::new(bytes).ok_or_else(|| "the rate must not be zero".to_owned())
-}
-
 fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(0) => Err("at least one second is needed".to_owned()),
@@ -348,27 +323,6 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn rates_take_binary_suffixes() {
-        for (text, bytes) in [("1", 1), ("512K", 512 << 10), ("3m", 3 << 20), ("2G", 2 << 30)] {
-            assert_eq!(byte_rate(text).unwrap().get(), bytes, "{text}");
-        }
-        for text in [
-            "",
-            "K",
-            "0",
-            "0M",
-            "-1",
-            "1.5M",
-            "1T",
-            "é",
-            "99999999999999999999",
-            "18446744073709551615G",
-        ] {
-            assert!(byte_rate(text).is_err(), "{text}");
-        }
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn import(arguments: &ImportArgs, context: &Context, observer: Arc<dyn Observer>
             Route::OnePass => transfer::Route::OnePass,
         },
         limit_rate: arguments.limit_rate,
-        workers: arguments.threads.unwrap_or_else(worker::pod::data_threads),
+        workers: arguments.threads.unwrap_or_else(worker::work::data_threads),
         scratch: arguments.scratch.clone(),
         stop: context.stop.clone(),
         observer,

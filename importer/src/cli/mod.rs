@@ -45,7 +45,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 }
 
 fn run(command: Command) -> Result<(), Failure> {
-    work::catch_panics();
+    program::panics::catch();
     match command {
         Command::Import(arguments) => import::run(*arguments),
         Command::Unpack(arguments) => unpack::run(*arguments),
@@ -57,7 +57,7 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Man => {
             let mut page = Vec::new();
-            worker::manual::write(Cli::command(), &mut page)
+            program::command_line::manual(Cli::command(), &mut page)
                 .map_err(|error| Failure::Internal(error.to_string()))?;
             print(&page)
         }
@@ -71,7 +71,7 @@ where
     F: FnOnce(Context) -> Result<T, Failure> + Send + 'static,
 {
     let runtime =
-        worker::pod::runtime().map_err(|error| Failure::Internal(format!("cannot start: {error}")))?;
+        program::start::runtime().map_err(|error| Failure::Internal(format!("cannot start: {error}")))?;
     let ended = runtime.block_on(async {
         let shutdown = daemon::signal::watch()
             .map_err(|error| Failure::Internal(format!("cannot watch for signals: {error}")))?;
@@ -95,12 +95,8 @@ where
 }
 
 fn print(bytes: &[u8]) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        // `| head` has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|error| Failure::Internal(format!("cannot write to stdout: {error}"))),
-    }
+    program::command_line::print(bytes)
+        .map_err(|error| Failure::Internal(format!("cannot write to stdout: {error}")))
 }
 
 fn finish(result: Result<(), Failure>) -> ExitCode {

@@ -53,7 +53,7 @@ fn unpack(arguments: &UnpackArgs, context: &Context, observer: Arc<dyn Observer>
     let options = transfer::Options {
         checksum: arguments.checksum.clone(),
         limit_rate: arguments.limit_rate,
-        workers: arguments.threads.unwrap_or_else(worker::pod::data_threads),
+        workers: arguments.threads.unwrap_or_else(worker::work::data_threads),
         stop: context.stop.clone(),
         observer,
         ..transfer::Options::default()

@@ -129,7 +129,7 @@ impl Import {
     fn options(&self, settings: &HttpSettings) -> transfer::Options {
         transfer::Options {
             checksum: settings.checksum.clone(),
-            workers: worker::pod::data_threads(),
+            workers: worker::work::data_threads(),
             scratch: self.scratch(),
             stop: self.stop.clone(),
             observer: Arc::clone(&self.watch) as Arc<dyn Observer>,

@@ -45,7 +45,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    worker::pod::start(PROGRAM, arguments, run(env))
+    program::start::start(PROGRAM, &[], arguments, |_| run(env))
 }
 
 async fn run(env: &dyn Strings) -> u8 {

@@ -3,15 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-
-const STYLES: Styles = Styles::styled()
-    .header(AnsiColor::Green.on_default().bold())
-    .usage(AnsiColor::Green.on_default().bold())
-    .literal(AnsiColor::Cyan.on_default().bold())
-    .placeholder(AnsiColor::Cyan.on_default());
+use program::command_line::{self, duration, listen};
 
 /// The name in the client's certificate, as CDI has it.
 const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
@@ -45,7 +39,7 @@ Paths:
     name = "cdi-uploadserver",
     version,
     max_term_width = 100,
-    styles = STYLES,
+    styles = command_line::STYLES,
     arg_required_else_help = true
 )]
 pub(super) struct Cli {
@@ -175,31 +169,6 @@ pub(super) struct ServeArgs {
     pub(super) verbose: u8,
 }
 
-fn listen(text: &str) -> Result<(String, u16), String> {
-    let (address, port) = text.rsplit_once(':').ok_or("use ADDRESS:PORT")?;
-    let port = port.parse().map_err(|_| format!("{port:?} is not a port"))?;
-    let address = address.trim_start_matches('[').trim_end_matches(']');
-    Ok((address.to_owned(), port))
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let seconds = match text.get(digits.len()..) {
-        Some("" | "s") => 1,
-        Some("m") => 60,
-        Some("h") => 3600,
-        _ => return Err("use a whole number with s, m or h".to_owned()),
-    };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "use a whole number with s, m or h".to_owned())?;
-    match number.checked_mul(seconds) {
-        Some(0) => Err("at least one second is needed".to_owned()),
-        Some(seconds) => Ok(Duration::from_secs(seconds)),
-        None => Err("that is too long".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -209,20 +178,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn values_are_read_as_people_write_them() {
-        assert_eq!(listen("[::1]:0").unwrap(), ("::1".to_owned(), 0));
-        assert_eq!(listen(":8443").unwrap(), (String::new(), 8443));
-        listen("localhost").unwrap_err();
-        listen("localhost:x").unwrap_err();
-        for (text, seconds) in [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200)] {
-            assert_eq!(duration(text).unwrap().as_secs(), seconds);
-        }
-        for text in ["", "m", "0", "1d", "-1s", "18446744073709551615h"] {
-            duration(text).unwrap_err();
-        }
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
     });
     daemon::tls::install_provider();
     let config = config(arguments)?;
-    let runtime = worker::pod::runtime()?;
+    let runtime = program::start::runtime()?;
     let exit = runtime.block_on(async {
         let shutdown = signal::watch()?;
         let hint = hint(&config);
@@ -191,11 +191,7 @@ fn self_signed(dir: &Path, client_name: &str) -> Result<ServerFiles, Failure> {
     })?;
     let files = AuthorityFiles::in_dir(dir);
     if !files.exist() {
-        let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
-        if let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
-            names.push(name.trim().to_owned());
-        }
-        files.create(&names, client_name)?;
+        files.create_for_this_machine(client_name)?;
         tracing::info!("made certificates in {}", dir.display());
     }
     Ok(ServerFiles {

@@ -2,34 +2,39 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
-use daemon::flags::{self, FlagError};
+use daemon::flags::{self, FlagError, Flags, OwnFlag};
 use daemon::logging::{self, LogFormat, LogOptions};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::work;
+use crate::panics;
 
 /// Most threads of a runtime. They only carry bytes between sockets and the data path, which has threads of its own;
 /// one a core would cost memory on large nodes for nothing.
 const MAX_RUNTIME_THREADS: usize = 4;
 
-/// Runs `main` of the pod `program` that was given the klog flags `arguments`; `main` gives the exit code.
-pub fn start(program: &'static str, arguments: &[OsString], main: impl Future<Output = u8>) -> ExitCode {
+/// Runs `main` of the pod `program` that was given `arguments`: klog flags and those of its `own`. `main` gives the exit
+/// code.
+pub fn start<F: Future<Output = u8>>(
+    program: &'static str,
+    own: &[OwnFlag],
+    arguments: &[OsString],
+    main: impl FnOnce(Flags) -> F,
+) -> ExitCode {
     let arguments = arguments
         .iter()
         .map(|argument| argument.to_string_lossy().into_owned());
-    let flags = match flags::parse(arguments) {
+    let flags = match flags::parse(own, arguments) {
         Ok(flags) => flags,
         Err(error) => {
             // Nobody is left to tell when stderr is closed.
-            write!(io::stderr(), "{error}\n{}", flags::usage(program)).ok();
+            write!(io::stderr(), "{error}\n{}", flags::usage(program, own)).ok();
             return ExitCode::from(FlagError::EXIT_CODE);
         }
     };
     if flags.help {
-        write!(io::stderr(), "{}", flags::usage(program)).ok();
+        write!(io::stderr(), "{}", flags::usage(program, own)).ok();
         return ExitCode::SUCCESS;
     }
     logging::init(LogOptions {
@@ -37,11 +42,11 @@ pub fn start(program: &'static str, arguments: &[OsString], main: impl Future<Ou
         verbosity: flags.verbosity,
         program,
     });
-    work::catch_panics();
+    panics::catch();
     daemon::tls::install_provider();
     match runtime() {
         Ok(runtime) => {
-            let code = runtime.block_on(main);
+            let code = runtime.block_on(main(flags));
             runtime.shutdown_background();
             ExitCode::from(code)
         }
@@ -58,9 +63,4 @@ pub fn runtime() -> io::Result<Runtime> {
         .worker_threads(daemon::cpus::usable().clamp(1, MAX_RUNTIME_THREADS))
         .enable_all()
         .build()
-}
-
-/// Threads for the data path: one a CPU that this process may use.
-pub fn data_threads() -> NonZeroUsize {
-    NonZeroUsize::new(daemon::cpus::usable()).unwrap_or(NonZeroUsize::MIN)
 }

@@ -1,0 +1,69 @@
+//! Answers, and how they reach a client that is still sending.
+
+use std::time::Duration;
+
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Bytes, Incoming};
+use tokio::time::timeout;
+
+/// What the server answers with.
+pub type Reply = Response<Full<Bytes>>;
+
+/// How long a client that was answered early may go on sending. Closing the connection at once would reset it, and the
+/// client might never see the answer.
+pub const LINGER: Duration = Duration::from_secs(30);
+
+/// An answer without a body.
+pub fn empty(status: StatusCode) -> Reply {
+    let mut reply = Response::new(Full::default());
+    *reply.status_mut() = status;
+    reply
+}
+
+/// An answer in words.
+pub fn text(status: StatusCode, words: impl Into<Bytes>) -> Reply {
+    typed(status, "text/plain; charset=utf-8", words)
+}
+
+/// An answer of a type.
+pub fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(Full::new(body.into()));
+    *reply.status_mut() = status;
+    let content_type = HeaderValue::from_static(content_type);
+    reply.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    reply
+}
+
+/// The answer to a path that does not exist, as Go's server words it.
+pub fn not_found() -> Reply {
+    let mut reply = text(StatusCode::NOT_FOUND, "404 page not found\n");
+    let nosniff = HeaderValue::from_static("nosniff");
+    reply
+        .headers_mut()
+        .insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    reply
+}
+
+/// Reads what a client still sends after its answer, for a while, and drops it. Must be called on a runtime.
+pub fn drain<B: Body + Send + Unpin + 'static>(mut body: B)
+where
+    B::Data: Send,
+    B::Error: Send,
+{
+    if !body.is_end_stream() {
+        tokio::spawn(timeout(LINGER, async move {
+            while let Some(Ok(_)) = body.frame().await {}
+        }));
+    }
+}
+
+/// `reply` to a request whose body nobody wants. A client that asked whether to send it has not begun; over HTTP/2, where
+/// nobody need ask, it may have.
+pub fn refuse(reply: Reply, request: Request<Incoming>) -> Reply {
+    let has_begun = request.version() == Version::HTTP_2 || !request.headers().contains_key(header::EXPECT);
+    if has_begun {
+        drain(request.into_body());
+    }
+    reply
+}

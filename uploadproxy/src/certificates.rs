@@ -1,0 +1,119 @@
+//! The certificate that clients see, renewed while the proxy runs.
+//!
+//! The kubelet replaces the files of a mounted Secret by swapping a link. Looking at a few kilobytes every second finds
+//! that as surely as a watch, on every file system.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use daemon::tls::{Profile, ServerFiles, TlsError};
+use rustls::ServerConfig;
+use tokio::sync::watch;
+use tokio::time::interval;
+
+/// How often the files are looked at.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The TLS of the listener with the certificate in `files`. Changes of the files and of the profile hold from the next
+/// handshake on; files that cannot be used change nothing.
+pub(crate) async fn follow(
+    files: ServerFiles,
+    mut profile: watch::Receiver<Profile>,
+) -> Result<watch::Receiver<Arc<ServerConfig>>, TlsError> {
+    let mut used = content(&files).ok();
+    let first = build(&files, &profile.borrow_and_update())?;
+    let (config, receiver) = watch::channel(first);
+    tokio::spawn(async move {
+        let mut ticks = interval(INTERVAL);
+        let mut refused = None;
+        loop {
+            let is_other_profile = tokio::select! {
+                changed = profile.changed() => match changed {
+                    Ok(()) => true,
+                    // It never changes again; the files may.
+                    Err(_) => { ticks.tick().await; false }
+                },
+                _ = ticks.tick() => false,
+            };
+            let found = content(&files).ok();
+            let is_new = found.is_some() && found != used && found != refused;
+            if !is_new && !is_other_profile {
+                continue;
+            }
+            let current = profile.borrow_and_update().clone();
+            match build(&files, &current) {
+                Ok(next) => {
+                    tracing::info!(
+                        "using {}",
+                        if is_new {
+                            "a new certificate"
+                        } else {
+                            "a new TLS profile"
+                        }
+                    );
+                    config.send_replace(next);
+                    used = found;
+                }
+                Err(error) => {
+                    tracing::warn!("keeping the certificate of before: {error}");
+                    refused = found;
+                }
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+fn content(files: &ServerFiles) -> io::Result<[Vec<u8>; 2]> {
+    Ok([std::fs::read(&files.certificate)?, std::fs::read(&files.key)?])
+}
+
+fn build(files: &ServerFiles, profile: &Profile) -> Result<Arc<ServerConfig>, TlsError> {
+    let mut config = files.config(profile)?;
+    // HTTP/1.1 only, as upstream: one body a connection, and nothing to multiplex.
+    config.alpn_protocols.clear();
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use daemon::tls::AuthorityFiles;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    async fn is_new(receiver: &mut watch::Receiver<Arc<ServerConfig>>) -> bool {
+        let changed = timeout(INTERVAL * 3, receiver.changed()).await;
+        changed.is_ok_and(|changed| changed.is_ok())
+    }
+
+    #[tokio::test]
+    async fn new_files_and_a_new_profile_are_used_and_broken_files_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = AuthorityFiles::in_dir(dir.path());
+        let create = || authority.create(&["localhost".to_owned()], "client").unwrap();
+        create();
+        let files = ServerFiles {
+            certificate: authority.server.0.clone(),
+            key: authority.server.1.clone(),
+            client_ca: None,
+        };
+        let (profile, followed) = watch::channel(Profile::default());
+        let mut receiver = follow(files, followed).await.unwrap();
+        create();
+        assert!(is_new(&mut receiver).await, "a new certificate");
+        std::fs::write(&authority.server.1, "no key").unwrap();
+        assert!(!is_new(&mut receiver).await, "a broken key");
+        create();
+        assert!(is_new(&mut receiver).await, "a good one again");
+        profile.send_replace(Profile::new("VersionTLS13", ""));
+        assert!(is_new(&mut receiver).await, "another profile");
+        drop(profile);
+        create();
+        assert!(
+            is_new(&mut receiver).await,
+            "files are followed without a profile"
+        );
+    }
+}

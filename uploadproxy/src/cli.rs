@@ -1,0 +1,63 @@
+//! The command-line face: `serve`, `token`, `dev`, `completions` and `man`.
+
+mod args;
+mod dev;
+mod serve;
+mod token;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use program::command_line;
+
+use self::args::{Cli, Command};
+
+/// The name in front of error lines.
+const PROGRAM: &str = "cdi-uploadproxy";
+
+/// Runs the command that `arguments` (without the program's name) ask for.
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    let words = [OsString::from(PROGRAM)]
+        .into_iter()
+        .chain(arguments.iter().cloned());
+    match Cli::try_parse_from(words) {
+        Ok(cli) => run(cli.command),
+        Err(error) => {
+            // Help asked for goes to stdout with code 0, everything else to stderr with code 2.
+            error.print().ok();
+            ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+        }
+    }
+}
+
+fn run(command: Command) -> ExitCode {
+    program::panics::catch();
+    match command {
+        Command::Serve(arguments) => report(serve::run(*arguments)),
+        Command::Token(arguments) => report(token::run(&arguments)),
+        Command::Dev(arguments) => report(dev::run(&arguments)),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), PROGRAM, &mut script);
+            report(command_line::print(&script))
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            let written = command_line::manual(Cli::command(), &mut page);
+            report(written.and_then(|()| command_line::print(&page)))
+        }
+    }
+}
+
+fn report<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The exit code still says it when stderr is closed.
+            writeln!(io::stderr(), "{PROGRAM}: {error}").ok();
+            ExitCode::FAILURE
+        }
+    }
+}

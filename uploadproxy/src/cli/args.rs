@@ -1,0 +1,252 @@
+//! The command line: subcommands, flags, their help and how their values are parsed.
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use program::command_line::{self, byte_rate, duration, listen};
+
+use crate::limits::Allowed;
+use crate::names;
+
+const SERVE_EXAMPLE: &str = "\
+Routes are written like this, one block for each PVC:
+  [[route]]
+  namespace = \"default\"
+  pvc = \"disk1\"
+  url = \"https://127.0.0.1:9443\"
+  content = \"kubevirt\"             # or \"archive\"; may be left out
+
+Example:
+  cdi-uploadproxy serve --static routes.toml --public-key token.pub --self-signed certs
+
+Paths:
+  /                            a page for browsers
+  /v1beta1/upload, …-async, …-form, …-form-async
+                               an upload in one request, as in CDI
+  /v1beta1/upload-resumable    a resumable upload by tus 1.0
+  /v1beta1/status              what the upload server is doing
+  /healthz, /readyz";
+
+/// The front door for uploads: checks whose token it is, finds the upload server of the PVC, and passes the bytes on.
+///
+/// Started with klog flags or with APISERVER_PUBLIC_KEY set, the program behaves as the upload proxy of KubeVirt CDI.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cdi-uploadproxy",
+    version,
+    max_term_width = 100,
+    styles = command_line::STYLES,
+    arg_required_else_help = true
+)]
+pub(super) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Pass uploads on, without a cluster
+    #[command(after_help = SERVE_EXAMPLE)]
+    Serve(Box<ServeArgs>),
+    /// Print a token for an upload
+    Token(TokenArgs),
+    /// Try it out: make keys and certificates, start an upload server, and print what to type
+    Dev(Box<DevArgs>),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page (roff)
+    Man,
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    /// Which upload server belongs to which PVC (TOML)
+    #[arg(long = "static", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Uploads")]
+    pub(super) routes: PathBuf,
+
+    /// The public key that tokens are verified with (RSA, PEM)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Uploads")]
+    pub(super) public_key: PathBuf,
+
+    /// The authority of the upload servers (PEM) [default: ca.crt of --self-signed]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "self_signed", help_heading = "Uploads")]
+    pub(super) upload_ca: Option<PathBuf>,
+
+    /// The certificate that upload servers are shown (PEM) [default: client.crt of --self-signed]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "self_signed", help_heading = "Uploads")]
+    pub(super) upload_cert: Option<PathBuf>,
+
+    /// The key of that certificate (PEM) [default: client.key of --self-signed]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "self_signed", help_heading = "Uploads")]
+    pub(super) upload_key: Option<PathBuf>,
+
+    /// Use the certificates in this folder: ca.crt, server.crt, server.key, client.crt and client.key. They are made if
+    /// they are not there
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        conflicts_with_all = ["tls_cert", "tls_key"],
+        required_unless_present = "tls_cert",
+        help_heading = "TLS"
+    )]
+    pub(super) self_signed: Option<PathBuf>,
+
+    /// The certificate that clients are shown (PEM)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key", help_heading = "TLS")]
+    pub(super) tls_cert: Option<PathBuf>,
+
+    /// The key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert", help_heading = "TLS")]
+    pub(super) tls_key: Option<PathBuf>,
+
+    /// How clients reach it.
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+/// Arguments of every server.
+#[derive(Debug, Args)]
+pub(super) struct ServerArgs {
+    /// Address and port to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8443", value_parser = listen, help_heading = "Server")]
+    pub(super) listen: (String, u16),
+
+    /// Serve metrics over HTTPS on this address [default: none]
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Server")]
+    pub(super) metrics: Option<SocketAddr>,
+
+    /// How many uploads there may be at a time [default: any number]
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub(super) max_uploads: Option<NonZeroUsize>,
+
+    /// How many uploads there may be at a time from one address [default: any number]
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    pub(super) max_uploads_per_client: Option<NonZeroUsize>,
+
+    /// How many bytes a second all uploads may have together; the suffixes K, M and G are powers of 1024
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Limits")]
+    pub(super) limit_rate: Option<NonZeroU64>,
+
+    /// How many bytes a second the uploads from one address may have together
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Limits")]
+    pub(super) limit_rate_per_client: Option<NonZeroU64>,
+
+    /// Print nothing but errors
+    #[arg(short, long, conflicts_with = "verbose", help_heading = "Output")]
+    pub(super) quiet: bool,
+
+    /// Say more: -v details, -vv everything
+    #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
+    pub(super) verbose: u8,
+}
+
+impl ServerArgs {
+    pub(super) fn allowed(&self) -> Allowed {
+        Allowed {
+            uploads: self.max_uploads,
+            uploads_per_client: self.max_uploads_per_client,
+            rate: self.limit_rate,
+            rate_per_client: self.limit_rate_per_client,
+        }
+    }
+}
+
+/// Arguments of `token`.
+#[derive(Debug, Args)]
+pub(super) struct TokenArgs {
+    /// The private key (RSA, PEM): id_rsa of CDI's Secret cdi-api-signing-key, or token.key of `dev`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) key: PathBuf,
+
+    /// The PVC to upload to
+    #[arg(long, value_name = "NAME", value_parser = pvc)]
+    pub(super) pvc: String,
+
+    /// The namespace of the PVC
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
+    pub(super) namespace: String,
+
+    /// How long the token is good for (90s, 10m, 2h)
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    pub(super) lifetime: Duration,
+}
+
+/// Arguments of `dev`.
+#[derive(Debug, Args)]
+pub(super) struct DevArgs {
+    /// The folder for keys, certificates and the uploaded disk; made if it is not there
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "cdi-dev")]
+    pub(super) dir: PathBuf,
+
+    /// How clients reach it.
+    #[command(flatten)]
+    pub(super) server: ServerArgs,
+}
+
+fn pvc(text: &str) -> Result<String, &'static str> {
+    let valid = names::is_subdomain(text).then(|| text.to_owned());
+    valid.ok_or("a PVC's name has lower-case letters, digits, '-' and '.'")
+}
+
+fn namespace(text: &str) -> Result<String, &'static str> {
+    let valid = names::is_label(text).then(|| text.to_owned());
+    valid.ok_or("a namespace's name has lower-case letters, digits and '-'")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_server_needs_certificates_for_both_sides() {
+        let parse = |line: &str| {
+            let words = ["cdi-uploadproxy", "serve", "--static", "r", "--public-key", "k"];
+            let words = words.into_iter().chain(line.split_whitespace());
+            Cli::try_parse_from(words).is_ok()
+        };
+        let upload = "--upload-ca c --upload-cert c --upload-key k";
+        assert!(parse("--self-signed d"));
+        assert!(parse(&format!("--self-signed d {upload}")));
+        assert!(parse(&format!("--tls-cert c --tls-key k {upload}")));
+        assert!(!parse("--tls-cert c --tls-key k"));
+        assert!(!parse(&format!("--tls-cert c {upload}")));
+        assert!(!parse(upload));
+    }
+
+    #[test]
+    fn tokens_are_for_names_that_exist() {
+        let parse = |pvc: &str, namespace: &str| {
+            let words = [
+                "cdi-uploadproxy",
+                "token",
+                "--key",
+                "k",
+                "--pvc",
+                pvc,
+                "--namespace",
+                namespace,
+            ];
+            Cli::try_parse_from(words).is_ok()
+        };
+        assert!(parse("a.b", "c"));
+        assert!(!parse("a/b", "c") && !parse("a", "c.d"));
+    }
+}

@@ -1,0 +1,182 @@
+//! `dev`: a proxy and an upload server on one machine, to try it all out.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use daemon::signal::{self, Shutdown};
+use daemon::tls::{AuthorityFiles, ServerFiles};
+use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, Command};
+
+use super::args::DevArgs;
+use super::{serve, token as token_command};
+use crate::identity::{Bundle, Identity};
+use crate::serve::run as serve_until_stopped;
+use crate::token::{self, Grant, KeyError, Verifier};
+use crate::volumes::Place;
+use crate::volumes::fixed::Routes;
+
+/// The program that receives the uploads.
+const UPLOAD_SERVER: &str = "cdi-uploadserver";
+
+/// What it says once it listens, before its address.
+const LISTENING: &str = "Running server on ";
+
+/// Long enough for a day of trying things out; a cluster's tokens live for five minutes.
+const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Why the command failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error(transparent)]
+    Serve(#[from] serve::Failure),
+    #[error("cannot make a key: {0}")]
+    Generate(#[from] rcgen::Error),
+    #[error("cannot use the key: {0}")]
+    Key(#[from] KeyError),
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("cannot start {}: {source} (it belongs beside this program, or into a folder of PATH)", path.display())]
+    UploadServer { path: PathBuf, source: io::Error },
+    #[error("{UPLOAD_SERVER} has ended before it listened: see its words above")]
+    Silent,
+    #[error("cannot start: {0}")]
+    Runtime(#[from] io::Error),
+}
+
+/// Serves until Ctrl-C.
+pub(super) fn run(arguments: &DevArgs) -> Result<(), Failure> {
+    serve::begin(&arguments.server);
+    let runtime = program::start::runtime()?;
+    let served = runtime.block_on(serve_both(arguments));
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve_both(arguments: &DevArgs) -> Result<(), Failure> {
+    let shutdown = signal::watch()?;
+    let files = serve::authority(&arguments.dir.join("certs"))?;
+    let key = token_key(&arguments.dir)?;
+    let grant = Grant {
+        namespace: "default".to_owned(),
+        pvc: "dev".to_owned(),
+    };
+    let (server, address) = start_upload_server(&arguments.dir).await?;
+    let place = Place {
+        host: "localhost".to_owned(),
+        port: address.port(),
+    };
+    let (certificate, client_key) = files.client.clone();
+    let config = serve::config(
+        &arguments.server,
+        ServerFiles {
+            certificate: files.server.0.clone(),
+            key: files.server.1.clone(),
+            client_ca: None,
+        },
+        Identity::new(certificate, client_key, Bundle::File(files.ca.clone())),
+        (
+            Verifier::new(&key.public_key_pem())?,
+            Routes::one(grant.clone(), place),
+        ),
+    );
+    let token = token::mint(&key.serialize_pem(), &grant, SystemTime::now(), LIFETIME)?;
+    let served = tokio::select! {
+        served = serve_until_stopped(config, &shutdown, |address| {
+            // Nobody reads it when stderr is closed.
+            io::stderr().write_all(hint(&files, address, &token, &arguments.dir).as_bytes()).ok();
+        }) => served.map_err(serve::Failure::from).map_err(Failure::from),
+        () = ended(server, &shutdown) => Err(Failure::Silent),
+    };
+    served
+}
+
+/// What to type, or to open.
+fn hint(files: &AuthorityFiles, proxy: SocketAddr, token: &str, dir: &Path) -> String {
+    let (ca, url) = (files.ca.display(), serve::url(proxy));
+    format!(
+        "\nUpload with:\n  curl --cacert {ca} -H 'Authorization: Bearer {token}' -X POST -T IMAGE {url}/v1beta1/upload\n\
+         or in a browser that trusts {ca}: {url}/ with the token\n  {token}\n\
+         The disk is written to {}. Ctrl-C ends both servers.\n\n",
+        dir.join("disk.img").display()
+    )
+}
+
+/// The key pair for tokens in `dir`, made now if it is not there.
+fn token_key(dir: &Path) -> Result<KeyPair, Failure> {
+    let path = dir.join("token.key");
+    if path.exists() {
+        let pem = token_command::read(&path).map_err(serve::Failure::from)?;
+        return Ok(KeyPair::from_pem(&pem)?);
+    }
+    let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
+    let public = dir.join("token.pub");
+    daemon::tls::write_private(&path, &key.serialize_pem()).map_err(serve::Failure::from)?;
+    std::fs::write(&public, key.public_key_pem())
+        .map_err(|source| Failure::Write { path: public, source })?;
+    Ok(key)
+}
+
+/// Starts the upload server, which ends with this process, and waits until it listens.
+async fn start_upload_server(dir: &Path) -> Result<(UploadServer, SocketAddr), Failure> {
+    let path = upload_server();
+    let mut child = Command::new(&path)
+        .args(["serve", "--force", "--listen", "127.0.0.1:0", "--dir"])
+        .arg(dir)
+        .arg("--self-signed")
+        .arg(dir.join("certs"))
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|source| Failure::UploadServer { path, source })?;
+    let stderr = child.stderr.take().ok_or(Failure::Silent)?;
+    let mut lines = BufReader::new(stderr).lines();
+    while let Some(line) = lines.next_line().await? {
+        let address = line
+            .split_once(LISTENING)
+            .and_then(|(_, rest)| rest.trim().parse().ok());
+        match address {
+            Some(address) => return Ok((UploadServer { child, lines }, address)),
+            None => echo(&line),
+        }
+    }
+    Err(Failure::Silent)
+}
+
+struct UploadServer {
+    child: Child,
+    lines: Lines<BufReader<ChildStderr>>,
+}
+
+/// Passes the upload server's words on until it ends, unless that is because everything does.
+async fn ended(mut server: UploadServer, shutdown: &Shutdown) {
+    while let Ok(Some(line)) = server.lines.next_line().await {
+        // Its own hint is of no use behind a proxy.
+        if !line.starts_with("Upload with:") {
+            echo(&line);
+        }
+    }
+    server.child.wait().await.ok();
+    if shutdown.token().is_cancelled() {
+        std::future::pending().await
+    }
+}
+
+fn echo(line: &str) {
+    writeln!(io::stderr(), "{line}").ok();
+}
+
+/// Beside this program, or somewhere in `PATH`.
+fn upload_server() -> PathBuf {
+    let beside = std::env::current_exe()
+        .ok()
+        .map(|program| program.with_file_name(UPLOAD_SERVER));
+    beside
+        .filter(|path| path.exists())
+        .unwrap_or_else(|| UPLOAD_SERVER.into())
+}

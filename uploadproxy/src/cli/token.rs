@@ -1,0 +1,42 @@
+//! `token`: what CDI's API server does for `kubectl create -f upload-token-request.yaml`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::args::TokenArgs;
+use crate::token::{self, Grant, KeyError};
+
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot use the key in {}: {source}", path.display())]
+    Key { path: PathBuf, source: KeyError },
+    #[error("cannot print the token: {0}")]
+    Print(#[from] io::Error),
+}
+
+/// Prints a token.
+pub(super) fn run(arguments: &TokenArgs) -> Result<(), Failure> {
+    let grant = Grant {
+        namespace: arguments.namespace.clone(),
+        pvc: arguments.pvc.clone(),
+    };
+    let key = read(&arguments.key)?;
+    let token = token::mint(&key, &grant, SystemTime::now(), arguments.lifetime);
+    let token = token.map_err(|source| Failure::Key {
+        path: arguments.key.clone(),
+        source,
+    })?;
+    Ok(program::command_line::print(format!("{token}\n").as_bytes())?)
+}
+
+/// A file as text.
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|source| Failure::Read {
+        path: path.to_owned(),
+        source,
+    })
+}

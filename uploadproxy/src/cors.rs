@@ -1,0 +1,204 @@
+//! Cross-origin requests (WHATWG Fetch, "CORS protocol"): everybody may ask, credentials are never used.
+//!
+//! The token travels in a header that a page has to set itself, so no other page can make a browser use it.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+
+/// Methods that a page may use.
+const METHODS: [Method; 6] = [
+    Method::HEAD,
+    Method::GET,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+];
+
+const ANY: HeaderValue = HeaderValue::from_static("*");
+
+/// What a page of another origin may read of the answers about resumable uploads.
+const EXPOSED: HeaderValue =
+    HeaderValue::from_static("Location, Upload-Offset, Upload-Length, Tus-Resumable");
+
+/// How an answer is marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Marks {
+    has_origin: bool,
+    /// The answer is one about a resumable upload.
+    pub(crate) exposes_upload: bool,
+}
+
+impl Marks {
+    /// For the answer to `request`.
+    pub(crate) fn of<B>(request: &Request<B>) -> Self {
+        let method = request.method();
+        let allowed = METHODS.contains(method) || *method == Method::OPTIONS;
+        Self {
+            has_origin: allowed && request.headers().contains_key(header::ORIGIN),
+            exposes_upload: false,
+        }
+    }
+
+    /// Marks an answer.
+    pub(crate) fn set<B>(self, response: &mut Response<B>) {
+        let headers = response.headers_mut();
+        headers.append(header::VARY, HeaderValue::from_static("Origin"));
+        if self.has_origin {
+            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY);
+            if self.exposes_upload {
+                headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+            }
+        }
+    }
+}
+
+/// The answer to a browser that asks whether a page may send its request; `None` if `request` is none of these.
+pub(crate) fn preflight<A, B: Default>(request: &Request<A>) -> Option<Response<B>> {
+    let asked = request.headers();
+    let method = asked.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
+    if *request.method() != Method::OPTIONS {
+        return None;
+    }
+    let mut response = Response::new(B::default());
+    *response.status_mut() = StatusCode::OK;
+    let headers = response.headers_mut();
+    for name in [
+        "Origin",
+        "Access-Control-Request-Method",
+        "Access-Control-Request-Headers",
+    ] {
+        headers.append(header::VARY, HeaderValue::from_static(name));
+    }
+    let method = method.to_str().unwrap_or_default().to_ascii_uppercase();
+    let method = Method::from_bytes(method.as_bytes()).ok();
+    let method = method.filter(|method| METHODS.contains(method) || *method == Method::OPTIONS);
+    if let Some(method) = method.filter(|_| asked.contains_key(header::ORIGIN))
+        && let Ok(method) = HeaderValue::from_str(method.as_str())
+    {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY);
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, method);
+        if let Some(names) = requested_headers(asked) {
+            headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, names);
+        }
+    }
+    Some(response)
+}
+
+/// The headers that the page wants to send, in the spelling of Go, with commas.
+fn requested_headers(asked: &HeaderMap) -> Option<HeaderValue> {
+    let text = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS)?.to_str().ok()?;
+    let names: Vec<String> = text
+        .split([',', ' '])
+        .filter(|name| HeaderName::from_bytes(name.as_bytes()).is_ok())
+        .map(canonical)
+        .collect();
+    if names.is_empty() {
+        return None;
+    }
+    HeaderValue::from_str(&names.join(", ")).ok()
+}
+
+/// `content-type` as `Content-Type`.
+fn canonical(name: &str) -> String {
+    let words = name.split('-').map(|word| {
+        let mut letters = word.chars();
+        let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+        first
+            .into_iter()
+            .chain(letters.map(|letter| letter.to_ascii_lowercase()))
+            .collect::<String>()
+    });
+    words.collect::<Vec<_>>().join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, headers: &[(&str, &str)]) -> Request<()> {
+        let builder = Request::builder().method(method);
+        let builder = headers
+            .iter()
+            .fold(builder, |builder, (name, value)| builder.header(*name, *value));
+        builder.body(()).unwrap()
+    }
+
+    fn values<'r>(response: &'r Response<()>, name: &str) -> Vec<&'r str> {
+        let values = response.headers().get_all(name).iter();
+        values.map(|value| value.to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_preflight_is_answered_with_what_was_asked() {
+        let response: Response<()> = preflight(&request(
+            "OPTIONS",
+            &[
+                ("origin", "http://foo.example"),
+                ("access-control-request-method", "post"),
+                (
+                    "access-control-request-headers",
+                    "authorization,x-CDI-content-type",
+                ),
+            ],
+        ))
+        .unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(
+            values(&response, "vary"),
+            [
+                "Origin",
+                "Access-Control-Request-Method",
+                "Access-Control-Request-Headers"
+            ]
+        );
+        assert_eq!(values(&response, "access-control-allow-origin"), ["*"]);
+        assert_eq!(values(&response, "access-control-allow-methods"), ["POST"]);
+        assert_eq!(
+            values(&response, "access-control-allow-headers"),
+            ["Authorization, X-Cdi-Content-Type"]
+        );
+    }
+
+    #[test]
+    fn other_methods_and_requests_without_origin_get_only_vary() {
+        for headers in [
+            vec![("access-control-request-method", "POST")],
+            vec![("origin", "x"), ("access-control-request-method", "TRACE")],
+            vec![("origin", "x"), ("access-control-request-method", "P O")],
+        ] {
+            let response: Response<()> = preflight(&request("OPTIONS", &headers)).unwrap();
+            assert_eq!(values(&response, "vary").len(), 3);
+            assert!(!response.headers().contains_key("access-control-allow-origin"));
+        }
+        assert!(preflight::<_, ()>(&request("OPTIONS", &[("origin", "x")])).is_none());
+        let post = request("POST", &[("access-control-request-method", "POST")]);
+        assert!(preflight::<_, ()>(&post).is_none());
+    }
+
+    #[test]
+    fn every_answer_varies_and_those_to_pages_are_open() {
+        for (method, origin, open) in [
+            ("POST", true, true),
+            ("OPTIONS", true, true),
+            ("TRACE", true, false),
+            ("GET", false, false),
+        ] {
+            let headers: &[(&str, &str)] = if origin { &[("origin", "x")] } else { &[] };
+            let marks = Marks {
+                exposes_upload: true,
+                ..Marks::of(&request(method, headers))
+            };
+            let mut response = Response::new(());
+            marks.set(&mut response);
+            assert_eq!(values(&response, "vary"), ["Origin"]);
+            assert_eq!(
+                values(&response, "access-control-allow-origin").len(),
+                usize::from(open)
+            );
+            assert_eq!(
+                values(&response, "access-control-expose-headers").len(),
+                usize::from(open)
+            );
+        }
+    }
+}

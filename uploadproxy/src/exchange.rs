@@ -1,0 +1,189 @@
+//! One request with a valid token, from its admission until both of its bodies have ended: what the log and the
+//! metrics say about it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use daemon::listener::{Engagement, Peer};
+use http::{Method, StatusCode};
+use tokio::time::Instant;
+
+use crate::figures::Figures;
+use crate::limits::Permit;
+use crate::token::Grant;
+
+/// How a request to an upload path ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The upload server said that all is well.
+    Completed,
+    /// The upload server did not want it (4xx).
+    Rejected,
+    /// The upload server could not do it (5xx).
+    Failed,
+    /// The client went away.
+    ClientGone,
+    /// The connection to the upload server failed.
+    Unreachable,
+    /// The proxy has no certificates for upload servers.
+    NoCredentials,
+    /// The PVC is not waiting for an upload.
+    NotReady,
+    /// There are too many uploads.
+    Limited,
+    /// There was no token, or one for something else.
+    BadRequest,
+    /// The token was not valid.
+    Unauthorized,
+}
+
+impl Outcome {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Completed,
+        Self::Rejected,
+        Self::Failed,
+        Self::ClientGone,
+        Self::Unreachable,
+        Self::NoCredentials,
+        Self::NotReady,
+        Self::Limited,
+        Self::BadRequest,
+        Self::Unauthorized,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Rejected => "rejected",
+            Self::Failed => "failed",
+            Self::ClientGone => "client-gone",
+            Self::Unreachable => "unreachable",
+            Self::NoCredentials => "no-credentials",
+            Self::NotReady => "not-ready",
+            Self::Limited => "limited",
+            Self::BadRequest => "bad-request",
+            Self::Unauthorized => "unauthorized",
+        }
+    }
+
+    /// What an upload server's answer means.
+    fn of(status: StatusCode) -> Self {
+        if status.is_client_error() {
+            Self::Rejected
+        } else if status.is_server_error() {
+            Self::Failed
+        } else {
+            Self::Completed
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A request in progress. Writes its line when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    grant: Grant,
+    peer: SocketAddr,
+    /// Its connection is not closed for another one.
+    _engagement: Engagement,
+    method: Method,
+    path: String,
+    began: Instant,
+    bytes: AtomicU64,
+    /// 0 until there is one.
+    status: AtomicU16,
+    outcome: Mutex<Option<Outcome>>,
+    figures: Figures,
+    /// Uploads count, questions about them do not.
+    pub(crate) permit: Option<Permit>,
+}
+
+impl Exchange {
+    /// Begins now.
+    pub(crate) fn begin(
+        grant: Grant,
+        peer: &Peer,
+        (method, path): (Method, String),
+        figures: Figures,
+        permit: Option<Permit>,
+    ) -> Arc<Self> {
+        figures.active.add(1.0);
+        Arc::new(Self {
+            grant,
+            peer: peer.address,
+            _engagement: peer.place.engage(),
+            method,
+            path,
+            began: Instant::now(),
+            bytes: AtomicU64::new(0),
+            status: AtomicU16::new(0),
+            outcome: Mutex::default(),
+            figures,
+            permit,
+        })
+    }
+
+    /// Whose it is.
+    pub(crate) fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// Bytes of the client's body have passed.
+    pub(crate) fn add(&self, bytes: usize) {
+        let bytes = bytes.try_into().unwrap_or(u64::MAX);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.figures.bytes.add(bytes);
+    }
+
+    /// The client is answered with `status`.
+    pub(crate) fn answered(&self, status: StatusCode, outcome: Outcome) {
+        self.status.store(status.as_u16(), Ordering::Relaxed);
+        self.end(outcome);
+    }
+
+    /// The client is answered with what the upload server said.
+    pub(crate) fn passed_on(&self, status: StatusCode) {
+        self.answered(status, Outcome::of(status));
+    }
+
+    /// It is known how this ends. The first word counts, except that a client may go while it is answered.
+    pub(crate) fn end(&self, outcome: Outcome) {
+        let mut known = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get_or_insert(outcome);
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.figures.active.add(-1.0);
+        let known = *self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without an answer nobody was there to get one.
+        let outcome = known.unwrap_or(Outcome::ClientGone);
+        self.figures.count(outcome);
+        let time = self.began.elapsed();
+        self.figures.add_time(time);
+        let line = format!(
+            "pvc={} namespace={} peer={} method={} path={} status={} bytes={} seconds={:.3} outcome={outcome}",
+            self.grant.pvc,
+            self.grant.namespace,
+            self.peer,
+            self.method,
+            self.path,
+            self.status.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+            time.as_secs_f64(),
+        );
+        if self.permit.is_some() {
+            tracing::info!("upload {line}");
+        } else {
+            tracing::debug!("question {line}");
+        }
+    }
+}

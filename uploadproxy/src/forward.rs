@@ -1,0 +1,204 @@
+//! What of a message is passed on: everything but what concerns only one of the two connections (RFC 9110 §7.6.1), and
+//! what would give an upload server more than it has to know.
+
+use std::net::IpAddr;
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Request, Response, Version, request};
+
+use crate::volumes::Place;
+
+/// Headers of one connection.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("keep-alive"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// With this header a client could make an upload server take its body for a clone, which only cloners may send.
+const CONTENT_HEADER: HeaderName = HeaderName::from_static("x-cdi-content-type");
+
+/// The head for the upload server: `path` without any query, and the client's headers.
+pub(crate) fn request(from: request::Parts, path: &str, client: IpAddr, place: &Place) -> Request<()> {
+    let mut headers = from.headers;
+    let takes_trailers = headers.get_all(header::TE).iter().any(|value| {
+        value
+            .to_str()
+            .is_ok_and(|text| text.split(',').any(|part| part.trim() == "trailers"))
+    });
+    strip_hop_by_hop(&mut headers);
+    if takes_trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    if headers.contains_key(header::CONTENT_LENGTH) {
+        // Only a body in chunks has trailers; those pass, so what announces them does as well.
+        headers.remove(header::TRAILER);
+    }
+    headers.remove(header::AUTHORIZATION);
+    headers.remove(CONTENT_HEADER);
+    forwarded_for(&mut headers, client);
+    if !headers.contains_key(header::HOST)
+        && let Ok(host) = HeaderValue::from_str(&format!("{}:{}", place.host, place.port))
+    {
+        headers.insert(header::HOST, host);
+    }
+    let mut request = Request::new(());
+    *request.method_mut() = from.method;
+    *request.version_mut() = Version::HTTP_11;
+    if let Ok(path) = path.parse() {
+        *request.uri_mut() = path;
+    }
+    *request.headers_mut() = headers;
+    request
+}
+
+/// The head for the client.
+pub(crate) fn response<B>(response: &mut Response<B>) {
+    let headers = response.headers_mut();
+    strip_hop_by_hop(headers);
+    headers.remove(header::TRAILER);
+    // The proxy decides who may read its answers.
+    let cors: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with("access-control-"))
+        .cloned()
+        .collect();
+    for name in cors {
+        headers.remove(name);
+    }
+    *response.version_mut() = Version::HTTP_11;
+}
+
+fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+        // What frames the body is not for a client to take away.
+        .filter(|name| *name != header::CONTENT_LENGTH && *name != header::HOST)
+        .collect();
+    for name in HOP_BY_HOP.iter().chain(&named) {
+        headers.remove(name);
+    }
+}
+
+/// Appends the client's address, as proxies do.
+fn forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
+    let before = headers
+        .get_all(FORWARDED_FOR)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let client = client.to_canonical().to_string();
+    let all: Vec<&str> = before.chain([client.as_str()]).collect();
+    if let Ok(value) = HeaderValue::from_str(&all.join(", ")) {
+        headers.insert(FORWARDED_FOR, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place {
+        Place {
+            host: "cdi-upload-disk.ns.svc".to_owned(),
+            port: 8443,
+        }
+    }
+
+    fn forwarded(headers: &[(&str, &str)]) -> HeaderMap {
+        let mut original = Request::post("https://elsewhere/v1beta1/upload?token=secret")
+            .body(())
+            .unwrap();
+        for (name, value) in headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            original
+                .headers_mut()
+                .append(name, HeaderValue::from_str(value).unwrap());
+        }
+        let (parts, ()) = original.into_parts();
+        let client = "::ffff:10.1.2.3".parse().unwrap();
+        let request = request(parts, "/v1beta1/upload", client, &place());
+        assert_eq!(request.uri(), "/v1beta1/upload", "no authority, no query");
+        request.headers().clone()
+    }
+
+    fn shown(headers: &HeaderMap) -> Vec<String> {
+        let mut shown: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
+        shown.sort();
+        shown
+    }
+
+    #[test]
+    fn what_concerns_one_connection_or_nobody_else_stays_here() {
+        let headers = forwarded(&[
+            ("host", "uploads.example"),
+            ("connection", "close, X-Private, content-length"),
+            ("x-private", "1"),
+            ("keep-alive", "9"),
+            ("proxy-authorization", "Basic x"),
+            ("te", "gzip, trailers"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("authorization", "Bearer secret"),
+            ("x-cdi-content-type", "blockdevice-clone"),
+            ("trailer", "x-cdi-checksum"),
+            ("x-forwarded-for", "192.0.2.1"),
+            ("x-forwarded-for", "192.0.2.2"),
+            ("expect", "100-continue"),
+        ]);
+        assert_eq!(
+            shown(&headers),
+            [
+                "expect: 100-continue",
+                "host: uploads.example",
+                "te: trailers",
+                "trailer: x-cdi-checksum",
+                "x-forwarded-for: 192.0.2.1, 192.0.2.2, 10.1.2.3",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_client_without_a_host_gets_one_and_a_length_needs_no_trailer() {
+        let headers = forwarded(&[
+            ("content-length", "7"),
+            ("trailer", "a"),
+            ("connection", "content-length"),
+        ]);
+        assert_eq!(
+            shown(&headers),
+            [
+                "content-length: 7",
+                "host: cdi-upload-disk.ns.svc:8443",
+                "x-forwarded-for: 10.1.2.3",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_answer_keeps_its_headers_but_those_of_the_connection_and_of_cors() {
+        let mut answer = Response::builder()
+            .header("connection", "x-hop")
+            .header("x-hop", "1")
+            .header("access-control-allow-origin", "https://one.example")
+            .header("upload-offset", "7")
+            .header("content-length", "3")
+            .body(())
+            .unwrap();
+        response(&mut answer);
+        assert_eq!(shown(answer.headers()), ["content-length: 3", "upload-offset: 7"]);
+    }
+}

@@ -1,0 +1,125 @@
+//! Names in Kubernetes: which are valid, and what CDI's controller calls the Service of an upload pod.
+
+/// Characters of a DNS label at most (RFC 1123 §2.1).
+const LABEL: usize = 63;
+
+/// Characters of a DNS name at most (RFC 1123 §2.1).
+const SUBDOMAIN: usize = 253;
+
+/// Characters that a hash adds to a name: eight digits and two hyphens.
+const HASHED: usize = 10;
+
+const PREFIX: &str = "cdi-upload";
+const SUFFIX: &str = "cdi";
+
+/// Whether `text` may be the name of a namespace (RFC 1123 label).
+pub(crate) fn is_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=LABEL).contains(&text.len())
+        && text.bytes().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// Whether `text` may be the name of a PVC (RFC 1123 subdomain; its labels have no limit of their own).
+pub(crate) fn is_subdomain(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let is_part = |part: &str| {
+        !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
+    };
+    text.len() <= SUBDOMAIN && text.split('.').all(is_part)
+}
+
+/// The Service of the upload pod of `pvc`. `a.b` and `a-b` have the same, as in upstream.
+pub(crate) fn upload_service(pvc: &str) -> String {
+    let resource = hashed(PREFIX, pvc, SUBDOMAIN);
+    let name = resource.replace('.', "-");
+    if name.len() <= LABEL {
+        name
+    } else {
+        hashed(&name, SUFFIX, LABEL)
+    }
+}
+
+/// `base-suffix`, or if that has more than `most` characters, as much of `base` as fits together with a hash.
+fn hashed(base: &str, suffix: &str, most: usize) -> String {
+    let whole = format!("{base}-{suffix}");
+    if whole.len() <= most {
+        return whole;
+    }
+    match most.checked_sub(HASHED + suffix.len()) {
+        Some(room) if room > 0 => {
+            let base_part = base.get(..room).unwrap_or(base);
+            format!("{base_part}-{:08x}-{suffix}", fnv1a(base))
+        }
+        _ => {
+            let room = base.len().min(most.saturating_sub(HASHED - 1));
+            format!("{}-{:08x}", base.get(..room).unwrap_or(base), fnv1a(&whole))
+        }
+    }
+}
+
+/// FNV-1a with 32 bits (draft-eastlake-fnv §5: offset basis 2166136261, prime 16777619).
+fn fnv1a(text: &str) -> u32 {
+    text.bytes().fold(2_166_136_261, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn services_have_the_names_that_the_controller_gives_them() {
+        let long = format!("import-long-name-dv-{}1234567890", "123456789-".repeat(13));
+        let dotted = long.replace("9-", "9.");
+        let cut = format!("cdi-upload-{}", "a".repeat(39));
+        for (pvc, service) in [
+            ("upload-test".to_owned(), "cdi-upload-upload-test".to_owned()),
+            ("my.pvc".to_owned(), "cdi-upload-my-pvc".to_owned()),
+            (
+                "prime-0b9c7c5e-6e0e-4a8e-9b1b-0f3f1f2e3d4c".to_owned(),
+                "cdi-upload-prime-0b9c7c5e-6e0e-4a8e-9b1b-0f3f1f2e3d4c".to_owned(),
+            ),
+            ("a".repeat(52), format!("cdi-upload-{}", "a".repeat(52))),
+            ("a".repeat(53), format!("{cut}-e31485ef-cdi")),
+            ("a".repeat(242), format!("{cut}-27e7dcce-cdi")),
+            ("a".repeat(243), "cdi-upload-8100677d".to_owned()),
+            ("a".repeat(253), "cdi-upload-bbdff417".to_owned()),
+            (
+                long,
+                "cdi-upload-import-long-name-dv-123456789-123456789-92423cc1-cdi".to_owned(),
+            ),
+            (
+                dotted,
+                "cdi-upload-import-long-name-dv-123456789-123456789-92423cc1-cdi".to_owned(),
+            ),
+        ] {
+            assert_eq!(upload_service(&pvc), service, "{pvc}");
+        }
+    }
+
+    #[test]
+    fn names_that_could_lead_elsewhere_are_not_valid() {
+        for name in [
+            "", "-a", "a-", "A", "a_b", "a/b", "a:1", "a@b", "a b", "a\u{e4}", "a.b.", ".a", "a..b",
+        ] {
+            assert!(!is_subdomain(name) && !is_label(name), "{name}");
+        }
+        assert!(is_subdomain("a.b-c.9") && !is_label("a.b"));
+        assert!(is_label(&"a".repeat(63)) && !is_label(&"a".repeat(64)));
+        assert!(is_subdomain(&"a".repeat(253)) && !is_subdomain(&"a".repeat(254)));
+    }
+
+    proptest! {
+        #[test]
+        fn every_pvc_has_a_service_with_a_valid_name(pvc in "[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?") {
+            let service = upload_service(&pvc);
+            prop_assert!(service.len() <= LABEL, "{}", service);
+            prop_assert!(!service.contains('.') && service.starts_with("cdi-upload-"));
+        }
+    }
+}

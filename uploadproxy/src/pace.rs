@@ -1,0 +1,61 @@
+//! How fast bytes may pass: a token bucket for each limit.
+
+use std::num::NonZeroU64;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How much may pass at once after a pause.
+const BURST: Duration = Duration::from_millis(100);
+
+/// A number of bytes a second, for everybody who shares it.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    rate: NonZeroU64,
+    /// When everything that has passed would have passed at the allowed rate.
+    paid_until: Mutex<Instant>,
+}
+
+impl Pace {
+    pub(crate) fn new(rate: NonZeroU64) -> Self {
+        Self {
+            rate,
+            paid_until: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// `bytes` pass now; the next may pass at the time that this returns.
+    pub(crate) fn pass(&self, bytes: usize) -> Instant {
+        let seconds = bytes as f64 / self.rate.get() as f64;
+        let cost = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        let mut paid_until = self.paid_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let from = (*paid_until).max(now.checked_sub(BURST).unwrap_or(now));
+        *paid_until = from.checked_add(cost).unwrap_or(from);
+        *paid_until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_shares_a_pace_passes_at_its_rate_together() {
+        let pace = Pace::new(NonZeroU64::new(1000).unwrap());
+        let began = Instant::now();
+        for _ in 0..50 {
+            tokio::time::sleep_until(pace.pass(100)).await;
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        assert!((4.9..=5.01).contains(&seconds), "{seconds}");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let next = pace.pass(1100);
+        assert_eq!(
+            next.duration_since(Instant::now()),
+            Duration::from_secs(1),
+            "a pause saves little"
+        );
+    }
+}

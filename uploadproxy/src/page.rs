@@ -1,0 +1,37 @@
+//! The page for browsers: static files, in the program itself.
+
+use daemon::reply::{self, Reply};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+
+/// A file of the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asset {
+    Html,
+    Css,
+    Js,
+}
+
+/// Nothing but the page's own files, and requests only to where it came from (Content Security Policy Level 3).
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const HEADERS: [(HeaderName, &str); 4] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-cache"),
+];
+
+/// A file of the page as an answer.
+pub(crate) fn reply(asset: Asset) -> Reply {
+    let (content_type, bytes): (_, &'static [u8]) = match asset {
+        Asset::Html => ("text/html; charset=utf-8", include_bytes!("page/index.html")),
+        Asset::Css => ("text/css; charset=utf-8", include_bytes!("page/page.css")),
+        Asset::Js => ("text/javascript; charset=utf-8", include_bytes!("page/page.js")),
+    };
+    let mut reply = reply::typed(StatusCode::OK, content_type, bytes);
+    for (name, value) in HEADERS {
+        reply.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    reply
+}

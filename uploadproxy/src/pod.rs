@@ -1,0 +1,65 @@
+//! The pod face: CDI's Deployment `cdi-uploadproxy`.
+
+mod config;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use daemon::env::Strings;
+use daemon::flags::{Flags, OwnFlag};
+use daemon::paths::Paths;
+use daemon::signal;
+
+use crate::serve;
+
+/// The key that tokens are verified with. Its presence makes the process a pod.
+pub const KEY_VARIABLE: &str = "APISERVER_PUBLIC_KEY";
+
+const PROGRAM: &str = "cdi-uploadproxy";
+
+/// The exit code of klog's `Fatal`, by which upstream ends when it cannot start.
+const FATAL: u8 = 255;
+
+const KUBECONFIG: &str = "kubeconfig";
+const SERVER: &str = "server";
+
+const FLAGS: [OwnFlag; 2] = [
+    OwnFlag {
+        name: KUBECONFIG,
+        purpose: "path of a kubeconfig; only needed outside of a cluster",
+    },
+    OwnFlag {
+        name: SERVER,
+        purpose: "address of the Kubernetes API server; overrides the one in the kubeconfig",
+    },
+];
+
+/// Runs the upload proxy of a cluster with flags `arguments` and environment `env`.
+pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
+    program::start::start(PROGRAM, &FLAGS, arguments, |flags| run(flags, env))
+}
+
+async fn run(flags: Flags, env: &dyn Strings) -> u8 {
+    let paths = Paths::from_env(env);
+    let shutdown = match signal::watch() {
+        Ok(shutdown) => shutdown,
+        Err(error) => return fatal(&format!("cannot watch for signals: {error}")),
+    };
+    tracing::info!(version = crate::VERSION, "Starting upload proxy");
+    let reading = config::read(&flags, env, &paths);
+    let config = match shutdown.token().run_until_cancelled(reading).await {
+        Some(Ok(config)) => config,
+        Some(Err(refusal)) => return fatal(&refusal.to_string()),
+        // Told to stop before it began.
+        None => return 0,
+    };
+    match serve::run(config, &shutdown, |_| {}).await {
+        Ok(()) => 0,
+        Err(error) => fatal(&error.to_string()),
+    }
+}
+
+fn fatal(reason: &str) -> u8 {
+    tracing::error!("{reason}");
+    FATAL
+}

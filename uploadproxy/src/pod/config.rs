@@ -1,0 +1,220 @@
+//! The flags and the environment of the Deployment, as types; with what the cluster adds to them.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use daemon::env::{EnvErrors, EnvReader, Strings};
+use daemon::flags::Flags;
+use daemon::paths::Paths;
+use daemon::tls::ServerFiles;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client};
+use program::command_line;
+
+use super::{KEY_VARIABLE, KUBECONFIG, SERVER};
+use crate::config::Config;
+use crate::identity::{Bundle, Identity};
+use crate::limits::Allowed;
+use crate::profile;
+use crate::token::{KeyError, Verifier};
+use crate::volumes::Volumes;
+use crate::volumes::cluster::Claims;
+
+const SERVER_CERTIFICATE: (&str, &str) = (
+    "SERVER_CERT_FILE",
+    "/var/run/certs/cdi-uploadproxy-server-cert/tls.crt",
+);
+const SERVER_KEY: (&str, &str) = (
+    "SERVER_KEY_FILE",
+    "/var/run/certs/cdi-uploadproxy-server-cert/tls.key",
+);
+const CLIENT_CERTIFICATE: (&str, &str) = (
+    "UPLOAD_CLIENT_CERT_FILE",
+    "/var/run/certs/cdi-uploadserver-client-cert/tls.crt",
+);
+const CLIENT_KEY: (&str, &str) = (
+    "UPLOAD_CLIENT_KEY_FILE",
+    "/var/run/certs/cdi-uploadserver-client-cert/tls.key",
+);
+const CA_BUNDLE: (&str, &str) = (
+    "UPLOAD_SERVER_CA_BUNDLE_CONFIG_MAP",
+    "cdi-uploadserver-signer-bundle",
+);
+
+/// Where the pod's own namespace is written.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// CDI's namespace, when that is not written anywhere.
+const NAMESPACE: &str = "cdi";
+
+/// Ours: `ADDRESS:PORT` of the listener.
+const LISTEN: (&str, &str) = ("CDI_UPLOADPROXY_LISTEN", ":8443");
+/// Ours: `ADDRESS:PORT` of the metrics, or `off`.
+const METRICS: (&str, &str) = ("CDI_UPLOADPROXY_METRICS", ":8444");
+/// Ours: see [`Allowed`].
+const MAX_UPLOADS: &str = "CDI_UPLOADPROXY_MAX_UPLOADS";
+const MAX_UPLOADS_PER_CLIENT: &str = "CDI_UPLOADPROXY_MAX_UPLOADS_PER_CLIENT";
+const LIMIT_RATE: &str = "CDI_UPLOADPROXY_LIMIT_RATE";
+const LIMIT_RATE_PER_CLIENT: &str = "CDI_UPLOADPROXY_LIMIT_RATE_PER_CLIENT";
+/// For tests: connected to instead of any upload server.
+const UPSTREAM: &str = "CDI_UPLOADPROXY_UPSTREAM";
+
+/// Why the proxy cannot start.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("{KEY_VARIABLE} not defined")]
+    NoKey,
+    #[error("unable to retrieve apiserver signing key from {KEY_VARIABLE}: {0}")]
+    Key(#[from] KeyError),
+    #[error("{0}")]
+    Environment(EnvErrors),
+    #[error("Unable to get kube config: {0}")]
+    KubeConfig(String),
+    #[error("Unable to get kube client: {0}")]
+    Client(#[from] kube::Error),
+}
+
+/// Reads all settings, and waits for the first word of the cluster.
+pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Result<Config, Refusal> {
+    let mut reader = EnvReader::new(env);
+    let client = Client::try_from(kube_config(flags, &reader).await?)?;
+    let key = reader.text(KEY_VARIABLE).ok_or(Refusal::NoKey)?;
+    let verifier = Verifier::new(&key)?;
+    let path = |(name, fixed): (&str, &str)| reader.text(name).map_or_else(|| paths.at(fixed), PathBuf::from);
+    let tls = ServerFiles {
+        certificate: path(SERVER_CERTIFICATE),
+        key: path(SERVER_KEY),
+        client_ca: None,
+    };
+    let bundle = reader.text(CA_BUNDLE.0).unwrap_or_else(|| CA_BUNDLE.1.to_owned());
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &own_namespace(paths));
+    let identity = Identity::new(
+        path(CLIENT_CERTIFICATE),
+        path(CLIENT_KEY),
+        Bundle::ConfigMap(Box::new(maps), bundle),
+    );
+    let (address, port) = or_default(&mut reader, LISTEN, command_line::listen);
+    let metrics = or_default(&mut reader, METRICS, metrics_addresses);
+    let allowed = Allowed {
+        uploads: number(&mut reader, MAX_UPLOADS),
+        uploads_per_client: number(&mut reader, MAX_UPLOADS_PER_CLIENT),
+        rate: reader.parsed(LIMIT_RATE, command_line::byte_rate),
+        rate_per_client: reader.parsed(LIMIT_RATE_PER_CLIENT, command_line::byte_rate),
+    };
+    let dial = reader.parsed(UPSTREAM, SocketAddr::from_str);
+    reader.finish().map_err(Refusal::Environment)?;
+    Ok(Config {
+        address,
+        port,
+        tls,
+        profile: profile::follow(client.clone()).await,
+        verifier,
+        volumes: Volumes::Cluster(Claims::new(client)),
+        identity,
+        dial,
+        allowed,
+        metrics,
+    })
+}
+
+/// The cluster's configuration, in which nothing is found twice: the flag, the environment, the pod.
+async fn kube_config(flags: &Flags, reader: &EnvReader<'_>) -> Result<kube::Config, Refusal> {
+    let complain = |error: &dyn fmt::Display| Refusal::KubeConfig(error.to_string());
+    let file = flags
+        .own(KUBECONFIG)
+        .map(str::to_owned)
+        .or_else(|| reader.text("KUBECONFIG"));
+    let server = flags.own(SERVER).filter(|server| !server.is_empty());
+    let mut config = match (file.filter(|file| !file.is_empty()), server) {
+        (Some(file), _) => {
+            let read = Kubeconfig::read_from(file).map_err(|error| complain(&error))?;
+            kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+                .await
+                .map_err(|error| complain(&error))?
+        }
+        (None, None) => kube::Config::incluster().map_err(|error| complain(&error))?,
+        (None, Some(server)) => kube::Config::new(server.parse().map_err(|error| complain(&error))?),
+    };
+    if let Some(server) = server {
+        config.cluster_url = server.parse().map_err(|error| complain(&error))?;
+    }
+    Ok(config)
+}
+
+fn own_namespace(paths: &Paths) -> String {
+    let written = std::fs::read_to_string(paths.at(NAMESPACE_FILE)).unwrap_or_default();
+    match written.trim() {
+        "" => NAMESPACE.to_owned(),
+        namespace => namespace.to_owned(),
+    }
+}
+
+fn or_default<T>(
+    reader: &mut EnvReader<'_>,
+    (name, default): (&str, &str),
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> T
+where
+    T: Default,
+{
+    let given = reader.parsed(name, &parse);
+    given.unwrap_or_else(|| parse(default).unwrap_or_default())
+}
+
+fn number<T: FromStr>(reader: &mut EnvReader<'_>, name: &str) -> Option<T> {
+    reader.parsed(name, |text| {
+        text.parse()
+            .map_err(|_| format!("{text:?} is not a whole number of at least 1"))
+    })
+}
+
+/// `ADDRESS:PORT` for metrics, where no address means all; `off` for none.
+pub(crate) fn metrics_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
+    if text == "off" {
+        return Ok(Vec::new());
+    }
+    let (address, port) = command_line::listen(text)?;
+    if address.is_empty() {
+        let all = [
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        ];
+        return Ok(all.map(|ip| SocketAddr::new(ip, port)).into());
+    }
+    let ip: IpAddr = address
+        .parse()
+        .map_err(|_| format!("{address:?} is not an IP address"))?;
+    Ok(vec![SocketAddr::new(ip, port)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_have_an_address_or_are_off() {
+        assert_eq!(metrics_addresses("off"), Ok(Vec::new()));
+        assert_eq!(metrics_addresses(":9").unwrap().len(), 2);
+        assert_eq!(
+            metrics_addresses("[::1]:9").unwrap(),
+            ["[::1]:9".parse().unwrap()]
+        );
+        for text in ["", "localhost:9", "127.0.0.1"] {
+            metrics_addresses(text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn the_namespace_is_the_pods_or_cdis() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::from_prefix(dir.path().to_str());
+        assert_eq!(own_namespace(&paths), "cdi");
+        let file = paths.at(NAMESPACE_FILE);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "other\n").unwrap();
+        assert_eq!(own_namespace(&paths), "other");
+    }
+}

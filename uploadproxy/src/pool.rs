@@ -1,0 +1,134 @@
+//! Connections to upload servers, and which of them can be used once more.
+//!
+//! A connection is kept for a moment after an exchange that ended well, for the next request to the same upload server:
+//! virtctl asks before it sends, and a resumable upload is several requests. It is never kept for long, because the pod
+//! behind a service may be another one soon, and never when the certificates have changed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::client::conn::http1::SendRequest;
+use rustls::ClientConfig;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout};
+
+use crate::body::Upload;
+use crate::volumes::Place;
+
+/// How long a connection without a request is kept.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Connections that are kept for one upload server.
+const MOST_IDLE: usize = 2;
+
+/// How long a client that was answered early may go on sending through a connection.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// A connection, which is closed when this is dropped.
+pub(crate) struct Connection {
+    sender: SendRequest<Upload>,
+    task: AbortHandle,
+    /// By which it was made.
+    tls: Arc<ClientConfig>,
+}
+
+/// Connections without a request.
+#[derive(Default)]
+pub(crate) struct Pool(Mutex<HashMap<Place, Vec<Idle>>>);
+
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+/// A connection with a request in progress.
+pub(crate) struct Lease {
+    connection: Connection,
+    place: Place,
+    pool: Arc<Pool>,
+}
+
+impl Connection {
+    pub(crate) fn new(sender: SendRequest<Upload>, task: AbortHandle, tls: Arc<ClientConfig>) -> Self {
+        Self { sender, task, tls }
+    }
+
+    pub(crate) fn sender(&mut self) -> &mut SendRequest<Upload> {
+        &mut self.sender
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Pool {
+    /// A connection to `place` that was made with `tls` and is still good.
+    pub(crate) fn take(&self, place: &Place, tls: &Arc<ClientConfig>) -> Option<Connection> {
+        let mut idle = self.idle();
+        let waiting = idle.get_mut(place)?;
+        let mut found = None;
+        while found.is_none()
+            && let Some(Idle { connection, since }) = waiting.pop()
+        {
+            let is_good = since.elapsed() < IDLE && connection.sender.is_ready();
+            found = (is_good && Arc::ptr_eq(&connection.tls, tls)).then_some(connection);
+        }
+        if waiting.is_empty() {
+            idle.remove(place);
+        }
+        found
+    }
+
+    fn put(&self, place: Place, connection: Connection) {
+        let mut idle = self.idle();
+        let waiting = idle.entry(place).or_default();
+        if waiting.len() < MOST_IDLE {
+            waiting.push(Idle {
+                connection,
+                since: Instant::now(),
+            });
+        }
+    }
+
+    /// Closes what nobody has used in time.
+    fn sweep(&self) {
+        self.idle().retain(|_, waiting| {
+            waiting.retain(|idle| idle.since.elapsed() < IDLE && !idle.connection.sender.is_closed());
+            !waiting.is_empty()
+        });
+    }
+
+    fn idle(&self) -> MutexGuard<'_, HashMap<Place, Vec<Idle>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lease {
+    pub(crate) fn new(connection: Connection, place: Place, pool: Arc<Pool>) -> Self {
+        Self {
+            connection,
+            place,
+            pool,
+        }
+    }
+
+    /// The answer has ended. The request's body may not have; when it has, the connection waits for another request.
+    pub(crate) fn give_back(self) {
+        tokio::spawn(async move {
+            let Self {
+                mut connection,
+                place,
+                pool,
+            } = self;
+            if let Ok(Ok(())) = timeout(LINGER, connection.sender.ready()).await {
+                pool.put(place, connection);
+                tokio::time::sleep(IDLE).await;
+                pool.sweep();
+            }
+        });
+    }
+}

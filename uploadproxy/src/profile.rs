@@ -1,0 +1,113 @@
+//! Which TLS versions and cipher suites the cluster allows: CDI's configuration, followed while the proxy runs.
+
+use daemon::tls::Profile;
+use futures_util::{Stream, StreamExt};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watch_object};
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// The one object of its kind.
+const NAME: &str = "config";
+
+/// CDI's configuration, which has no namespace.
+fn configs(client: Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("cdi.kubevirt.io", "v1beta1", "CDIConfig");
+    Api::all_with(client, &ApiResource::from_gvk_with_plural(&kind, "cdiconfigs"))
+}
+
+/// Waits for the first state of the configuration, and follows it from then on in a task of its own.
+pub(crate) async fn follow(client: Client) -> watch::Receiver<Profile> {
+    let mut states = Box::pin(watch_object(configs(client), NAME).default_backoff());
+    let (profile, receiver) = watch::channel(Profile::default());
+    take_next(&mut states, &profile).await;
+    tokio::spawn(async move { while take_next(&mut states, &profile).await {} });
+    receiver
+}
+
+type State = watcher::Result<Option<DynamicObject>>;
+
+/// Takes over the next state; false when there will be none. Without a configuration the last one holds.
+async fn take_next(
+    states: &mut (impl Stream<Item = State> + Unpin),
+    profile: &watch::Sender<Profile>,
+) -> bool {
+    loop {
+        match states.next().await {
+            Some(Ok(Some(config))) => {
+                let next = of(&config.data);
+                let not_offered = next.not_offered();
+                if !not_offered.is_empty() {
+                    let names = not_offered.join(", ");
+                    tracing::debug!("not offered, since they are not safe or not known: {names}");
+                }
+                profile.send_if_modified(|current| {
+                    let changed = *current != next;
+                    if changed {
+                        tracing::info!("the TLS profile is now {next:?}");
+                        *current = next;
+                    }
+                    changed
+                });
+                return true;
+            }
+            Some(Ok(None)) => return true,
+            Some(Err(error)) => {
+                tracing::warn!(
+                    "cannot watch CDI's configuration: {}",
+                    daemon::report::chain(&error)
+                );
+            }
+            None => return false,
+        }
+    }
+}
+
+/// The profile in a configuration. OpenShift's names: `Old`, `Intermediate`, `Modern` and `Custom`.
+fn of(config: &Value) -> Profile {
+    let profile = &config["spec"]["tlsSecurityProfile"];
+    let custom = &profile["custom"];
+    if custom.is_object() {
+        let ciphers = custom["ciphers"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let names: Vec<&str> = ciphers.iter().filter_map(Value::as_str).collect();
+        let version = custom["minTLSVersion"].as_str().unwrap_or_default();
+        return Profile::new(version, &names.join(","));
+    }
+    match profile["type"].as_str() {
+        Some("Modern") => Profile::new("VersionTLS13", ""),
+        // TLS 1.0 and the suites of that time do not exist here: what remains of it is the default.
+        Some("Old") => Profile::new("", ""),
+        _ => Profile::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_profile_is_chosen_by_its_type_unless_a_custom_one_is_there() {
+        let profile = |profile: Value| of(&json!({"spec": {"tlsSecurityProfile": profile}}));
+        let modern = Profile::new("VersionTLS13", "");
+        assert_eq!(of(&json!({})), Profile::default());
+        assert_eq!(profile(json!({"type": "Modern", "modern": {}})), modern);
+        for kind in ["Old", "Intermediate", "Else"] {
+            assert_eq!(profile(json!({"type": kind})), Profile::default());
+        }
+        let custom = json!({"type": "Modern", "custom": {
+            "ciphers": ["ECDHE-RSA-AES128-GCM-SHA256", "DHE-RSA-AES128-GCM-SHA256"], "minTLSVersion": "VersionTLS12",
+        }});
+        let expected = Profile::new(
+            "VersionTLS12",
+            "ECDHE-RSA-AES128-GCM-SHA256,DHE-RSA-AES128-GCM-SHA256",
+        );
+        assert_eq!(profile(custom), expected);
+    }
+}

@@ -1,0 +1,156 @@
+//! The paths of the proxy.
+
+use crate::page::Asset;
+
+/// What a path stands for. Paths match exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route<'p> {
+    /// Is the process there? For the kubelet.
+    Health,
+    /// Could an upload begin? For load balancers.
+    Ready,
+    /// A part of the page for browsers.
+    Page(Asset),
+    /// Of an upload server.
+    Upload(Endpoint<'p>),
+    /// None of ours.
+    Unknown,
+}
+
+/// A path of an upload server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Endpoint<'p> {
+    /// An upload in one request, as upstream knows it.
+    Whole {
+        /// The path as it came.
+        path: &'p str,
+    },
+    /// A resumable upload, or where they begin. Only for disk images.
+    Resumable {
+        /// The path as it came.
+        path: &'p str,
+    },
+    /// What the upload server is doing.
+    Status,
+}
+
+/// Where the upload server receives archives, in both versions.
+const ARCHIVE: [&str; 2] = ["/v1beta1/upload-archive", "/v1alpha1/upload-archive"];
+
+const RESUMABLE: &str = "/v1beta1/upload-resumable";
+const STATUS: &str = "/v1beta1/status";
+
+/// No name of a resumable upload is longer.
+const MAX_ID: usize = 64;
+
+/// The route of `path`.
+pub(crate) fn find(path: &str) -> Route<'_> {
+    match path {
+        "/healthz" => return Route::Health,
+        "/readyz" => return Route::Ready,
+        "/" => return Route::Page(Asset::Html),
+        "/page.css" => return Route::Page(Asset::Css),
+        "/page.js" => return Route::Page(Asset::Js),
+        STATUS => return Route::Upload(Endpoint::Status),
+        _ => {}
+    }
+    if let Some(rest) = path.strip_prefix(RESUMABLE) {
+        return match rest.strip_prefix('/') {
+            None if rest.is_empty() => Route::Upload(Endpoint::Resumable { path }),
+            Some(id) if is_id(id) => Route::Upload(Endpoint::Resumable { path }),
+            _ => Route::Unknown,
+        };
+    }
+    let name = ["/v1beta1/", "/v1alpha1/"]
+        .iter()
+        .find_map(|version| path.strip_prefix(version));
+    match name {
+        Some("upload" | "upload-async" | "upload-form" | "upload-form-async") => {
+            Route::Upload(Endpoint::Whole { path })
+        }
+        _ => Route::Unknown,
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    (1..=MAX_ID).contains(&text.len()) && text.bytes().all(allowed)
+}
+
+impl<'p> Endpoint<'p> {
+    /// The path at the upload server of a disk.
+    pub(crate) fn disk_path(self) -> &'p str {
+        match self {
+            Self::Whole { path } | Self::Resumable { path } => path,
+            Self::Status => STATUS,
+        }
+    }
+
+    /// The path at the upload server of an archive; every way to upload in one request ends at the same place. `None` if
+    /// there is no such thing for archives.
+    pub(crate) fn archive_path(self) -> Option<&'p str> {
+        match self {
+            Self::Whole { path } if path.contains("alpha") => Some(ARCHIVE[1]),
+            Self::Whole { .. } => Some(ARCHIVE[0]),
+            Self::Status => Some(STATUS),
+            Self::Resumable { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_four_ways_to_upload_exist_in_both_versions_and_archives_have_one() {
+        for (version, archive) in [("/v1beta1", ARCHIVE[0]), ("/v1alpha1", ARCHIVE[1])] {
+            for name in ["upload", "upload-async", "upload-form", "upload-form-async"] {
+                let path = format!("{version}/{name}");
+                let Route::Upload(endpoint) = find(&path) else {
+                    panic!("{path}");
+                };
+                assert_eq!(endpoint.disk_path(), path);
+                assert_eq!(endpoint.archive_path(), Some(archive));
+            }
+            assert_eq!(
+                find(archive),
+                Route::Unknown,
+                "archives are not a path of their own"
+            );
+        }
+    }
+
+    #[test]
+    fn resumable_uploads_have_names_of_plain_letters() {
+        for path in [RESUMABLE.to_owned(), format!("{RESUMABLE}/0aZ-_")] {
+            let route = find(&path);
+            assert_eq!(route, Route::Upload(Endpoint::Resumable { path: &path }));
+        }
+        for id in ["", "../status", "a/b", "a%2fb", "a.b", &"a".repeat(65)] {
+            assert_eq!(find(&format!("{RESUMABLE}/{id}")), Route::Unknown, "{id}");
+        }
+    }
+
+    #[test]
+    fn paths_match_exactly() {
+        for path in [
+            "",
+            "//",
+            "/index.html",
+            "/v1beta1/upload/",
+            "//v1beta1/upload",
+            "/v1beta1/Upload",
+            "/v1beta2/upload",
+            "/v1beta1/../healthz",
+            "/v1alpha1/status",
+            "/v1alpha1/upload-resumable",
+            "/v1beta1/upload-resumables",
+            "/healthz/",
+            "/metrics",
+            "example.org:443",
+        ] {
+            assert_eq!(find(path), Route::Unknown, "{path}");
+        }
+    }
+}

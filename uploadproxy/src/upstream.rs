@@ -1,0 +1,206 @@
+//! Requests to upload servers: connects, shows the proxy's certificate, and says in one sentence what went wrong.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use daemon::sockets;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::body::Upload;
+use crate::identity::{self, Identity};
+use crate::pool::{Connection, Lease, Pool};
+use crate::volumes::Place;
+
+/// How long a connection may take (as Go's dialer).
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a TLS handshake may take (as Go's transport).
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of an upload that wait in front of TLS at most, and of an answer that are read ahead.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// All upload servers.
+pub(crate) struct Upstreams {
+    identity: Identity,
+    pool: Arc<Pool>,
+    /// Connected to instead, for tests.
+    dial: Option<SocketAddr>,
+}
+
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The proxy cannot prove who it is.
+    #[error("Error creating http client: {0}")]
+    Credentials(#[from] identity::Error),
+    /// The upload server cannot be reached, or its answer not be read. The wording is Go's where there is one.
+    #[error("http: proxy error: {0}")]
+    Transport(String),
+}
+
+enum DialError {
+    Network(String),
+    Tls(io::Error),
+}
+
+impl Upstreams {
+    pub(crate) fn new(identity: Identity, dial: Option<SocketAddr>) -> Self {
+        Self {
+            identity,
+            pool: Arc::default(),
+            dial,
+        }
+    }
+
+    /// Whether there is what a connection needs.
+    pub(crate) async fn is_ready(&self) -> bool {
+        match self.identity.config().await {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::warn!("not ready: {error}");
+                false
+            }
+        }
+    }
+
+    /// Sends `request` to the upload server at `place`, and gives its answer with the connection that it comes by.
+    pub(crate) async fn send(
+        &self,
+        place: &Place,
+        request: Request<Upload>,
+    ) -> Result<(Response<Incoming>, Lease), Failure> {
+        let tls = self.identity.config().await?;
+        let mut request = request;
+        while let Some(mut connection) = self.pool.take(place, &tls) {
+            match connection.sender().try_send_request(request).await {
+                Ok(response) => return self.accept(response, connection, place),
+                Err(mut error) => match error.take_message() {
+                    // It was closed before anything was sent: not this request's fault.
+                    Some(unsent) => request = unsent,
+                    None => return Err(failed(error.error())),
+                },
+            }
+        }
+        let mut connection = self.connect(place, tls).await?;
+        match connection.sender().send_request(request).await {
+            Ok(response) => self.accept(response, connection, place),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    fn accept(
+        &self,
+        response: Response<Incoming>,
+        connection: Connection,
+        place: &Place,
+    ) -> Result<(Response<Incoming>, Lease), Failure> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(Failure::Transport(
+                "it wants to speak another protocol".to_owned(),
+            ));
+        }
+        let lease = Lease::new(connection, place.clone(), Arc::clone(&self.pool));
+        Ok((response, lease))
+    }
+
+    async fn connect(&self, place: &Place, tls: Arc<ClientConfig>) -> Result<Connection, Failure> {
+        match self.dial(place, &tls).await {
+            Ok(connection) => Ok(connection),
+            Err(DialError::Network(reason)) => Err(Failure::Transport(reason)),
+            Err(DialError::Tls(error)) => {
+                // Certificates may have been renewed a moment ago.
+                let now = self.identity.config_now().await?;
+                if Arc::ptr_eq(&now, &tls) {
+                    return Err(Failure::Transport(error.to_string()));
+                }
+                self.dial(place, &now).await.map_err(|error| match error {
+                    DialError::Network(reason) => Failure::Transport(reason),
+                    DialError::Tls(error) => Failure::Transport(error.to_string()),
+                })
+            }
+        }
+    }
+
+    async fn dial(&self, place: &Place, tls: &Arc<ClientConfig>) -> Result<Connection, DialError> {
+        let stream = timeout(CONNECT_PATIENCE, self.reach(place))
+            .await
+            .unwrap_or_else(|_| Err(format!("dial tcp {}:{}: i/o timeout", place.host, place.port)))
+            .map_err(DialError::Network)?;
+        sockets::prepare(&stream);
+        let name = ServerName::try_from(place.host.clone())
+            .map_err(|error| DialError::Network(format!("{}: {error}", place.host)))?;
+        let connector = TlsConnector::from(Arc::clone(tls));
+        let stream = timeout(HANDSHAKE_PATIENCE, connector.connect(name, stream))
+            .await
+            .unwrap_or_else(|_| Err(io::Error::other("net/http: TLS handshake timeout")))
+            .map_err(DialError::Tls)?;
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(BUFFER_BYTES)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| DialError::Network(error.to_string()))?;
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(
+                    error = daemon::report::chain(&error),
+                    "a connection to an upload server failed"
+                );
+            }
+        });
+        Ok(Connection::new(sender, task.abort_handle(), Arc::clone(tls)))
+    }
+
+    async fn reach(&self, place: &Place) -> Result<TcpStream, String> {
+        let addresses: Vec<SocketAddr> = match self.dial {
+            Some(address) => vec![address],
+            None => tokio::net::lookup_host((place.host.as_str(), place.port))
+                .await
+                .map_err(|_| format!("dial tcp: lookup {}: no such host", place.host))?
+                .collect(),
+        };
+        let mut failure = format!("dial tcp: lookup {}: no address", place.host);
+        for address in addresses {
+            match TcpStream::connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    failure = format!("dial tcp {address}: connect: connection refused");
+                }
+                Err(error) => failure = format!("dial tcp {address}: connect: {error}"),
+            }
+        }
+        Err(failure)
+    }
+}
+
+fn failed(error: &hyper::Error) -> Failure {
+    Failure::Transport(if error.is_incomplete_message() {
+        "EOF".to_owned()
+    } else {
+        daemon::report::chain(error)
+    })
+}
+
+/// Opens the gate of a body that is held back (`Expect: 100-continue`) when the upload server asks for it.
+pub(crate) fn when_wanted(request: &mut Request<Upload>, want: oneshot::Sender<()>) {
+    let want = Mutex::new(Some(want));
+    hyper::ext::on_informational(request, move |interim| {
+        if interim.status() == StatusCode::CONTINUE
+            && let Some(want) = want.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            // The body may be gone already.
+            want.send(()).ok();
+        }
+    });
+}

@@ -1,0 +1,182 @@
+//! PVCs in a file: the proxy without a cluster.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use url::Url;
+
+use super::{Content, Place, Unavailable, Volume};
+use crate::names;
+use crate::token::Grant;
+
+/// The routes of a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Routes(HashMap<Grant, Volume>);
+
+/// Why a file with routes cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RoutesError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("cannot use {}: {source}", path.display())]
+    Syntax { path: PathBuf, source: toml::de::Error },
+    #[error("cannot use {}: the route of PVC {pvc} in namespace {namespace} {reason}", path.display())]
+    Route {
+        path: PathBuf,
+        namespace: String,
+        pvc: String,
+        reason: &'static str,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    route: Vec<Route>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Route {
+    namespace: String,
+    pvc: String,
+    url: Url,
+    #[serde(default)]
+    content: ContentType,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+enum ContentType {
+    #[default]
+    Kubevirt,
+    Archive,
+}
+
+impl Routes {
+    /// One route.
+    pub(crate) fn one(grant: Grant, place: Place) -> Self {
+        let content = Content::Disk;
+        Self(HashMap::from([(grant, Volume { place, content })]))
+    }
+
+    /// Reads a file.
+    pub(crate) fn read(path: &Path) -> Result<Self, RoutesError> {
+        let text = std::fs::read_to_string(path).map_err(|source| RoutesError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, RoutesError> {
+        let file: File = toml::from_str(text).map_err(|source| RoutesError::Syntax {
+            path: path.to_owned(),
+            source,
+        })?;
+        let mut routes = HashMap::new();
+        for route in file.route {
+            let complain = |reason| RoutesError::Route {
+                path: path.to_owned(),
+                namespace: route.namespace.clone(),
+                pvc: route.pvc.clone(),
+                reason,
+            };
+            let place = place(&route.url).map_err(complain)?;
+            if !names::is_label(&route.namespace) || !names::is_subdomain(&route.pvc) {
+                return Err(complain("has a name that Kubernetes does not allow"));
+            }
+            let content = match route.content {
+                ContentType::Kubevirt => Content::Disk,
+                ContentType::Archive => Content::Archive,
+            };
+            let grant = Grant {
+                namespace: route.namespace.clone(),
+                pvc: route.pvc.clone(),
+            };
+            if routes.insert(grant, Volume { place, content }).is_some() {
+                return Err(complain("is there twice"));
+            }
+        }
+        Ok(Self(routes))
+    }
+
+    pub(super) fn find(&self, grant: &Grant) -> Result<Volume, Unavailable> {
+        let found = self.0.get(grant).cloned();
+        found.ok_or_else(|| Unavailable::NotFound(grant.pvc.clone()))
+    }
+}
+
+fn place(url: &Url) -> Result<Place, &'static str> {
+    let is_bare = url.path() == "/"
+        && url.query().is_none()
+        && url.fragment().is_none()
+        && url.username().is_empty()
+        && url.password().is_none();
+    match url.host_str() {
+        Some(host) if url.scheme() == "https" && is_bare => Ok(Place {
+            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            port: url.port_or_known_default().unwrap_or(443),
+        }),
+        _ => Err("needs a URL like https://HOST:PORT, without a path"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Routes, RoutesError> {
+        Routes::parse(Path::new("routes.toml"), text)
+    }
+
+    #[test]
+    fn routes_lead_to_servers() {
+        let routes = parse(
+            "[[route]]\nnamespace = \"a\"\npvc = \"disk\"\nurl = \"https://[::1]:9443\"\n\
+             [[route]]\nnamespace = \"b\"\npvc = \"files\"\nurl = \"https://localhost/\"\ncontent = \"archive\"\n",
+        )
+        .unwrap();
+        let find = |namespace: &str, pvc: &str| {
+            routes.find(&Grant {
+                namespace: namespace.to_owned(),
+                pvc: pvc.to_owned(),
+            })
+        };
+        let disk = find("a", "disk").unwrap();
+        assert_eq!((disk.place.host.as_str(), disk.place.port), ("::1", 9443));
+        assert_eq!(disk.content, Content::Disk);
+        let files = find("b", "files").unwrap();
+        assert_eq!((files.place.port, files.content), (443, Content::Archive));
+        assert_eq!(
+            find("b", "disk").unwrap_err().to_string(),
+            "rejecting Upload Request for PVC disk that doesn't exist"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_said() {
+        let route = |namespace: &str, url: &str| {
+            format!("[[route]]\nnamespace = {namespace:?}\npvc = \"disk\"\nurl = {url:?}\n")
+        };
+        let twice = route("a", "https://h").repeat(2);
+        for (text, words) in [
+            (route("a", "http://h"), "needs a URL like https://HOST:PORT"),
+            (route("a", "https://h/x"), "needs a URL like https://HOST:PORT"),
+            (route("a", "https://u:p@h"), "needs a URL like https://HOST:PORT"),
+            (
+                route("A", "https://h"),
+                "has a name that Kubernetes does not allow",
+            ),
+            (twice, "is there twice"),
+            (route("a", "nowhere"), "url"),
+            ("[[route]]\npvc = \"disk\"\n".to_owned(), "missing field"),
+            ("[[routes]]\n".to_owned(), "unknown field"),
+        ] {
+            let error = parse(&text).unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains("routes.toml"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What the annotations of a PVC say about an upload. Without any I/O: CDI's controller writes them, and we read.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt;
+
+use super::{Content, Unavailable};
+
+/// Marks a PVC that is to be filled by an upload.
+const UPLOAD_TARGET: &str = "cdi.kubevirt.io/storage.upload.target";
+/// The phase of the upload pod.
+const POD_PHASE: &str = "cdi.kubevirt.io/storage.pod.phase";
+/// A boolean: the upload server answers.
+const POD_READY: &str = "cdi.kubevirt.io/storage.pod.ready";
+/// `kubevirt` for a disk, or `archive`.
+const CONTENT_TYPE: &str = "cdi.kubevirt.io/storage.contentType";
+/// The PVC that is really filled, while a populator works on another one.
+const PRIME: &str = "cdi.kubevirt.io/storage.populator.pvcPrime";
+
+/// The populator of uploads.
+const POPULATOR: (&str, &str) = ("cdi.kubevirt.io", "VolumeUploadSource");
+
+/// Which PVC is filled.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Filled {
+    /// This one.
+    Itself,
+    /// Another one, by its name in the same namespace.
+    Prime(String),
+    /// Another one that does not exist yet.
+    NotYet,
+}
+
+/// Which PVC is filled when somebody uploads to this one.
+pub(super) fn filled(pvc: &PersistentVolumeClaim) -> Filled {
+    let source = pvc.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
+    let by_populator = source.is_some_and(|source| {
+        (
+            source.api_group.as_deref().unwrap_or_default(),
+            source.kind.as_str(),
+        ) == POPULATOR
+            && !source.name.is_empty()
+    });
+    if !by_populator {
+        return Filled::Itself;
+    }
+    match pvc.annotations().get(PRIME) {
+        Some(name) => Filled::Prime(name.clone()),
+        None => Filled::NotYet,
+    }
+}
+
+/// What is to be uploaded to the PVC that is filled, on behalf of `asked`; `None` while its upload server is not ready.
+pub(super) fn judge(asked: &str, pvc: &PersistentVolumeClaim) -> Result<Option<Content>, Unavailable> {
+    let annotations = pvc.annotations();
+    let name = pvc.name_any();
+    if !annotations.contains_key(UPLOAD_TARGET) {
+        return Err(Unavailable::NoTarget(name));
+    }
+    if annotations
+        .get(POD_PHASE)
+        .is_some_and(|phase| phase == "Succeeded")
+    {
+        return Err(Unavailable::Finished(asked.to_owned()));
+    }
+    let ready = annotations.get(POD_READY);
+    if !ready.is_some_and(|ready| daemon::env::go_bool(ready).unwrap_or(false)) {
+        return Ok(None);
+    }
+    match annotations.get(CONTENT_TYPE).map_or("", String::as_str) {
+        "" | "kubevirt" => Ok(Some(Content::Disk)),
+        "archive" => Ok(Some(Content::Archive)),
+        other => Err(Unavailable::ContentType {
+            pvc: name,
+            content_type: other.to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pvc(annotations: &[(&str, &str)], spec: &Value) -> PersistentVolumeClaim {
+        let annotations: serde_json::Map<String, Value> = annotations
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), json!(value)))
+            .collect();
+        let object = json!({"metadata": {"name": "disk", "annotations": annotations}, "spec": spec});
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn judged(annotations: &[(&str, &str)]) -> Result<Option<Content>, Unavailable> {
+        judge("asked", &pvc(annotations, &json!({})))
+    }
+
+    #[test]
+    fn a_ready_target_takes_what_its_content_type_says() {
+        for ready in ["true", "1", "T"] {
+            let content = judged(&[(UPLOAD_TARGET, ""), (POD_READY, ready)]);
+            assert_eq!(content, Ok(Some(Content::Disk)), "{ready}");
+        }
+        for (content_type, content) in [
+            ("", Content::Disk),
+            ("kubevirt", Content::Disk),
+            ("archive", Content::Archive),
+        ] {
+            let judged = judged(&[
+                (UPLOAD_TARGET, ""),
+                (POD_READY, "true"),
+                (CONTENT_TYPE, content_type),
+            ]);
+            assert_eq!(judged, Ok(Some(content)));
+        }
+    }
+
+    #[test]
+    fn what_is_not_ready_is_waited_for() {
+        for ready in ["false", "", "yes"] {
+            assert_eq!(
+                judged(&[(UPLOAD_TARGET, ""), (POD_READY, ready)]),
+                Ok(None),
+                "{ready}"
+            );
+        }
+        assert_eq!(
+            judged(&[(UPLOAD_TARGET, ""), (POD_PHASE, "Running"), (CONTENT_TYPE, "x")]),
+            Ok(None)
+        );
+    }
+
+    #[test]
+    fn what_will_never_be_ready_is_refused_in_upstreams_words() {
+        for (annotations, words) in [
+            (vec![(POD_READY, "true")], "PVC disk is not an upload target"),
+            (
+                vec![(UPLOAD_TARGET, ""), (POD_PHASE, "Succeeded"), (POD_READY, "true")],
+                "rejecting Upload Request for PVC asked that already finished uploading",
+            ),
+            (
+                vec![(UPLOAD_TARGET, ""), (POD_READY, "true"), (CONTENT_TYPE, "<b>")],
+                "rejecting upload request for PVC disk - upload content-type <b> is invalid",
+            ),
+        ] {
+            assert_eq!(judged(&annotations).unwrap_err().to_string(), words);
+        }
+    }
+
+    #[test]
+    fn a_populator_fills_another_pvc() {
+        let source = |group: &str, kind: &str, name: &str| json!({"dataSourceRef": {"apiGroup": group, "kind": kind, "name": name}});
+        let upload = source("cdi.kubevirt.io", "VolumeUploadSource", "source");
+        assert_eq!(filled(&pvc(&[], &upload)), Filled::NotYet);
+        let prime = filled(&pvc(&[(PRIME, "prime-1")], &upload));
+        assert_eq!(prime, Filled::Prime("prime-1".to_owned()));
+        for other in [
+            json!({}),
+            source("cdi.kubevirt.io", "VolumeImportSource", "source"),
+            source("example.org", "VolumeUploadSource", "source"),
+            source("cdi.kubevirt.io", "VolumeUploadSource", ""),
+        ] {
+            assert_eq!(filled(&pvc(&[(PRIME, "prime-1")], &other)), Filled::Itself);
+        }
+    }
+}
