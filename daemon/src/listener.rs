@@ -1,9 +1,10 @@
 //! A TLS listener for HTTP/1.1 and HTTP/2 that slow or silent clients cannot fill.
 //!
 //! A connection is *idle* until its handler marks it as engaged, which handlers do for clients that they know. When there
-//! are too many connections the oldest idle one is closed for a new one; handshakes and headers have a time limit besides.
+//! are too many connections an idle one of the busiest address is closed for a new one; handshakes and headers have a time limit besides.
 
 mod crowd;
+mod framing;
 
 use std::convert::Infallible;
 use std::io;
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::crowd::Crowd;
 pub use self::crowd::{Engagement, Place};
+use self::framing::Watched;
 
 /// How long a client may take for its TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -105,7 +107,7 @@ where
                 continue;
             }
         };
-        let place = crowd.enter();
+        let place = crowd.enter(address.ip().to_canonical());
         let connection = Connection {
             address,
             place: place.clone(),
@@ -193,15 +195,15 @@ impl Connection {
         });
         // The service has one, and so have we.
         let is_active = || Arc::strong_count(&active) > 2;
-        let io = TokioIo::new(stream);
         if is_http2 {
-            let mut connection = pin!(http2().serve_connection(io, service));
+            let mut connection = pin!(http2().serve_connection(TokioIo::new(stream), service));
             tokio::select! {
                 ended = connection.as_mut() => return Ok(ended?),
                 () = self.stop.cancelled() => connection.as_mut().graceful_shutdown(),
             }
             last_answers(connection, is_active()).await
         } else {
+            let io = TokioIo::new(Watched::new(stream));
             let mut connection = pin!(http1(self.header_timeout).serve_connection(io, service));
             tokio::select! {
                 ended = connection.as_mut() => return Ok(ended?),

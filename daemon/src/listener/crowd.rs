@@ -1,6 +1,8 @@
 //! Who is connected, and who has to go when there are too many.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
@@ -19,6 +21,8 @@ struct Places {
 
 #[derive(Debug)]
 struct Taken {
+    /// Whose connection it is.
+    client: IpAddr,
     close: CancellationToken,
     engagements: usize,
 }
@@ -47,12 +51,13 @@ impl Crowd {
         })))
     }
 
-    /// A place for a new connection. If there are too many, the oldest idle one is told to go.
-    pub(super) fn enter(&self) -> Place {
+    /// A place for a new connection of `client`. If there are too many, an idle one is told to go: the oldest of the
+    /// client that has most of them, so that a crowd from one address makes room for itself.
+    pub(super) fn enter(&self, client: IpAddr) -> Place {
         let close = CancellationToken::new();
         let mut places = self.places();
         if places.taken.len() >= places.most
-            && let Some(number) = places.oldest_idle()
+            && let Some(number) = places.least_missed()
             && let Some(oldest) = places.taken.remove(&number)
         {
             oldest.close.cancel();
@@ -60,6 +65,7 @@ impl Crowd {
         let number = places.next;
         places.next += 1;
         let taken = Taken {
+            client,
             close: close.clone(),
             engagements: 0,
         };
@@ -83,9 +89,18 @@ impl Crowd {
 }
 
 impl Places {
-    fn oldest_idle(&self) -> Option<u64> {
-        let idle = self.taken.iter().find(|(_, taken)| taken.engagements == 0);
-        idle.map(|(number, _)| *number)
+    fn least_missed(&self) -> Option<u64> {
+        let mut by_client: HashMap<IpAddr, (usize, u64)> = HashMap::new();
+        for (number, taken) in &self.taken {
+            if taken.engagements == 0 {
+                // The first that is seen is the oldest.
+                by_client.entry(taken.client).or_insert((0, *number)).0 += 1;
+            }
+        }
+        let most = by_client
+            .into_values()
+            .max_by_key(|(count, oldest)| (*count, Reverse(*oldest)));
+        most.map(|(_, oldest)| oldest)
     }
 }
 
@@ -117,7 +132,12 @@ impl Drop for Seat {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
     fn is_closed(place: &Place) -> bool {
         place.0.close.is_cancelled()
@@ -126,22 +146,31 @@ mod tests {
     #[test]
     fn the_oldest_idle_connection_makes_room() {
         let crowd = Crowd::new(3);
-        let places = [crowd.enter(), crowd.enter(), crowd.enter()];
+        let places = [crowd.enter(HERE), crowd.enter(HERE), crowd.enter(HERE)];
         let engaged = places[0].engage();
-        let fourth = crowd.enter();
+        let fourth = crowd.enter(HERE);
         assert_eq!(places.each_ref().map(is_closed), [false, true, false]);
         drop(engaged);
-        let _fifth = crowd.enter();
+        let _fifth = crowd.enter(HERE);
         assert_eq!(places.each_ref().map(is_closed), [true, true, false]);
         assert!(!is_closed(&fourth));
     }
 
     #[test]
+    fn a_client_with_many_idle_connections_makes_room_for_others() {
+        let crowd = Crowd::new(4);
+        let lonely = crowd.enter(THERE);
+        let many = [crowd.enter(HERE), crowd.enter(HERE), crowd.enter(HERE)];
+        let _more: Vec<_> = (0..100).map(|_| crowd.enter(HERE)).collect();
+        assert!(!is_closed(&lonely) && many.iter().all(is_closed));
+    }
+
+    #[test]
     fn a_connection_that_ends_leaves_its_place() {
         let crowd = Crowd::new(2);
-        let first = crowd.enter();
+        let first = crowd.enter(HERE);
         for _ in 0..10 {
-            drop(crowd.enter());
+            drop(crowd.enter(HERE));
         }
         assert!(!is_closed(&first));
     }

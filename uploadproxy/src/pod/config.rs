@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use daemon::env::{EnvErrors, EnvReader, Strings};
 use daemon::flags::Flags;
@@ -44,6 +45,9 @@ const CA_BUNDLE: (&str, &str) = (
     "cdi-uploadserver-signer-bundle",
 );
 
+/// How long the API server may be silent.
+const API_PATIENCE: Duration = Duration::from_secs(8);
+
 /// Where the pod's own namespace is written.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
@@ -80,7 +84,8 @@ pub(super) enum Refusal {
 /// Reads all settings, and waits for the first word of the cluster.
 pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Result<Config, Refusal> {
     let mut reader = EnvReader::new(env);
-    let client = Client::try_from(kube_config(flags, &reader).await?)?;
+    let cluster = kube_config(flags, &reader).await?;
+    let client = Client::try_from(impatient(cluster.clone()))?;
     let key = reader.text(KEY_VARIABLE).ok_or(Refusal::NoKey)?;
     let verifier = Verifier::new(&key)?;
     let path = |(name, fixed): (&str, &str)| reader.text(name).map_or_else(|| paths.at(fixed), PathBuf::from);
@@ -110,7 +115,7 @@ pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Res
         address,
         port,
         tls,
-        profile: profile::follow(client.clone()).await,
+        profile: profile::follow(Client::try_from(cluster)?).await,
         verifier,
         volumes: Volumes::Cluster(Claims::new(client)),
         identity,
@@ -142,6 +147,18 @@ async fn kube_config(flags: &Flags, reader: &EnvReader<'_>) -> Result<kube::Conf
         config.cluster_url = server.parse().map_err(|error| complain(&error))?;
     }
     Ok(config)
+}
+
+/// For questions that are answered at once: a connection that has died without a word is noticed and replaced. A watch
+/// has a connection of its own, on which silence is normal.
+fn impatient(config: kube::Config) -> kube::Config {
+    kube::Config {
+        connect_timeout: Some(API_PATIENCE),
+        read_timeout: Some(API_PATIENCE),
+        write_timeout: Some(API_PATIENCE),
+        reset_reader_on_write: true,
+        ..config
+    }
 }
 
 fn own_namespace(paths: &Paths) -> String {
