@@ -151,14 +151,12 @@ async fn kube_config(flags: &Flags, reader: &EnvReader<'_>) -> Result<kube::Conf
 
 /// For questions that are answered at once: a connection that has died without a word is noticed and replaced. A watch
 /// has a connection of its own, on which silence is normal.
-fn impatient(config: kube::Config) -> kube::Config {
-    kube::Config {
-        connect_timeout: Some(API_PATIENCE),
-        read_timeout: Some(API_PATIENCE),
-        write_timeout: Some(API_PATIENCE),
-        reset_reader_on_write: true,
-        ..config
-    }
+fn impatient(mut config: kube::Config) -> kube::Config {
+    config.connect_timeout = Some(API_PATIENCE);
+    config.read_timeout = Some(API_PATIENCE);
+    config.write_timeout = Some(API_PATIENCE);
+    config.reset_reader_on_write = true;
+    config
 }
 
 fn own_namespace(paths: &Paths) -> String {
