@@ -10,9 +10,11 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 22] = [
+const PACKAGES: [(&str, &str); 24] = [
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
+    ("chromedriver", "chromium-driver"),
+    ("chromium", "chromium"),
     ("curl", "curl"),
     ("date", "coreutils"),
     ("etcd", "etcd-server"),

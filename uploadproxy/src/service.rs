@@ -52,7 +52,9 @@ pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incom
     }
     let mut marks = Marks::of(&request);
     let path = request.uri().path().to_owned();
-    let mut reply = match routes::find(&path) {
+    let route = routes::find(&path);
+    let precedes = precedes_a_part(route, request.method());
+    let mut reply = match route {
         Route::Health => whole(reply::text(StatusCode::OK, "OK")),
         Route::Ready => whole(ready(&proxy).await),
         Route::Page(asset) if [Method::GET, Method::HEAD].contains(request.method()) => {
@@ -65,7 +67,21 @@ pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incom
         Route::Page(_) | Route::Unknown => whole(reply::refuse(reply::not_found(), request)),
     };
     marks.set(&mut reply);
+    if precedes {
+        let close = HeaderValue::from_static("close");
+        reply.headers_mut().insert(header::CONNECTION, close);
+    }
     reply
+}
+
+/// Whether a browser may send a part of a resumable upload next. When a connection breaks that it has used before, Chromium
+/// silently sends the request again, all of it: from an offset that is long past. On a new connection it reports the cut.
+fn precedes_a_part(route: Route<'_>, method: &Method) -> bool {
+    match route {
+        Route::Page(_) => true,
+        Route::Upload(Endpoint::Resumable { .. }) => method != Method::PATCH,
+        Route::Upload(_) | Route::Health | Route::Ready | Route::Unknown => false,
+    }
 }
 
 fn whole(reply: reply::Reply) -> Reply {

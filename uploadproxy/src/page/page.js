@@ -6,8 +6,8 @@ const WHOLE = "v1beta1/upload";
 const RESUMABLE = "v1beta1/upload-resumable";
 const TUS = { "Tus-Resumable": "1.0.0" };
 
-// How often in a row a resumable upload fails to move on before it is given up. With the pauses below, that is
-// well within the ten minutes that the upload server keeps what it has.
+// How often in a row a resumable upload may fail to move on. The pauses between add up to four minutes; the upload
+// server keeps what it has for ten.
 const ATTEMPTS = 12;
 const LONGEST_PAUSE_S = 30;
 // A connection over which nothing has moved for so long is taken for dead.
@@ -28,7 +28,7 @@ const MEANING = {
   429: "Too many uploads are going on. Try again later.",
   500: "The upload broke off, or the disk could not be written.",
   502: "The upload server cannot be reached. Try again later.",
-  503: "The volume takes no upload now: it does not exist, is not ready, is complete, or is busy with another upload.",
+  503: "The volume takes no upload now: it does not exist, is not ready, is complete, or has another upload.",
 };
 
 const ENTITIES = { "&lt;": "<", "&gt;": ">", "&amp;": "&", "&#34;": '"', "&#39;": "'" };
@@ -63,16 +63,18 @@ class Failure extends Error {
 class Meter {
   constructor(total) {
     this.total = total;
+    this.sent = 0;
+    this.samples = [];
     this.show(0);
   }
 
   show(sent) {
     const now = performance.now();
-    const last = this.samples?.at(-1);
-    // What is continued may begin a little before the end of what was sent: it has no speed.
-    if (!last || sent < last.sent) {
+    // An upload goes on where the server has got to, before the end of what was sent: that step back is no speed.
+    if (sent < this.sent) {
       this.samples = [];
     }
+    this.sent = sent;
     this.samples.push({ now, sent });
     this.samples = this.samples.filter((sample) => now - sample.now < SPEED_WINDOW_MS);
     const [first] = this.samples;
@@ -162,17 +164,17 @@ async function upload(file) {
     await uploadWhole(file, meter);
   } else if (created.status === 201) {
     // Only the last part counts: the token goes nowhere else than where this page came from.
-    const id = created.getResponseHeader("Location").split("/").pop();
-    await uploadResumable(file, meter, `${RESUMABLE}/${id}`).catch((error) => abandon(`${RESUMABLE}/${id}`, error));
+    const url = `${RESUMABLE}/${created.getResponseHeader("Location").split("/").pop()}`;
+    try {
+      await uploadResumable(file, meter, url);
+    } catch (error) {
+      // Nobody will continue: the server need not wait. If this does not arrive, it does in vain.
+      fetch(url, { method: "DELETE", headers: { ...TUS, Authorization: `Bearer ${token}` } }).catch(() => {});
+      throw error;
+    }
   } else {
     throw Failure.of(created);
   }
-}
-
-/** Tells the server that nobody will continue, so that the volume is free at once, and fails with `error`. */
-function abandon(url, error) {
-  fetch(url, { method: "DELETE", headers: { ...TUS, Authorization: `Bearer ${token}` } }).catch(() => {});
-  throw error;
 }
 
 async function uploadWhole(file, meter) {
@@ -183,30 +185,22 @@ async function uploadWhole(file, meter) {
   }
 }
 
-/** Sends what is missing until the server has it all, asking it after each cut how much it has. */
+/** Sends what is missing until the server has it all. After each cut the server is asked how much it has. */
 async function uploadResumable(file, meter, url) {
   const patch = (offset, body, onSent) => request("PATCH", url, {
     ...TUS,
     "Content-Type": "application/offset+octet-stream",
     "Upload-Offset": offset,
   }, body, onSent);
-  let [offset, isCertain, failures] = [0, true, 0];
+  const sendFrom = async (offset) => patch(offset, await rest(file, offset), (sent) => meter.show(offset + sent));
   say("Uploading…");
-  for (;;) {
-    const wasCertain = isCertain;
-    const xhr = wasCertain
-      ? await patch(offset, await rest(file, offset), (sent) => meter.show(offset + sent))
-      : await ask(url, () => patch(offset, null));
-    const told = [200, 204].includes(xhr.status) ? parseInt(xhr.getResponseHeader("Upload-Offset")) : NaN;
-    if (told === file.size) {
+  let xhr = await sendFrom(0);
+  for (let [offset, failures] = [0, 0]; offsetIn(xhr) !== file.size;) {
+    if (meter.sent === file.size && xhr.status === 503 && xhr.responseText.includes("already finished uploading")) {
+      // Only the answer to the last byte was lost, and the upload server has ended since.
       return;
     }
-    isCertain = !wasCertain && told >= 0;
-    if (isCertain) {
-      failures = told > offset ? 0 : failures;
-      offset = told;
-      say(`The connection was lost, continuing at ${percent(offset, file.size)}.`);
-    } else if (xhr.status === 401) {
+    if (xhr.status === 401) {
       await askForToken();
     } else if (PASSING.includes(xhr.status) && ++failures <= ATTEMPTS) {
       say(`Connection lost. Trying to continue (${failures} of ${ATTEMPTS})…`);
@@ -214,7 +208,20 @@ async function uploadResumable(file, meter, url) {
     } else {
       throw Failure.of(xhr);
     }
+    xhr = await ask(url, () => patch(offset, null));
+    const taken = offsetIn(xhr);
+    if (taken < file.size) {
+      failures = taken > offset ? 0 : failures;
+      offset = taken;
+      say(`The connection was lost, continuing at ${percent(offset, file.size)}.`);
+      xhr = await sendFrom(offset);
+    }
   }
+}
+
+/** How much the server has, by its answer; NaN if that does not say. */
+function offsetIn(xhr) {
+  return [200, 204].includes(xhr.status) ? parseInt(xhr.getResponseHeader("Upload-Offset")) : NaN;
 }
 
 /** Asks how much the server has. An answer to HEAD has no words: where it refuses, a PATCH of nothing gets them. */
@@ -223,7 +230,7 @@ async function ask(url, patchNothing) {
   return xhr.status >= 400 && xhr.status !== 401 ? patchNothing() : xhr;
 }
 
-/** What comes after `offset`. A file that has changed cannot be read any more, which XMLHttpRequest takes for a cut. */
+/** What comes after `offset`. A file that was changed is not read, which looks like a cut to XMLHttpRequest. */
 async function rest(file, offset) {
   try {
     await file.slice(offset, offset + 1).arrayBuffer();
@@ -287,6 +294,7 @@ async function start() {
   }
   cancellation = new AbortController();
   showIdle(false);
+  cancelButton.focus();
   transfer.hidden = false;
   say("Asking the server…");
   try {
@@ -301,6 +309,7 @@ async function start() {
   token = "";
   cancellation = null;
   showIdle(true);
+  startButton.focus();
 }
 
 form.onsubmit = (event) => {

@@ -1,0 +1,84 @@
+//! A wire between browser and proxy that can be cut.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use testkit::fail::OrFail;
+
+/// Passes on what comes to a loopback port of its own.
+pub(crate) struct Relay {
+    address: SocketAddr,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+    sent: Arc<AtomicU64>,
+}
+
+impl Relay {
+    /// A relay to `server`. It lives as long as the test program.
+    pub(crate) fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").or_fail("a port");
+        let relay = Self {
+            address: listener.local_addr().or_fail("a port"),
+            open: Arc::default(),
+            sent: Arc::default(),
+        };
+        let (open, sent) = (Arc::clone(&relay.open), Arc::clone(&relay.sent));
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // A connection that cannot be passed on is closed, and its client sees that.
+                join(client, server, &open, &sent).ok();
+            }
+        });
+        relay
+    }
+
+    /// The URL of the page.
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}/", self.address)
+    }
+
+    /// Bytes from browsers so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Cuts all connections, without a word of TLS; later ones are passed on again.
+    pub(crate) fn cut(&self) {
+        for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // It may have ended by itself.
+            stream.shutdown(Shutdown::Both).ok();
+        }
+    }
+}
+
+fn join(
+    client: TcpStream,
+    server: SocketAddr,
+    open: &Mutex<Vec<TcpStream>>,
+    sent: &Arc<AtomicU64>,
+) -> io::Result<()> {
+    let server = TcpStream::connect(server)?;
+    let mut streams = open.lock().unwrap_or_else(PoisonError::into_inner);
+    streams.extend([client.try_clone()?, server.try_clone()?]);
+    let sent = Arc::clone(sent);
+    pass_on(client.try_clone()?, server.try_clone()?, move |bytes| {
+        sent.fetch_add(bytes, Ordering::Relaxed);
+    });
+    pass_on(server, client, |_| {});
+    Ok(())
+}
+
+/// Passes on one direction until its end, and tells `count` how many bytes that were.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, count: impl Fn(u64) + Send + 'static) {
+    std::thread::spawn(move || {
+        let mut piece = vec![0; 64 << 10];
+        while let Ok(length @ 1..) = from.read(&mut piece) {
+            count(length as u64);
+            if to.write_all(&piece[..length]).is_err() {
+                break;
+            }
+        }
+        to.shutdown(Shutdown::Write).ok();
+    });
+}
