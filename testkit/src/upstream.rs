@@ -3,11 +3,13 @@
 //! It reads requests as strictly as it can, so that what a proxy lets through twice or in pieces shows as one request more.
 
 mod body;
+mod script;
+mod seen;
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -22,190 +24,14 @@ use crate::certs::{Authority, KeyKind};
 use crate::fail::OrFail;
 
 use body::Body;
+pub use script::{Reads, Says, Script, Then, answer};
+pub use seen::{End, Seen};
 
 /// How long [`Upstream::wait_for`] waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How much of a body is kept.
-const KEPT_BYTES: usize = 64 * 1024;
-
 /// Longest head that is read.
 const HEAD_LIMIT_BYTES: usize = 256 * 1024;
-
-/// What is done with one request: some of it is read, something is said, and then?
-#[derive(Debug, Clone)]
-pub struct Script {
-    /// How much is read before something is said.
-    pub reads: Reads,
-    /// What is said.
-    pub says: Says,
-    /// What follows.
-    pub then: Then,
-}
-
-/// How much of a request is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reads {
-    /// The head.
-    Head,
-    /// The head and so many bytes of the body.
-    Part(u64),
-    /// All.
-    Everything,
-}
-
-/// What is said.
-#[derive(Debug, Clone)]
-pub enum Says {
-    /// Nothing.
-    Nothing,
-    /// 200 with the head of the request as the body, byte for byte.
-    Head,
-    /// These bytes.
-    Bytes(Vec<u8>),
-}
-
-/// What follows the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
-    /// The rest of this request is read, then the next one.
-    NextRequest,
-    /// The rest of this request is read.
-    ReadOn,
-    /// The connection is closed, with a word (`close_notify`).
-    Close,
-    /// The connection is reset.
-    Reset,
-    /// Nothing: the connection stays open and nobody reads from it.
-    Hang,
-}
-
-impl Script {
-    /// Answers the whole request with its own head.
-    pub fn echo() -> Self {
-        Self {
-            reads: Reads::Everything,
-            says: Says::Head,
-            then: Then::NextRequest,
-        }
-    }
-
-    /// Answers the whole request with these bytes.
-    pub fn answer(bytes: impl Into<Vec<u8>>) -> Self {
-        Self {
-            says: Says::Bytes(bytes.into()),
-            ..Self::echo()
-        }
-    }
-
-    /// Answers the whole request with this status and body.
-    pub fn status(status: u16, body: &str) -> Self {
-        Self::answer(answer(status, body))
-    }
-
-    /// Answers with these bytes before a byte of the body is read, and reads on.
-    pub fn early(bytes: impl Into<Vec<u8>>) -> Self {
-        Self {
-            reads: Reads::Head,
-            ..Self::answer(bytes)
-        }
-    }
-
-    /// Reads all of it and never answers.
-    pub fn silent() -> Self {
-        Self {
-            reads: Reads::Everything,
-            says: Says::Nothing,
-            then: Then::ReadOn,
-        }
-    }
-
-    /// Reads so much, says nothing, and then.
-    pub fn stop(reads: Reads, then: Then) -> Self {
-        Self {
-            reads,
-            says: Says::Nothing,
-            then,
-        }
-    }
-}
-
-/// A plain answer as bytes.
-pub fn answer(status: u16, body: &str) -> Vec<u8> {
-    format!(
-        "HTTP/1.1 {status} Scripted\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .into_bytes()
-}
-
-/// How the sending of a request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// It was complete.
-    Complete,
-    /// The connection ended before, or what came was no HTTP.
-    Aborted,
-}
-
-/// A request that arrived.
-#[derive(Debug)]
-pub struct Seen {
-    /// The head with its empty line, as it came.
-    pub head: String,
-    /// On which connection it came, counted from zero.
-    pub connection: usize,
-    body_bytes: AtomicU64,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    body: Vec<u8>,
-    end: Option<End>,
-}
-
-impl Seen {
-    /// Bytes of the body so far, without framing.
-    pub fn body_bytes(&self) -> u64 {
-        self.body_bytes.load(Ordering::Relaxed)
-    }
-
-    /// The first 64 KiB of the body.
-    pub fn body(&self) -> Vec<u8> {
-        lock(&self.state).body.clone()
-    }
-
-    /// How the request ended, if it did.
-    pub fn end(&self) -> Option<End> {
-        lock(&self.state).end
-    }
-
-    /// The request line.
-    pub fn request_line(&self) -> &str {
-        self.head.lines().next().unwrap_or_default()
-    }
-
-    /// All values of the header with this name in lower case, in order.
-    pub fn headers(&self, name: &str) -> Vec<&str> {
-        let fields = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
-        fields
-            .filter(|(field, _)| field.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.trim())
-            .collect()
-    }
-
-    fn take(&self, piece: &[u8]) {
-        self.body_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
-        let mut state = lock(&self.state);
-        let room = KEPT_BYTES.saturating_sub(state.body.len()).min(piece.len());
-        state.body.extend_from_slice(&piece[..room]);
-    }
-
-    fn finish(&self, end: End) {
-        lock(&self.state).end.get_or_insert(end);
-    }
-}
 
 /// What all connections share.
 struct Shared {
@@ -332,12 +158,7 @@ async fn serve(
     shared: &Shared,
 ) -> io::Result<()> {
     while let Some(head) = read_head(&mut stream).await? {
-        let seen = Arc::new(Seen {
-            head,
-            connection,
-            body_bytes: AtomicU64::new(0),
-            state: Mutex::default(),
-        });
+        let seen = Arc::new(Seen::new(head, connection));
         lock(&shared.seen).push(Arc::clone(&seen));
         let script = shared.next();
         let result = follow(&mut stream, &script, &seen).await;

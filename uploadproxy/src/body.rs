@@ -11,7 +11,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use crate::exchange::{Exchange, Outcome};
+use crate::exchange::Exchange;
 use crate::pool::Lease;
 
 /// How long an upload server may think about `Expect: 100-continue` before the body is sent all the same (RFC 9110
@@ -103,7 +103,7 @@ impl Body for Upload {
             Some(Ok(frame)) => this.pass(frame.data_ref().map_or(0, Bytes::len)),
             Some(Err(_)) => {
                 this.body = None;
-                this.exchange.end(Outcome::ClientGone);
+                this.exchange.abandoned();
             }
             None => this.body = None,
         }

@@ -142,10 +142,11 @@ impl Exchange {
         self.figures.bytes.add(bytes);
     }
 
-    /// The client is answered with `status`.
+    /// The client is answered with `status`, if it is still there.
     pub(crate) fn answered(&self, status: StatusCode, outcome: Outcome) {
-        self.status.store(status.as_u16(), Ordering::Relaxed);
-        self.end(outcome);
+        if self.end(outcome) {
+            self.status.store(status.as_u16(), Ordering::Relaxed);
+        }
     }
 
     /// The client is answered with what the upload server said.
@@ -153,10 +154,17 @@ impl Exchange {
         self.answered(status, Outcome::of(status));
     }
 
-    /// It is known how this ends. The first word counts, except that a client may go while it is answered.
-    pub(crate) fn end(&self, outcome: Outcome) {
+    /// It is known how this ends; false if it was known before, which is what counts.
+    fn end(&self, outcome: Outcome) -> bool {
         let mut known = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = known.is_none();
         known.get_or_insert(outcome);
+        is_first
+    }
+
+    /// The client has broken off: nobody will see an answer.
+    pub(crate) fn abandoned(&self) {
+        self.end(Outcome::ClientGone);
     }
 }
 

@@ -3,26 +3,14 @@
 //! CDI's API server hands them out (`UploadTokenRequest`) to whoever may create one in the namespace, signed with a key
 //! whose public half the proxy has. A token is a compact JWS (RFC 7515 §3.1) of five minutes.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+mod claims;
+
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, StatusCode};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
-use serde::{Deserialize, Serialize};
-use serde_json::Number;
 
-use crate::names;
-
-/// Who signs tokens.
-const ISSUER: &str = "cdi-apiserver";
-
-/// The only operation that the proxy knows.
-const OPERATION: &str = "Upload";
-
-/// What tokens are about.
-const RESOURCE: &str = "persistentvolumeclaims";
-
-/// By how much the clocks of the issuer and of the proxy may differ.
-const LEEWAY: Duration = Duration::from_secs(10);
+use self::claims::Claims;
 
 /// What a verified token allows: an upload to this PVC.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -64,28 +52,6 @@ pub(crate) enum KeyError {
     /// A private key would be taken for a public one that has signed nothing; of several keys only one would count.
     #[error("it must be one public key, which begins with {PUBLIC_KEY:?}")]
     NotPublic,
-}
-
-/// What a token says. Times are seconds since 1970 (RFC 7519 §2, NumericDate).
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Claims {
-    iss: String,
-    iat: Option<Number>,
-    nbf: Option<Number>,
-    exp: Option<Number>,
-    operation: String,
-    name: String,
-    namespace: String,
-    resource: Resource,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Resource {
-    group: String,
-    version: String,
-    resource: String,
 }
 
 /// Checks tokens.
@@ -151,55 +117,6 @@ fn bearer(value: &HeaderValue) -> Option<&str> {
     matches.then_some(token)
 }
 
-impl Claims {
-    /// Whose they are and when they hold. A time that is not there is no error.
-    fn check(&self, now: SystemTime) -> Result<(), Refusal> {
-        if self.iss != ISSUER {
-            return Err(Refusal::Invalid("its issuer is another one"));
-        }
-        let now = seconds(now);
-        let leeway = LEEWAY.as_secs_f64();
-        let is = |time: &Option<Number>, wrong: fn(f64, f64) -> bool, leeway: f64| {
-            let time = time.as_ref().and_then(Number::as_f64);
-            time.is_some_and(|time| wrong(time + leeway, now))
-        };
-        if is(&self.exp, |exp, now| exp < now, leeway) {
-            return Err(Refusal::Invalid("it has expired"));
-        }
-        if is(&self.nbf, |nbf, now| nbf > now, -leeway) {
-            return Err(Refusal::Invalid("its time has not come"));
-        }
-        if is(&self.iat, |iat, now| iat > now, -leeway) {
-            return Err(Refusal::Invalid("it was issued in the future"));
-        }
-        Ok(())
-    }
-
-    /// What they allow. Names end up in the name of a host: whoever signed them, only valid ones are used.
-    fn grant(self) -> Result<Grant, Refusal> {
-        if self.operation != OPERATION {
-            return Err(Refusal::Unsuitable("it is for another operation"));
-        }
-        if self.resource.resource != RESOURCE {
-            return Err(Refusal::Unsuitable("it is for another kind of resource"));
-        }
-        if !names::is_subdomain(&self.name) {
-            return Err(Refusal::Unsuitable("it does not name a PVC"));
-        }
-        if !names::is_label(&self.namespace) {
-            return Err(Refusal::Unsuitable("it does not name a namespace"));
-        }
-        Ok(Grant {
-            namespace: self.namespace,
-            pvc: self.name,
-        })
-    }
-}
-
-fn seconds(time: SystemTime) -> f64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}
-
 /// A token as CDI's API server makes it, signed with the private key in `pem`.
 pub(crate) fn mint(
     pem: &str,
@@ -208,21 +125,7 @@ pub(crate) fn mint(
     lifetime: Duration,
 ) -> Result<String, KeyError> {
     let key = EncodingKey::from_rsa_pem(pem.as_bytes())?;
-    let issued = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let claims = Claims {
-        iss: ISSUER.to_owned(),
-        iat: Some(issued.into()),
-        nbf: Some(issued.into()),
-        exp: Some(issued.saturating_add(lifetime.as_secs()).into()),
-        operation: OPERATION.to_owned(),
-        name: grant.pvc.clone(),
-        namespace: grant.namespace.clone(),
-        resource: Resource {
-            group: String::new(),
-            version: "v1".to_owned(),
-            resource: RESOURCE.to_owned(),
-        },
-    };
+    let claims = Claims::new(grant, now, lifetime);
     Ok(jsonwebtoken::encode(
         &Header::new(Algorithm::PS256),
         &claims,
@@ -232,6 +135,8 @@ pub(crate) fn mint(
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use proptest::prelude::*;
     use rcgen::{KeyPair, PKCS_RSA_SHA256, PublicKeyData, RsaKeySize};
     use serde_json::{Value, json};

@@ -45,8 +45,8 @@ const CA_BUNDLE: (&str, &str) = (
     "cdi-uploadserver-signer-bundle",
 );
 
-/// How long the API server may be silent.
-const API_PATIENCE: Duration = Duration::from_secs(8);
+/// How long the API server may be silent before its connection counts as dead; more than any question waits.
+const API_PATIENCE: Duration = Duration::from_secs(12);
 
 /// Where the pod's own namespace is written.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";

@@ -1,0 +1,111 @@
+//! What tokens say: whose they are, when they hold, and what for.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Number;
+
+use super::{Grant, Refusal};
+use crate::names;
+
+/// Who signs tokens.
+const ISSUER: &str = "cdi-apiserver";
+
+/// The only operation that the proxy knows.
+const OPERATION: &str = "Upload";
+
+/// What tokens are about.
+const RESOURCE: &str = "persistentvolumeclaims";
+
+/// By how much the clocks of the issuer and of the proxy may differ.
+const LEEWAY: Duration = Duration::from_secs(10);
+
+/// What a token says. Times are seconds since 1970 (RFC 7519 §2, NumericDate).
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Claims {
+    iss: String,
+    iat: Option<Number>,
+    nbf: Option<Number>,
+    exp: Option<Number>,
+    operation: String,
+    name: String,
+    namespace: String,
+    resource: Resource,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Resource {
+    group: String,
+    version: String,
+    resource: String,
+}
+
+impl Claims {
+    /// For an upload to the PVC of `grant`, from `now` on.
+    pub(super) fn new(grant: &Grant, now: SystemTime, lifetime: Duration) -> Self {
+        let issued = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Self {
+            iss: ISSUER.to_owned(),
+            iat: Some(issued.into()),
+            nbf: Some(issued.into()),
+            exp: Some(issued.saturating_add(lifetime.as_secs()).into()),
+            operation: OPERATION.to_owned(),
+            name: grant.pvc.clone(),
+            namespace: grant.namespace.clone(),
+            resource: Resource {
+                group: String::new(),
+                version: "v1".to_owned(),
+                resource: RESOURCE.to_owned(),
+            },
+        }
+    }
+
+    /// Whose they are and when they hold. A time that is not there is no error.
+    pub(super) fn check(&self, now: SystemTime) -> Result<(), Refusal> {
+        if self.iss != ISSUER {
+            return Err(Refusal::Invalid("its issuer is another one"));
+        }
+        let now = seconds(now);
+        let leeway = LEEWAY.as_secs_f64();
+        let is = |time: &Option<Number>, wrong: fn(f64, f64) -> bool, leeway: f64| {
+            let time = time.as_ref().and_then(Number::as_f64);
+            time.is_some_and(|time| wrong(time + leeway, now))
+        };
+        if is(&self.exp, |exp, now| exp < now, leeway) {
+            return Err(Refusal::Invalid("it has expired"));
+        }
+        if is(&self.nbf, |nbf, now| nbf > now, -leeway) {
+            return Err(Refusal::Invalid("its time has not come"));
+        }
+        if is(&self.iat, |iat, now| iat > now, -leeway) {
+            return Err(Refusal::Invalid("it was issued in the future"));
+        }
+        Ok(())
+    }
+
+    /// What they allow. Names end up in the name of a host: whoever signed them, only valid ones are used.
+    pub(super) fn grant(self) -> Result<Grant, Refusal> {
+        if self.operation != OPERATION {
+            return Err(Refusal::Unsuitable("it is for another operation"));
+        }
+        if self.resource.resource != RESOURCE {
+            return Err(Refusal::Unsuitable("it is for another kind of resource"));
+        }
+        if !names::is_subdomain(&self.name) {
+            return Err(Refusal::Unsuitable("it does not name a PVC"));
+        }
+        if !names::is_label(&self.namespace) {
+            return Err(Refusal::Unsuitable("it does not name a namespace"));
+        }
+        Ok(Grant {
+            namespace: self.namespace,
+            pvc: self.name,
+        })
+    }
+}
+
+fn seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
