@@ -254,13 +254,28 @@ fn http2() -> http2::Builder<TokioExecutor> {
     builder
 }
 
+/// An address that cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}:{port}: {source}")]
+pub struct BindError {
+    address: String,
+    port: u16,
+    source: io::Error,
+}
+
 /// Listens on `address` and `port`; without an address on all, IPv6 and IPv4 together where the node has IPv6.
-pub async fn bind(address: &str, port: u16) -> io::Result<TcpListener> {
-    if !address.is_empty() {
-        return TcpListener::bind((address, port)).await;
-    }
-    match TcpListener::bind(("::", port)).await {
-        Ok(socket) => Ok(socket),
-        Err(_) => TcpListener::bind(("0.0.0.0", port)).await,
-    }
+pub async fn bind(address: &str, port: u16) -> Result<TcpListener, BindError> {
+    let bound = if address.is_empty() {
+        match TcpListener::bind(("::", port)).await {
+            Ok(socket) => Ok(socket),
+            Err(_) => TcpListener::bind(("0.0.0.0", port)).await,
+        }
+    } else {
+        TcpListener::bind((address, port)).await
+    };
+    bound.map_err(|source| BindError {
+        address: address.to_owned(),
+        port,
+        source,
+    })
 }

@@ -1,11 +1,13 @@
 //! What all command lines share: looks, what they can print about themselves, and how values are written.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::num::NonZeroU64;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Command;
 use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Command, Parser};
 
 /// The colours of help.
 pub const STYLES: Styles = Styles::styled()
@@ -13,6 +15,28 @@ pub const STYLES: Styles = Styles::styled()
     .usage(AnsiColor::Green.on_default().bold())
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
+
+/// What `arguments` (without the name of `program`) ask for; otherwise the exit code, and everything is said.
+pub fn parse<P: Parser>(program: &str, arguments: &[OsString]) -> Result<P, ExitCode> {
+    let words = [OsString::from(program)]
+        .into_iter()
+        .chain(arguments.iter().cloned());
+    P::try_parse_from(words).map_err(|error| {
+        // Help asked for goes to stdout with code 0, everything else to stderr with code 2.
+        error.print().ok();
+        ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+    })
+}
+
+/// How much a server says (klog's `-v`) with `--quiet`, or with so many `-v`.
+pub fn server_verbosity(quiet: bool, verbose: u8) -> u8 {
+    match (quiet, verbose) {
+        (true, _) => 0,
+        (false, 0) => 1,
+        (false, 1) => 3,
+        (false, _) => 5,
+    }
+}
 
 /// The manual in roff: a page for the program, followed by one for each subcommand.
 pub fn manual(program: Command, page: &mut dyn Write) -> io::Result<()> {

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use program::command_line;
 
 use self::args::{Cli, Command};
@@ -19,16 +19,9 @@ const PROGRAM: &str = "cdi-uploadproxy";
 
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    let words = [OsString::from(PROGRAM)]
-        .into_iter()
-        .chain(arguments.iter().cloned());
-    match Cli::try_parse_from(words) {
+    match command_line::parse::<Cli>(PROGRAM, arguments) {
         Ok(cli) => run(cli.command),
-        Err(error) => {
-            // Help asked for goes to stdout with code 0, everything else to stderr with code 2.
-            error.print().ok();
-            ExitCode::from(if error.use_stderr() { 2 } else { 0 })
-        }
+        Err(code) => code,
     }
 }
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! It carries bytes and knows nothing of images: neither `datapath` nor `diskimage` is linked. Every upload has an
-//! [`exchange`], which meters it and writes its line in the log when both directions have ended.
+//! `exchange`, which meters it and writes its line in the log when both directions have ended.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,10 @@
 //! The life of a proxy: listens until it is told to stop, and lets running uploads finish.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::listener::{self, Settings};
+use daemon::listener::{self, BindError, Settings};
 use daemon::metrics::server as metrics;
 use daemon::signal::Shutdown;
 use daemon::tls::TlsError;
@@ -29,12 +28,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) enum StartError {
     #[error("cannot use the server's certificate: {0}")]
     Tls(#[from] TlsError),
-    #[error("cannot listen on {address}:{port}: {source}")]
-    Listen {
-        address: String,
-        port: u16,
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] BindError),
 }
 
 /// Serves until a signal, and then until the last upload has ended. `ready` is told the socket's address.
@@ -48,14 +43,7 @@ pub(crate) async fn run(
         connections: connections(raise_file_limit()),
         header_timeout: HEADER_TIMEOUT,
     };
-    let (address, port) = (config.address, config.port);
-    let socket = listener::bind(&address, port)
-        .await
-        .map_err(|source| StartError::Listen {
-            address,
-            port,
-            source,
-        })?;
+    let socket = listener::bind(&config.address, config.port).await?;
     let proxy = Arc::new(Proxy {
         verifier: config.verifier,
         volumes: config.volumes,

@@ -1,13 +1,11 @@
 //! The life of a server: listens, waits for its end, and says how it ended.
 
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use daemon::listener::{self, Settings};
+use daemon::listener::{self, BindError, Settings};
 use daemon::signal::{Shutdown, Signal};
 use daemon::tls::TlsError;
-use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -38,12 +36,8 @@ pub(crate) enum Exit {
 pub(crate) enum StartError {
     #[error("Error getting TLS config: {0}")]
     Tls(#[from] TlsError),
-    #[error("cannot listen on {address}:{port}: {source}")]
-    Listen {
-        address: String,
-        port: u16,
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] BindError),
 }
 
 /// Serves until there is a reason to end. `ready` is told the socket's address.
@@ -60,7 +54,7 @@ pub(crate) async fn run(
             not_offered.join(", ")
         );
     }
-    let socket = bind(&config).await?;
+    let socket = listener::bind(&config.address, config.port).await?;
     if let Ok(address) = socket.local_addr() {
         tracing::info!("Running server on {address}");
         ready(address);
@@ -85,17 +79,6 @@ pub(crate) async fn run(
     }
     timeout(LAST_ANSWER, listening).await.ok();
     Ok(exit)
-}
-
-async fn bind(config: &Config) -> Result<TcpListener, StartError> {
-    let (address, port) = (&config.address, config.port);
-    listener::bind(address, port)
-        .await
-        .map_err(|source| StartError::Listen {
-            address: address.clone(),
-            port,
-            source,
-        })
 }
 
 async fn until_end(server: &Server) -> Exit {

@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use worker::work::{self, Ended};
 
 use self::args::{Cli, Command};
@@ -31,16 +31,9 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    let words = [OsString::from(PROGRAM)]
-        .into_iter()
-        .chain(arguments.iter().cloned());
-    match Cli::try_parse_from(words) {
+    match program::command_line::parse::<Cli>(PROGRAM, arguments) {
         Ok(cli) => finish(run(cli.command)),
-        Err(error) => {
-            // Help asked for goes to stdout with code 0, everything else to stderr with code 2.
-            error.print().ok();
-            ExitCode::from(if error.use_stderr() { 2 } else { 0 })
-        }
+        Err(code) => code,
     }
 }
 

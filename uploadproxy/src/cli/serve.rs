@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use daemon::logging::{self, LogFormat, LogOptions};
 use daemon::signal;
 use daemon::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
+use program::command_line::server_verbosity;
 use tokio::sync::watch;
 
 use super::PROGRAM;
@@ -82,12 +83,7 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
 pub(super) fn begin(arguments: &ServerArgs) {
     logging::init(LogOptions {
         format: LogFormat::Plain,
-        verbosity: match (arguments.quiet, arguments.verbose) {
-            (true, _) => 0,
-            (false, 0) => 1,
-            (false, 1) => 3,
-            (false, _) => 5,
-        },
+        verbosity: server_verbosity(arguments.quiet, arguments.verbose),
         program: PROGRAM,
     });
     daemon::tls::install_provider();

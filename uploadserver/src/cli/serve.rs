@@ -7,6 +7,7 @@ use daemon::logging::{self, LogFormat, LogOptions};
 use daemon::signal::{self, Signal};
 use daemon::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
 use datapath::target;
+use program::command_line::server_verbosity;
 use worker::volume::{Wanted, folder_of};
 
 use super::PROGRAM;
@@ -51,12 +52,7 @@ impl Failure {
 pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
     logging::init(LogOptions {
         format: LogFormat::Plain,
-        verbosity: match (arguments.quiet, arguments.verbose) {
-            (true, _) => 0,
-            (false, 0) => 1,
-            (false, 1) => 3,
-            (false, _) => 5,
-        },
+        verbosity: server_verbosity(arguments.quiet, arguments.verbose),
         program: PROGRAM,
     });
     daemon::tls::install_provider();
