@@ -279,3 +279,23 @@ pub async fn bind(address: &str, port: u16) -> Result<TcpListener, BindError> {
         source,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn without_an_address_both_families_are_listened_on() {
+        let socket = bind("", 0).await.unwrap();
+        let port = socket.local_addr().unwrap().port();
+        for host in ["127.0.0.1", "::1"] {
+            TcpStream::connect((host, port)).await.unwrap();
+        }
+        let taken = bind("127.0.0.1", port).await.unwrap_err();
+        assert!(
+            taken
+                .to_string()
+                .starts_with(&format!("cannot listen on 127.0.0.1:{port}: "))
+        );
+    }
+}

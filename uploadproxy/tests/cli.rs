@@ -134,12 +134,10 @@ fn dev_uses_its_keys_again() {
         .nth(1)
         .and_then(|rest| rest.split('\'').next());
     let mine = command.replace(printed.or_fail(&command), token.stdout.trim());
-    shell(
-        &mine
-            .replace("IMAGE", "/dev/null")
-            .replace("-X POST", "-I -f")
-            .replace("-T /dev/null", ""),
-    );
+    let question = mine
+        .replace("-X POST -T IMAGE", "--silent --fail --head")
+        .replace("/v1beta1/upload", "/v1beta1/upload-async");
+    shell(&question);
 }
 
 #[test]
