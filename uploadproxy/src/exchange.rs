@@ -1,7 +1,6 @@
 //! One request with a valid token, from its admission until both of its bodies have ended: what the log and the
 //! metrics say about it.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,79 +11,8 @@ use tokio::time::Instant;
 
 use crate::figures::Figures;
 use crate::limits::Permit;
+use crate::outcome::Outcome;
 use crate::token::Grant;
-
-/// How a request to an upload path ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The upload server said that all is well.
-    Completed,
-    /// The upload server did not want it (4xx).
-    Rejected,
-    /// The upload server could not do it (5xx).
-    Failed,
-    /// The client went away.
-    ClientGone,
-    /// The connection to the upload server failed.
-    Unreachable,
-    /// The proxy has no certificates for upload servers.
-    NoCredentials,
-    /// The PVC is not waiting for an upload.
-    NotReady,
-    /// There are too many uploads.
-    Limited,
-    /// There was no token, or one for something else.
-    BadRequest,
-    /// The token was not valid.
-    Unauthorized,
-}
-
-impl Outcome {
-    pub(crate) const ALL: [Self; 10] = [
-        Self::Completed,
-        Self::Rejected,
-        Self::Failed,
-        Self::ClientGone,
-        Self::Unreachable,
-        Self::NoCredentials,
-        Self::NotReady,
-        Self::Limited,
-        Self::BadRequest,
-        Self::Unauthorized,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Rejected => "rejected",
-            Self::Failed => "failed",
-            Self::ClientGone => "client-gone",
-            Self::Unreachable => "unreachable",
-            Self::NoCredentials => "no-credentials",
-            Self::NotReady => "not-ready",
-            Self::Limited => "limited",
-            Self::BadRequest => "bad-request",
-            Self::Unauthorized => "unauthorized",
-        }
-    }
-
-    /// What an upload server's answer means.
-    fn of(status: StatusCode) -> Self {
-        if status.is_client_error() {
-            Self::Rejected
-        } else if status.is_server_error() {
-            Self::Failed
-        } else {
-            Self::Completed
-        }
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// A request in progress. Writes its line when it is dropped.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use daemon::metrics::{Counter, Gauge, Registry};
 
-use crate::exchange::Outcome;
+use crate::outcome::Outcome;
 
 /// Its series. Clones share them.
 #[derive(Debug, Clone)]

@@ -12,11 +12,11 @@
 
 #![forbid(unsafe_code)]
 
-mod body;
 mod certificates;
 pub mod cli;
 mod config;
 mod cors;
+mod download;
 mod exchange;
 mod figures;
 mod forward;
@@ -24,6 +24,7 @@ mod heads;
 mod identity;
 mod limits;
 mod names;
+mod outcome;
 mod pace;
 mod page;
 pub mod pod;
@@ -33,6 +34,7 @@ mod routes;
 mod serve;
 mod service;
 mod token;
+mod upload;
 mod upstream;
 mod volumes;
 

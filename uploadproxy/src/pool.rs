@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::body::Upload;
+use crate::upload::Upload;
 use crate::volumes::Place;
 
 /// How long a connection without a request is kept.

@@ -12,16 +12,18 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
-use crate::body::{Download, Upload};
 use crate::cors::{self, Marks};
-use crate::exchange::{Exchange, Outcome};
+use crate::download::Download;
+use crate::exchange::Exchange;
 use crate::figures::Figures;
 use crate::forward;
 use crate::heads;
 use crate::limits::{Excess, Limits};
+use crate::outcome::Outcome;
 use crate::page;
 use crate::routes::{self, Endpoint, Route};
 use crate::token::{Grant, Refusal, Verifier};
+use crate::upload::Upload;
 use crate::upstream::{self, Failure, Upstreams};
 use crate::volumes::{Content, Unavailable, Volume, Volumes};
 

@@ -17,9 +17,9 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::body::Upload;
 use crate::identity::{self, Identity};
 use crate::pool::{Connection, Lease, Pool};
+use crate::upload::Upload;
 use crate::volumes::Place;
 
 /// How long a connection may take (as Go's dialer).

@@ -1,4 +1,4 @@
-//! The two bodies of an exchange on their way: bytes are passed on as they came, never copied.
+//! The client's body on its way to the upload server: bytes are passed on as they came, never copied.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,6 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::exchange::Exchange;
-use crate::pool::Lease;
 
 /// How long an upload server may think about `Expect: 100-continue` before the body is sent all the same (RFC 9110
 /// §10.1.1 leaves the time open; Go's clients wait as long).
@@ -131,58 +130,5 @@ impl Drop for Upload {
         {
             daemon::reply::drain(body);
         }
-    }
-}
-
-/// The upload server's body on its way to the client.
-pub(crate) struct Download {
-    body: Incoming,
-    /// The connection that it comes from.
-    lease: Option<Lease>,
-    _exchange: Arc<Exchange>,
-}
-
-impl Download {
-    pub(crate) fn new(body: Incoming, lease: Lease, exchange: Arc<Exchange>) -> Self {
-        let mut download = Self {
-            body,
-            lease: Some(lease),
-            _exchange: exchange,
-        };
-        if download.body.is_end_stream() {
-            download.release();
-        }
-        download
-    }
-
-    fn release(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            lease.give_back();
-        }
-    }
-}
-
-impl Body for Download {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let this = self.get_mut();
-        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-        if frame.is_none() || this.body.is_end_stream() {
-            this.release();
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
