@@ -46,13 +46,15 @@ pub(crate) struct Proxy {
 
 /// Answers one request.
 pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incoming>) -> Reply {
+    let mut marks = Marks::of(&request);
     if !heads::is_proper(&request) {
-        return whole(reply::refuse(reply::empty(StatusCode::BAD_REQUEST), request));
+        let mut reply = whole(reply::refuse(reply::empty(StatusCode::BAD_REQUEST), request));
+        marks.set(&mut reply);
+        return reply;
     }
     if let Some(preflight) = cors::preflight(&request) {
         return whole(preflight);
     }
-    let mut marks = Marks::of(&request);
     let path = request.uri().path().to_owned();
     let route = routes::find(&path);
     let precedes = precedes_a_part(route, request.method());
