@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::Advice;
@@ -107,8 +108,12 @@ const SPREAD_TABLES: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, &["-o"
 const LARGE_ZSTD: fn(&Path, &Path) =
     |raw, path| make_qcow2(raw, path, &["-c", "-o", "compression_type=zstd,cluster_size=2M"]);
 
+/// The tests share one disk: dirty pages of a group wait for it, and count as its memory meanwhile.
+static DISK: Mutex<()> = Mutex::new(());
+
 #[test]
 fn every_kind_of_image_fits_into_96_mib() {
+    let _disk = DISK.lock().unwrap_or_else(PoisonError::into_inner);
     use Way::{FromFile, OverHttp, OverHttpToSlowTarget};
     let folder = tempfile::tempdir().unwrap();
     let raw = folder.path().join("disk.raw");
@@ -205,6 +210,7 @@ const MOST_DIRTY_BYTES: u64 = 2 * (32 << 20) + 8 * (1 << 20);
 
 #[test]
 fn dirty_pages_do_not_pile_up_in_front_of_a_slow_disk() {
+    let _disk = DISK.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let (raw, log) = (folder.path().join("disk.raw"), folder.path().join("strace.log"));
     make_raw(&raw);
