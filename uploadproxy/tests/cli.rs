@@ -138,6 +138,8 @@ fn dev_uses_its_keys_again() {
         .replace("-X POST -T IMAGE", "--silent --fail --head")
         .replace("/v1beta1/upload", "/v1beta1/upload-async");
     shell(&question);
+    second.signal(Signal::TERM);
+    second.wait().assert_success("dev");
 }
 
 #[test]
