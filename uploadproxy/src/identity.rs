@@ -113,8 +113,9 @@ impl Identity {
             key: read(&self.key)?,
             bundle,
         };
-        let config = match cached.take() {
-            Some(cached) if cached.material == material => cached.config,
+        // What cannot be used (half of a renewal, perhaps) does not make what was known before forgotten.
+        let config = match &*cached {
+            Some(cached) if cached.material == material => Arc::clone(&cached.config),
             _ => Arc::new(self.build(&material)?),
         };
         *cached = Some(Cached {
@@ -194,5 +195,14 @@ mod tests {
         std::fs::write(&files.ca, "nothing").unwrap();
         tokio::time::advance(FRESH * 2).await;
         assert!(matches!(identity.config().await, Err(Error::NoAuthority(_))));
+        let bundle = std::fs::read(&files.server.0).unwrap();
+        std::fs::write(&files.ca, bundle).unwrap();
+        let third = identity.config().await.unwrap();
+        std::fs::remove_file(&files.ca).unwrap();
+        tokio::time::advance(FRESH * 2).await;
+        let kept = identity.config().await.unwrap();
+        assert!(Arc::ptr_eq(&third, &kept), "the authorities of before");
+        tokio::time::advance(STALE).await;
+        assert!(matches!(identity.config().await, Err(Error::File { .. })));
     }
 }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use daemon::reply::LINGER;
 use hyper::client::conn::http1::SendRequest;
 use rustls::ClientConfig;
 use tokio::task::AbortHandle;
@@ -21,9 +22,6 @@ const IDLE: Duration = Duration::from_secs(5);
 
 /// Connections that are kept for one upload server.
 const MOST_IDLE: usize = 2;
-
-/// How long a client that was answered early may go on sending through a connection.
-const LINGER: Duration = Duration::from_secs(30);
 
 /// A connection, which is closed when this is dropped.
 pub(crate) struct Connection {
