@@ -18,6 +18,7 @@ use crate::source::Location;
 use crate::source::access::{self, Access};
 use crate::source::file::FileSource;
 use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
+use crate::source::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
 use crate::source::proxy::ProxyConfig;
 
 /// What a job needs from the process around it.
@@ -57,6 +58,21 @@ impl Context {
                     ..access.http(config.url)
                 };
                 Ok(Box::new(HttpSource::open(config, handle, stop)?))
+            }
+            Location::Ovirt(address) => {
+                let (api, disk) = disk_of_engine(address).map_err(usage)?;
+                let checkpoints = Checkpoints {
+                    current: arguments.checkpoint.clone(),
+                    previous: arguments.previous_checkpoint.clone(),
+                };
+                Ok(Box::new(ImageIoSource::open(
+                    &api,
+                    &disk,
+                    &checkpoints,
+                    &access,
+                    handle,
+                    stop,
+                )?))
             }
             other => Err(Failure::Usage(format!(
                 "{other:?} is not supported by this version"

@@ -12,6 +12,7 @@ use super::message::Failure;
 use super::node_pull;
 use crate::source::access::Access;
 use crate::source::http::{Header, HttpConfig, HttpSource, read_secret_headers};
+use crate::source::imageio::ImageIoSource;
 
 /// A source that is open, and what it knows besides bytes.
 pub(super) struct Opened {
@@ -59,6 +60,18 @@ impl Import {
                 Ok(Opened {
                     source: Box::new(source.map_err(|error| refused(&error))?),
                     after,
+                })
+            }
+            Kind::ImageIo {
+                endpoint,
+                disk_id,
+                checkpoints,
+            } => {
+                let (handle, stop) = (self.handle.clone(), self.stop.clone());
+                let source = ImageIoSource::open(endpoint, disk_id, checkpoints, &access, handle, stop);
+                Ok(Opened {
+                    source: Box::new(source.map_err(|error| refused(&error))?),
+                    after: After::Nothing,
                 })
             }
             other => Err(refused(&SourceError::new(
