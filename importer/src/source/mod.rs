@@ -4,6 +4,7 @@ pub mod access;
 pub mod file;
 pub mod http;
 pub mod proxy;
+pub mod registry;
 pub mod verified;
 
 use std::path::PathBuf;
