@@ -205,7 +205,7 @@ pub struct InfoArgs {
 /// What to read and how: shared by the subcommands.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
-    /// http:// or https:// URL, file:// URL, path, or `-` for standard input
+    /// URL (http, https, s3, gs, docker, oci, oci-archive, nbd, ovirt+https, file), path, or `-` for standard input
     #[arg(value_hint = ValueHint::AnyPath)]
     pub source: String,
 
@@ -213,7 +213,7 @@ pub struct SourceArgs {
     #[arg(long, value_name = "FORMAT", help_heading = "Source")]
     pub format: Option<Format>,
 
-    /// User name for HTTP basic authentication
+    /// User name, or access key, for the server
     #[arg(
         long,
         value_name = "NAME",
@@ -225,6 +225,22 @@ pub struct SourceArgs {
     /// File with the password of --user; a line break at its end does not count
     #[arg(long, value_name = "FILE", requires = "user", value_hint = ValueHint::FilePath, help_heading = "Source")]
     pub password_file: Option<PathBuf>,
+
+    /// Region of an S3 bucket [default: AWS_REGION, the endpoint's, else what the server says]
+    #[arg(long, value_name = "NAME", help_heading = "Source")]
+    pub region: Option<String>,
+
+    /// Ask S3 and GCS without credentials, whatever the environment has
+    #[arg(long, conflicts_with = "user", help_heading = "Source")]
+    pub anonymous: bool,
+
+    /// Key file of a Google service account [default: GOOGLE_APPLICATION_CREDENTIALS]
+    #[arg(long, value_name = "FILE", conflicts_with = "anonymous", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    pub key_file: Option<PathBuf>,
+
+    /// Platform of a multi-arch container image, as Go spells it: amd64, arm64, s390x, … [default: this machine's]
+    #[arg(long, value_name = "ARCH", help_heading = "Source")]
+    pub architecture: Option<String>,
 
     /// Extra HTTP header, such as 'Accept: text/plain'; may be repeated
     #[arg(long = "header", value_name = "N: V", help_heading = "Source")]

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::args::SourceArgs;
 use super::failure::Failure;
 use crate::source::Location;
+use crate::source::access::{self, Access};
 use crate::source::file::FileSource;
 use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
 use crate::source::proxy::ProxyConfig;
@@ -30,17 +31,36 @@ pub(super) struct Context {
 impl Context {
     /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object will be verified.
     pub(super) fn open(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Box<dyn Source>, Failure> {
-        match Location::parse(&arguments.source).map_err(usage)? {
-            Location::Http(url) => {
-                let config = http_config(&url, arguments, is_checked)?;
-                Ok(Box::new(HttpSource::open(
-                    config,
-                    self.handle.clone(),
-                    self.stop.clone(),
-                )?))
-            }
+        let location = Location::parse(&arguments.source).map_err(usage)?;
+        match &location {
             Location::Stdin => Ok(Box::new(FileSource::stdin(self.stop.clone())?)),
-            Location::File(path) => Ok(Box::new(FileSource::open(&path, self.stop.clone())?)),
+            Location::File(path) => Ok(Box::new(FileSource::open(path, self.stop.clone())?)),
+            remote => self.open_remote(remote, arguments, is_checked),
+        }
+    }
+
+    fn open_remote(
+        &self,
+        location: &Location,
+        arguments: &SourceArgs,
+        is_checked: bool,
+    ) -> Result<Box<dyn Source>, Failure> {
+        let access = access(arguments)?;
+        let (handle, stop) = (self.handle.clone(), self.stop.clone());
+        match location {
+            Location::Http(url) => {
+                let mut config = HttpConfig::new(url, Arc::clone(&access.tls)).map_err(usage)?;
+                config = HttpConfig {
+                    credentials: access.credentials.clone(),
+                    headers: headers(arguments)?,
+                    trust_unvalidated: is_checked,
+                    ..access.http(config.url)
+                };
+                Ok(Box::new(HttpSource::open(config, handle, stop)?))
+            }
+            other => Err(Failure::Usage(format!(
+                "{other:?} is not supported by this version"
+            ))),
         }
     }
 }
@@ -50,7 +70,7 @@ fn usage(error: impl std::fmt::Display) -> Failure {
     Failure::Usage(error.to_string())
 }
 
-fn http_config(endpoint: &str, arguments: &SourceArgs, is_checked: bool) -> Result<HttpConfig, Failure> {
+fn access(arguments: &SourceArgs) -> Result<Access, Failure> {
     let tls = if arguments.insecure {
         tls::insecure_client_config()
     } else {
@@ -61,15 +81,15 @@ fn http_config(endpoint: &str, arguments: &SourceArgs, is_checked: bool) -> Resu
         tls::client_config(roots)
     };
     let tls = tls.map_err(|error| Failure::Internal(error.to_string()))?;
-    Ok(HttpConfig {
+    Ok(Access {
         credentials: credentials(arguments)?,
-        headers: headers(arguments)?,
+        tls: Arc::new(tls),
+        insecure: arguments.insecure,
         proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage)?,
-        trust_unvalidated: is_checked,
+        connections: NonZeroUsize::new(arguments.connections.into()).unwrap_or(NonZeroUsize::MIN),
         no_progress_limit: arguments.no_progress_timeout,
         retries: arguments.retries,
-        connections: NonZeroUsize::new(arguments.connections.into()).unwrap_or(NonZeroUsize::MIN),
-        ..HttpConfig::new(endpoint, Arc::new(tls)).map_err(usage)?
+        environment: access::environment(&ProcessEnv),
     })
 }
 

@@ -18,6 +18,9 @@ use crate::source::proxy::ProxyConfig;
 /// The name that servers and proxies know CDI's importer by.
 pub const USER_AGENT: &str = "cdi-golang-importer";
 
+/// Time without a new byte after which a transfer is given up, unless somebody says otherwise: what CDI waits.
+pub const NO_PROGRESS_LIMIT: Duration = Duration::from_secs(600);
+
 /// What proves that two parts of an object belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Continuity {
@@ -87,7 +90,7 @@ impl HttpConfig {
             tls,
             proxy: ProxyConfig::default(),
             trust_unvalidated: false,
-            no_progress_limit: Duration::from_secs(600),
+            no_progress_limit: NO_PROGRESS_LIMIT,
             idle_limit: Duration::from_secs(60),
             retries: None,
             first_attempts: FIRST_ATTEMPTS,

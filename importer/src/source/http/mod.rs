@@ -39,7 +39,7 @@ pub use self::agent::{Agent, Answer};
 use self::body::{HttpBody, Surroundings, stopped};
 use self::client::Client;
 use self::config::printable;
-pub use self::config::{Continuity, Credentials, HttpConfig, USER_AGENT};
+pub use self::config::{Continuity, Credentials, HttpConfig, NO_PROGRESS_LIMIT, USER_AGENT};
 pub use self::dialect::{BoxFuture, Dialect, Refusal, Verdict};
 use self::download::{Download, Object, within};
 pub use self::headers::{Header, parse_header, read_secret_headers};

@@ -1,0 +1,114 @@
+//! Opens the source that the environment names.
+
+use std::collections::BTreeMap;
+
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::Source;
+use url::Url;
+
+use super::config::{Kind, Remote};
+use super::import::Import;
+use super::message::Failure;
+use super::node_pull;
+use crate::source::access::Access;
+use crate::source::http::{Header, HttpConfig, HttpSource, read_secret_headers};
+
+/// A source that is open, and what it knows besides bytes.
+pub(super) struct Opened {
+    pub(super) source: Box<dyn Source>,
+    after: After,
+}
+
+/// What is asked for when the disk is complete.
+enum After {
+    /// Nothing.
+    Nothing,
+    /// A side container is asked about the image it runs.
+    SideContainer(Box<HttpConfig>),
+}
+
+impl Import {
+    /// Opens what `remote` names. What goes wrong here is told apart from what goes wrong with the bytes.
+    pub(super) fn open(&self, remote: &Remote) -> Result<Opened, Failure> {
+        let refused = |error: &SourceError| Failure::connect(&remote.kind, error);
+        let access = remote.access.open(&self.paths).map_err(|error| {
+            let text = format!("Error creating http client: {error}");
+            refused(&SourceError::new(SourceErrorKind::Invalid, text))
+        })?;
+        match &remote.kind {
+            Kind::Http {
+                endpoint,
+                headers,
+                is_node_pull,
+            } => {
+                let endpoint = self.ready_endpoint(endpoint)?;
+                tracing::info!("begin import process");
+                let config = self
+                    .http_config(remote, &access, endpoint, headers)
+                    .map_err(|error| refused(&error))?;
+                let after = if *is_node_pull {
+                    let url = node_pull::info_url(&config.url);
+                    After::SideContainer(Box::new(HttpConfig {
+                        url,
+                        ..config.clone()
+                    }))
+                } else {
+                    After::Nothing
+                };
+                let source = HttpSource::open(config, self.handle.clone(), self.stop.clone());
+                Ok(Opened {
+                    source: Box::new(source.map_err(|error| refused(&error))?),
+                    after,
+                })
+            }
+            other => Err(refused(&SourceError::new(
+                SourceErrorKind::Invalid,
+                format!("source {} is not supported by this version", other.name()),
+            ))),
+        }
+    }
+
+    /// The labels for the volume that came with the disk.
+    pub(super) fn labels(&self, opened: Opened) -> BTreeMap<String, String> {
+        match opened.after {
+            After::Nothing => BTreeMap::new(),
+            After::SideContainer(config) => {
+                match HttpSource::open(*config, self.handle.clone(), self.stop.clone()) {
+                    Ok(info) => node_pull::labels(&info),
+                    Err(error) => {
+                        tracing::error!("cannot read the labels of the container: {error}");
+                        BTreeMap::new()
+                    }
+                }
+            }
+        }
+    }
+
+    /// The endpoint, when whoever serves it is ready.
+    fn ready_endpoint(&self, endpoint: &Url) -> Result<Url, Failure> {
+        match &self.config.ready_file {
+            Some(file) => {
+                let name = node_pull::wait_for_ready(file, node_pull::POLL, &self.stop)?;
+                Ok(node_pull::endpoint_of(endpoint, &name))
+            }
+            None => Ok(endpoint.clone()),
+        }
+    }
+
+    fn http_config(
+        &self,
+        remote: &Remote,
+        access: &Access,
+        endpoint: Url,
+        headers: &[Header],
+    ) -> Result<HttpConfig, SourceError> {
+        let mut headers = headers.to_vec();
+        headers.extend(read_secret_headers(&self.paths.extra_headers())?);
+        Ok(HttpConfig {
+            credentials: access.credentials.clone(),
+            headers,
+            trust_unvalidated: remote.checksum.is_some(),
+            ..access.http(endpoint)
+        })
+    }
+}
