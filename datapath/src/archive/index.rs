@@ -134,7 +134,10 @@ mod tests {
                 .collect();
             assert_eq!(
                 found,
-                [("blobs/first".to_owned(), 1_000_000), (format!("blobs/{long}"), 4)]
+                [
+                    ("blobs/first".to_owned(), 1_000_000),
+                    (format!("blobs/{long}"), 4)
+                ]
             );
             let mut text = [0; 4];
             archive.read_exact_at(&mut text, places[1].offset).unwrap();

@@ -19,6 +19,7 @@ use crate::source::access::{self, Access};
 use crate::source::file::FileSource;
 use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
 use crate::source::proxy::ProxyConfig;
+use crate::source::registry::{RegistryOptions, RegistrySource};
 
 /// What a job needs from the process around it.
 pub(super) struct Context {
@@ -57,6 +58,14 @@ impl Context {
                     ..access.http(config.url)
                 };
                 Ok(Box::new(HttpSource::open(config, handle, stop)?))
+            }
+            Location::Registry(reference) => {
+                let options = RegistryOptions {
+                    architecture: arguments.architecture.clone(),
+                };
+                Ok(Box::new(RegistrySource::open(
+                    reference, &access, options, handle, stop,
+                )?))
             }
             other => Err(Failure::Usage(format!(
                 "{other:?} is not supported by this version"

@@ -70,6 +70,7 @@ impl Import {
         match remote.made {
             Made::Disk => self.transfer(remote, &*opened.source)?,
             Made::Directory => self.unpack(remote, &*opened.source)?,
+            Made::Delta => return Err(Failure::process("deltas are not supported by this version")),
         }
         Ok(self.success(self.labels(opened)))
     }

@@ -12,6 +12,7 @@ use super::message::Failure;
 use super::node_pull;
 use crate::source::access::Access;
 use crate::source::http::{Header, HttpConfig, HttpSource, read_secret_headers};
+use crate::source::registry::{RegistryOptions, RegistrySource};
 
 /// A source that is open, and what it knows besides bytes.
 pub(super) struct Opened {
@@ -25,6 +26,8 @@ enum After {
     Nothing,
     /// A side container is asked about the image it runs.
     SideContainer(Box<HttpConfig>),
+    /// What is known already is handed on.
+    Labels(BTreeMap<String, String>),
 }
 
 impl Import {
@@ -61,6 +64,22 @@ impl Import {
                     after,
                 })
             }
+            Kind::Registry {
+                reference,
+                architecture,
+            } => {
+                tracing::info!("begin import process");
+                let options = RegistryOptions {
+                    architecture: architecture.clone(),
+                };
+                let (handle, stop) = (self.handle.clone(), self.stop.clone());
+                let source = RegistrySource::open(reference, &access, options, handle, stop)
+                    .map_err(|error| refused(&error))?;
+                Ok(Opened {
+                    after: After::Labels(node_pull::labels_of(source.environment())),
+                    source: Box::new(source),
+                })
+            }
             other => Err(refused(&SourceError::new(
                 SourceErrorKind::Invalid,
                 format!("source {} is not supported by this version", other.name()),
@@ -72,6 +91,7 @@ impl Import {
     pub(super) fn labels(&self, opened: Opened) -> BTreeMap<String, String> {
         match opened.after {
             After::Nothing => BTreeMap::new(),
+            After::Labels(labels) => labels,
             After::SideContainer(config) => {
                 match HttpSource::open(*config, self.handle.clone(), self.stop.clone()) {
                     Ok(info) => node_pull::labels(&info),

@@ -24,7 +24,9 @@ pub(super) fn challenge(headers: &HeaderMap) -> Option<Challenge> {
         .filter_map(|value| value.to_str().ok())
         .flat_map(parse)
         .collect();
-    let bearer = offers.iter().find(|offer| matches!(offer, Challenge::Bearer { .. }));
+    let bearer = offers
+        .iter()
+        .find(|offer| matches!(offer, Challenge::Bearer { .. }));
     bearer.or(offers.first()).cloned()
 }
 
@@ -49,7 +51,10 @@ fn parse(text: &str) -> Vec<Challenge> {
             parameters.push((parameter.to_ascii_lowercase(), unquoted(value.trim())));
         }
     }
-    found.into_iter().filter_map(|(scheme, parameters)| known(&scheme, parameters)).collect()
+    found
+        .into_iter()
+        .filter_map(|(scheme, parameters)| known(&scheme, parameters))
+        .collect()
 }
 
 fn known(scheme: &str, parameters: Vec<(String, String)>) -> Option<Challenge> {

@@ -33,11 +33,19 @@ impl Dialect for RegistryDialect {
 
     fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
-            let Refusal { status, headers, body, .. } = refusal;
+            let Refusal {
+                status,
+                headers,
+                body,
+                ..
+            } = refusal;
             if status == StatusCode::UNAUTHORIZED && self.session.refused(headers).await {
                 return Verdict::Again(None);
             }
-            let passes = matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
+            let passes = matches!(
+                status,
+                StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+            );
             Verdict::Described {
                 text: format!("{status}{}", words(body)),
                 transient: passes || status.is_server_error(),

@@ -33,7 +33,9 @@ impl Image {
             match parsed {
                 Manifest::Index(index) => {
                     let chosen = wanted.choose(&index).map_err(|reason| {
-                        invalid(format!("Error retrieving image: choosing image instance: {reason}"))
+                        invalid(format!(
+                            "Error retrieving image: choosing image instance: {reason}"
+                        ))
                     })?;
                     served = store.manifest(chosen).map_err(pulled)?;
                 }

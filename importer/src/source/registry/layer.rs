@@ -10,7 +10,7 @@ use datapath::source::Body;
 use super::lookup::Lookup;
 use super::manifest::Descriptor;
 use super::store::{Store, verified};
-use super::wording::{pulled, stopped};
+use super::wording::{pulled, stopped, unprefixed};
 
 /// Layers without files, which builders make for steps that change none: 1024 zeros, as they are and gzipped by Docker.
 const EMPTY: [&str; 2] = [
@@ -67,7 +67,8 @@ impl Disk {
 impl Body for Disk {
     /// The end is reported when the whole layer was read and verified.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        self.file.next_chunk().map_err(|error| in_layer(error, &self.layer))
+        let failed = |error| unprefixed(in_layer(error, &self.layer));
+        self.file.next_chunk().map_err(failed)
     }
 
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {

@@ -187,7 +187,11 @@ impl Body for FilePart {
             }
         };
         if read == 0 && wanted > 0 {
-            let message = format!("{} is shorter than it says: it ends at byte {}", self.path.display(), self.offset);
+            let message = format!(
+                "{} is shorter than it says: it ends at byte {}",
+                self.path.display(),
+                self.offset
+            );
             return Err(SourceError::new(SourceErrorKind::Length, message));
         }
         chunk.filled(read as u64);

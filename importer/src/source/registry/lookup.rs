@@ -66,7 +66,10 @@ impl Lookup {
             self.here.gone.insert([folder, &[deleted]].concat().join(&b'/'));
         }
         let hidden = [&self.above, &self.here];
-        let count: usize = hidden.iter().map(|hidden| hidden.gone.len() + hidden.emptied.len()).sum();
+        let count: usize = hidden
+            .iter()
+            .map(|hidden| hidden.gone.len() + hidden.emptied.len())
+            .sum();
         if count > MAX_HIDDEN {
             let message = format!("the layers delete more than {MAX_HIDDEN} files below /disk");
             return Err(SourceError::new(SourceErrorKind::Invalid, message));
@@ -133,14 +136,19 @@ impl Hidden {
 }
 
 fn not_located(reason: &str) -> SourceError {
-    SourceError::new(SourceErrorKind::Invalid, format!("Cannot locate image file: {reason}"))
+    SourceError::new(
+        SourceErrorKind::Invalid,
+        format!("Cannot locate image file: {reason}"),
+    )
 }
 
 /// A name for messages: without controls, and not too much of it.
 fn printable(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     let shown = text.chars().take(SHOWN_CHARS);
-    shown.map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+    shown
+        .map(|char| if char.is_control() { '\u{fffd}' } else { char })
+        .collect()
 }
 
 #[cfg(test)]
@@ -151,7 +159,9 @@ mod tests {
 
     fn look(lookup: &mut Lookup, name: &str, kind: MemberKind<'_>) -> Result<bool, String> {
         let name = name.as_bytes();
-        lookup.look(Member { name, kind }).map_err(|error| error.to_string())
+        lookup
+            .look(Member { name, kind })
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -169,7 +179,10 @@ mod tests {
         ] {
             assert_eq!(look(&mut Lookup::default(), name, FILE), Ok(is_disk), "{name}");
         }
-        assert_eq!(look(&mut Lookup::default(), "disk/a/", MemberKind::Directory), Ok(false));
+        assert_eq!(
+            look(&mut Lookup::default(), "disk/a/", MemberKind::Directory),
+            Ok(false)
+        );
     }
 
     #[test]
@@ -187,7 +200,10 @@ mod tests {
             MemberKind::Special("a named pipe"),
         ] {
             let error = look(&mut Lookup::default(), "disk/a", kind).unwrap_err();
-            assert!(error.starts_with("Cannot locate image file: 'disk/a' is a"), "{error}");
+            assert!(
+                error.starts_with("Cannot locate image file: 'disk/a' is a"),
+                "{error}"
+            );
         }
         let error = look(&mut Lookup::default(), "disk/../../etc/passwd", FILE).unwrap_err();
         assert!(error.starts_with("Error sanitizing archive path"), "{error}");

@@ -52,7 +52,9 @@ impl Descriptor {
     /// The name of an image in a layout (OCI image layout specification, "index.json file").
     pub(super) fn ref_name(&self) -> Option<&str> {
         let annotations = self.annotations.as_ref()?;
-        annotations.get("org.opencontainers.image.ref.name").map(String::as_str)
+        annotations
+            .get("org.opencontainers.image.ref.name")
+            .map(String::as_str)
     }
 }
 
@@ -123,8 +125,8 @@ struct Document {
 impl Manifest {
     /// Tells by its content what `served` is: what it is called is not always true.
     pub(super) fn parse(served: &Served) -> Result<Self, String> {
-        let document: Document =
-            serde_json::from_slice(&served.bytes).map_err(|error| format!("the manifest cannot be read: {error}"))?;
+        let document: Document = serde_json::from_slice(&served.bytes)
+            .map_err(|error| format!("the manifest cannot be read: {error}"))?;
         if document.fs_layers.is_some() || document.schema_version == Some(1) {
             return Err(
                 "the image has a manifest of schema 1, which no digest protects: push it again with a tool of this decade"
@@ -170,19 +172,29 @@ struct Container {
 impl Config {
     /// Parses the document.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|error| format!("the image's configuration cannot be read: {error}"))
+        serde_json::from_slice(bytes)
+            .map_err(|error| format!("the image's configuration cannot be read: {error}"))
     }
 
     /// The variables of its containers: `NAME=value`.
     pub(super) fn environment(&self) -> &[String] {
         let container = self.config.as_ref();
-        container.and_then(|container| container.env.as_deref()).unwrap_or_default()
+        container
+            .and_then(|container| container.env.as_deref())
+            .unwrap_or_default()
     }
 
     /// True for an operating system that boots from its container image.
     pub(super) fn is_bootc(&self) -> bool {
-        let labels = self.config.as_ref().and_then(|container| container.labels.as_ref());
-        let is_set = |name: &str| labels.and_then(|labels| labels.get(name)).is_some_and(|value| value == "1");
+        let labels = self
+            .config
+            .as_ref()
+            .and_then(|container| container.labels.as_ref());
+        let is_set = |name: &str| {
+            labels
+                .and_then(|labels| labels.get(name))
+                .is_some_and(|value| value == "1")
+        };
         is_set("containers.bootc") || is_set("ostree.bootable")
     }
 }
@@ -214,7 +226,10 @@ mod tests {
     }
 
     fn descriptor() -> String {
-        format!(r#"{{"mediaType":"x","size":3,"digest":"sha256:{}"}}"#, "0".repeat(64))
+        format!(
+            r#"{{"mediaType":"x","size":3,"digest":"sha256:{}"}}"#,
+            "0".repeat(64)
+        )
     }
 
     #[test]
@@ -228,7 +243,9 @@ mod tests {
             (Some(OCI_INDEX), IndexKind::Oci),
             (None, IndexKind::Oci),
         ] {
-            assert!(matches!(parse(&index, media_type), Ok(Manifest::Index(index)) if index.kind == expected));
+            assert!(
+                matches!(parse(&index, media_type), Ok(Manifest::Index(index)) if index.kind == expected)
+            );
         }
     }
 
@@ -236,12 +253,27 @@ mod tests {
     fn what_is_no_manifest_of_today_is_refused() {
         let one = descriptor();
         for (text, reason) in [
-            (r#"{"schemaVersion":1,"fsLayers":[],"history":[]}"#.to_owned(), "schema 1"),
-            (format!(r#"{{"manifests":[{one}],"config":{one},"layers":[]}}"#), "at once"),
+            (
+                r#"{"schemaVersion":1,"fsLayers":[],"history":[]}"#.to_owned(),
+                "schema 1",
+            ),
+            (
+                format!(r#"{{"manifests":[{one}],"config":{one},"layers":[]}}"#),
+                "at once",
+            ),
             ("{}".to_owned(), "neither"),
-            (r#"{"config":{"digest":"sha256:../x","size":1},"layers":[]}"#.to_owned(), "no digest"),
-            (one.replace('3', "-3").replace("\"mediaType\"", "\"x\""), "neither"),
-            (format!(r#"{{"config":{},"layers":[]}}"#, one.replace('3', "-3")), "cannot be read"),
+            (
+                r#"{"config":{"digest":"sha256:../x","size":1},"layers":[]}"#.to_owned(),
+                "no digest",
+            ),
+            (
+                one.replace('3', "-3").replace("\"mediaType\"", "\"x\""),
+                "neither",
+            ),
+            (
+                format!(r#"{{"config":{},"layers":[]}}"#, one.replace('3', "-3")),
+                "cannot be read",
+            ),
             ("<html>".to_owned(), "cannot be read"),
         ] {
             let error = parse(&text, None).unwrap_err();
@@ -254,7 +286,8 @@ mod tests {
         assert_eq!(Config::parse(b"{}").unwrap(), Config::default());
         let config = Config::parse(br#"{"config":{"Env":null,"Labels":{"ostree.bootable":"1"}}}"#).unwrap();
         assert!(config.is_bootc() && config.environment().is_empty());
-        let config = Config::parse(br#"{"config":{"Env":["A=b"],"Labels":{"containers.bootc":"0"}}}"#).unwrap();
+        let config =
+            Config::parse(br#"{"config":{"Env":["A=b"],"Labels":{"containers.bootc":"0"}}}"#).unwrap();
         assert!(!config.is_bootc());
         assert_eq!(config.environment(), ["A=b"]);
     }

@@ -97,7 +97,11 @@ impl fmt::Display for Reference {
             Version::Tag(_) => ':',
             Version::Digest(_) => '@',
         };
-        write!(f, "{}/{}{separator}{}", self.registry, self.repository, self.version)
+        write!(
+            f,
+            "{}/{}{separator}{}",
+            self.registry, self.repository, self.version
+        )
     }
 }
 
@@ -115,9 +119,13 @@ impl Reference {
         };
         let version = match (tag, digest) {
             (Some(_), Some(_)) => {
-                return Err(invalid("a tag and a digest together are not supported, use one of them"));
+                return Err(invalid(
+                    "a tag and a digest together are not supported, use one of them",
+                ));
             }
-            (None, Some(digest)) => Version::Digest(Digest::try_from(digest.to_owned()).map_err(|e| invalid(&e))?),
+            (None, Some(digest)) => {
+                Version::Digest(Digest::try_from(digest.to_owned()).map_err(|e| invalid(&e))?)
+            }
             (Some(tag), None) if is_tag(tag) => Version::Tag(tag.to_owned()),
             (Some(_), None) => return Err(invalid("the tag has characters that no tag has, or too many")),
             (None, None) => Version::Tag("latest".to_owned()),
@@ -178,7 +186,9 @@ fn is_registry(registry: &str) -> bool {
         !label.is_empty()
             && !label.starts_with('-')
             && !label.ends_with('-')
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
     (is_address || host.split('.').all(is_label)) && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
@@ -189,7 +199,9 @@ fn is_component(component: &str) -> bool {
     let is_separator = |text: &str| matches!(text, "." | "_" | "__") || text.bytes().all(|byte| byte == b'-');
     component.starts_with(is_alphanumeric)
         && component.ends_with(is_alphanumeric)
-        && component.split(is_alphanumeric).all(|between| between.is_empty() || is_separator(between))
+        && component
+            .split(is_alphanumeric)
+            .all(|between| between.is_empty() || is_separator(between))
 }
 
 /// `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`
@@ -197,11 +209,16 @@ fn is_tag(tag: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     tag.len() <= MAX_TAG_BYTES
         && tag.bytes().next().is_some_and(is_word)
-        && tag.bytes().all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'))
+        && tag
+            .bytes()
+            .all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'))
 }
 
 fn unparsed(reason: String) -> SourceError {
-    SourceError::new(SourceErrorKind::Invalid, format!("Could not parse image: {reason}"))
+    SourceError::new(
+        SourceErrorKind::Invalid,
+        format!("Could not parse image: {reason}"),
+    )
 }
 
 #[cfg(test)]
@@ -219,12 +236,24 @@ mod tests {
     #[test]
     fn short_names_become_long_ones() {
         for (text, long) in [
-            ("docker://fedora", "registry-1.docker.io docker.io/library/fedora:latest"),
-            ("docker://index.docker.io/a/b:1", "registry-1.docker.io docker.io/a/b:1"),
-            ("docker://kubevirt/cirros", "registry-1.docker.io docker.io/kubevirt/cirros:latest"),
+            (
+                "docker://fedora",
+                "registry-1.docker.io docker.io/library/fedora:latest",
+            ),
+            (
+                "docker://index.docker.io/a/b:1",
+                "registry-1.docker.io docker.io/a/b:1",
+            ),
+            (
+                "docker://kubevirt/cirros",
+                "registry-1.docker.io docker.io/kubevirt/cirros:latest",
+            ),
             ("docker://quay.io/a/b__c/d-.-e", ""),
             ("docker://localhost/a", "localhost localhost/a:latest"),
-            ("docker://cdi-registry:5000/a/b:v1.0-x_", "cdi-registry:5000 cdi-registry:5000/a/b:v1.0-x_"),
+            (
+                "docker://cdi-registry:5000/a/b:v1.0-x_",
+                "cdi-registry:5000 cdi-registry:5000/a/b:v1.0-x_",
+            ),
             ("docker://[::1]:5000/a", "[::1]:5000 [::1]:5000/a:latest"),
             ("docker://Host/a", "Host Host/a:latest"),
         ] {
@@ -241,7 +270,10 @@ mod tests {
         for (text, endpoint) in [
             ("oci-archive:/a/b", Endpoint::Archive(path(), None)),
             ("oci-archive:/a/b:", Endpoint::Archive(path(), None)),
-            ("oci:/a/b:c:d", Endpoint::Directory(path(), Some("c:d".to_owned()))),
+            (
+                "oci:/a/b:c:d",
+                Endpoint::Directory(path(), Some("c:d".to_owned())),
+            ),
         ] {
             assert_eq!(Endpoint::parse(text).unwrap(), endpoint);
         }

@@ -29,11 +29,20 @@ pub(super) fn words(body: &[u8]) -> String {
     let Ok(document) = serde_json::from_slice::<Document>(body) else {
         return String::new();
     };
-    let errors = document.errors.into_iter().map(|Entry { code, message }| [code, message]);
+    let errors = document
+        .errors
+        .into_iter()
+        .map(|Entry { code, message }| [code, message]);
     let others = [document.details, document.error_description, document.message];
     let sentences: Vec<String> = errors
         .map(|words| words.map(|word| shown(&word)))
-        .map(|words| words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(": "))
+        .map(|words| {
+            words
+                .into_iter()
+                .filter(|word| !word.is_empty())
+                .collect::<Vec<_>>()
+                .join(": ")
+        })
         .chain(others.into_iter().flatten().map(|text| shown(&text)))
         .filter(|sentence| !sentence.is_empty())
         .take(MAX_ERRORS)
@@ -45,7 +54,10 @@ pub(super) fn words(body: &[u8]) -> String {
 }
 
 fn shown(text: &str) -> String {
-    text.chars().filter(|char| !char.is_control()).take(MAX_CHARS).collect()
+    text.chars()
+        .filter(|char| !char.is_control())
+        .take(MAX_CHARS)
+        .collect()
 }
 
 #[cfg(test)]
@@ -60,7 +72,10 @@ mod tests {
                 ": MANIFEST_UNKNOWN: manifest unknown",
             ),
             (r#"{"errors":[{"code":"A"},{"message":"b\nc"},{}]}"#, ": A; bc"),
-            (r#"{"details":"incorrect username or password"}"#, ": incorrect username or password"),
+            (
+                r#"{"details":"incorrect username or password"}"#,
+                ": incorrect username or password",
+            ),
             (r#"{"errors":"many"}"#, ""),
             ("<html>", ""),
             ("{}", ""),

@@ -56,7 +56,12 @@ impl Remote {
             .block_on(stop.run_until_cancelled(greeting))
             .unwrap_or_else(|| Err(stopped()))?;
         let may_be_heard = access.insecure;
-        let session = Session::new(agent, access.credentials.clone(), &reference.repository, may_be_heard);
+        let session = Session::new(
+            agent,
+            access.credentials.clone(),
+            &reference.repository,
+            may_be_heard,
+        );
         match answer.status {
             StatusCode::OK => {}
             StatusCode::UNAUTHORIZED => {
@@ -109,7 +114,10 @@ impl Remote {
 
     fn manifest_of(&self, version: &Version) -> Result<Served, SourceError> {
         let Reference { repository, .. } = &self.reference;
-        let what = format!("reading manifest {version} in {}/{repository}", self.reference.host());
+        let what = format!(
+            "reading manifest {version} in {}/{repository}",
+            self.reference.host()
+        );
         let accept = ACCEPTED.iter().map(|media_type| Header {
             name: header::ACCEPT,
             value: HeaderValue::from_static(media_type),
@@ -180,7 +188,9 @@ async fn greet(agent: &Agent, host: &str, insecure: bool) -> Result<Answer, Sour
         Err(error) if insecure => {
             tracing::warn!("{}: trying without TLS", worded(&error));
             let plain = ping("http").await;
-            plain.map_err(|plain| SourceError::new(plain.kind(), worded(&format!("{error}; without TLS: {plain}"))))
+            plain.map_err(|plain| {
+                SourceError::new(plain.kind(), worded(&format!("{error}; without TLS: {plain}")))
+            })
         }
         other => other.map_err(|error| SourceError::new(error.kind(), worded(&error))),
     }
@@ -194,10 +204,17 @@ fn announced(headers: &HeaderMap) -> Option<Digest> {
 
 /// A content type without its parameters.
 fn media_type(content_type: &str) -> String {
-    content_type.split(';').next().unwrap_or_default().trim().to_owned()
+    content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// The name that the registry knows CDI by, where the rest of the engine has that of its tunnels.
 fn agent_header() -> impl Iterator<Item = Header> {
-    user_agent().into_iter().filter_map(|(name, value)| Some(Header { name: name?, value }))
+    user_agent()
+        .into_iter()
+        .filter_map(|(name, value)| Some(Header { name: name?, value }))
 }

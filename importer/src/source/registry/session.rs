@@ -79,7 +79,10 @@ impl Session {
             None => Ok(None),
             Some(Challenge::Basic) => self.credentials.as_ref().map(basic).transpose(),
             Some(Challenge::Bearer { realm, service }) => {
-                let is_due = state.token.as_ref().is_none_or(|token| Instant::now() >= token.renew_at);
+                let is_due = state
+                    .token
+                    .as_ref()
+                    .is_none_or(|token| Instant::now() >= token.renew_at);
                 if is_due {
                     state.token = Some(self.ask_for_token(&realm, service.as_deref()).await?);
                 }
@@ -160,7 +163,10 @@ impl fmt::Debug for Session {
 
 impl Grant {
     fn token(self) -> Option<Token> {
-        let text = [self.token, self.access_token].into_iter().flatten().find(|text| !text.is_empty())?;
+        let text = [self.token, self.access_token]
+            .into_iter()
+            .flatten()
+            .find(|text| !text.is_empty())?;
         let mut value = HeaderValue::try_from(format!("Bearer {text}")).ok()?;
         value.set_sensitive(true);
         let life = Duration::from_secs(self.expires_in.unwrap_or(0)).max(DEFAULT_LIFE);

@@ -36,7 +36,10 @@ pub(super) fn verified(store: &dyn Store, blob: &Descriptor) -> Result<Box<dyn B
 /// A whole blob that is a document of at most `limit` bytes.
 pub(super) fn document(store: &dyn Store, blob: &Descriptor, limit: usize) -> Result<Bytes, SourceError> {
     if usize::try_from(blob.size).map_or(true, |size| size > limit) {
-        let message = format!("blob {} has {} bytes, a document has at most {limit}", blob.digest, blob.size);
+        let message = format!(
+            "blob {} has {} bytes, a document has at most {limit}",
+            blob.digest, blob.size
+        );
         return Err(SourceError::new(SourceErrorKind::Length, message));
     }
     let mut body = verified(store, blob)?;
