@@ -231,6 +231,7 @@ mod tests {
             no_progress_limit: Duration::from_secs(600),
             idle_limit: Duration::from_secs(60),
             retries: None,
+            first_attempts: 3,
             first_delay: Duration::from_millis(500),
             max_delay: Duration::from_secs(30),
         }
