@@ -9,6 +9,7 @@ pub mod disk;
 pub mod fail;
 pub mod forward_proxy;
 pub mod framing;
+pub mod gateway;
 pub mod https;
 pub mod images;
 pub mod kube_api;
