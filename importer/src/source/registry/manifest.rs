@@ -44,8 +44,9 @@ pub(super) struct Descriptor {
     /// In an index: what the image is made for.
     #[serde(default)]
     pub(super) platform: Option<Platform>,
+    /// Whatever else is said of it.
     #[serde(default)]
-    annotations: Option<BTreeMap<String, String>>,
+    pub(super) annotations: Option<BTreeMap<String, String>>,
 }
 
 impl Descriptor {

@@ -177,23 +177,31 @@ impl Store for Remote {
 
 /// The answer to `GET /v2/`, over TLS or, if nobody minds and TLS does not work, without.
 async fn greet(agent: &Agent, host: &str, insecure: bool) -> Result<Answer, SourceError> {
-    let ping = async |scheme: &str| {
-        let url = Url::parse(&format!("{scheme}://{host}/v2/"))
-            .map_err(|error| SourceError::new(SourceErrorKind::Invalid, format!("{host}: {error}")))?;
-        let make = || agent.request(Method::GET, url.clone()).headers(user_agent());
-        agent.send_patiently(make, MAX_PING_BYTES).await
+    let worded = |error: &SourceError| {
+        let message = format!("pinging container registry {host}: {error}");
+        SourceError::new(error.kind(), message)
     };
-    let worded = |error: &dyn std::fmt::Display| format!("pinging container registry {host}: {error}");
-    match ping("https").await {
-        Err(error) if insecure => {
-            tracing::warn!("{}: trying without TLS", worded(&error));
-            let plain = ping("http").await;
-            plain.map_err(|plain| {
-                SourceError::new(plain.kind(), worded(&format!("{error}; without TLS: {plain}")))
-            })
+    let greeting = |scheme: &str| {
+        let url = Url::parse(&format!("{scheme}://{host}/v2/"));
+        let url = url.map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string()))?;
+        Ok(move || agent.request(Method::GET, url.clone()).headers(user_agent()))
+    };
+    let secure = greeting("https").map_err(|error| worded(&error))?;
+    if insecure {
+        match agent.send(secure(), MAX_PING_BYTES).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => tracing::info!("{}: trying without TLS", worded(&error)),
         }
-        other => other.map_err(|error| SourceError::new(error.kind(), worded(&error))),
+        let plain = greeting("http").map_err(|error| worded(&error))?;
+        return agent
+            .send_patiently(plain, MAX_PING_BYTES)
+            .await
+            .map_err(|error| worded(&error));
     }
+    agent
+        .send_patiently(secure, MAX_PING_BYTES)
+        .await
+        .map_err(|error| worded(&error))
 }
 
 /// What the registry says of the digest of a manifest.
