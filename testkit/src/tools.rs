@@ -10,16 +10,18 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 24] = [
+const PACKAGES: [(&str, &str); 27] = [
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("chromedriver", "chromium-driver"),
     ("chromium", "chromium"),
     ("curl", "curl"),
     ("date", "coreutils"),
+    ("docker-registry", "docker-registry"),
     ("etcd", "etcd-server"),
     ("find", "findutils"),
     ("gzip", "gzip"),
+    ("htpasswd", "apache2-utils"),
     ("losetup", "mount"),
     ("mknod", "coreutils"),
     ("mount", "mount"),
@@ -28,6 +30,7 @@ const PACKAGES: [(&str, &str); 24] = [
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
     ("setpriv", "util-linux"),
+    ("skopeo", "skopeo"),
     ("strace", "strace"),
     ("tar", "tar"),
     ("time", "time"),

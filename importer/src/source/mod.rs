@@ -6,6 +6,7 @@ pub mod http;
 pub mod imageio;
 mod location;
 pub mod proxy;
+pub mod registry;
 pub mod verified;
 
 pub use location::Location;
