@@ -4,7 +4,10 @@ pub mod access;
 pub mod file;
 pub mod http;
 mod location;
+pub mod nbd;
 pub mod proxy;
+mod pumped;
+mod retry;
 pub mod verified;
 
 pub use location::Location;

@@ -12,10 +12,11 @@ use url::Url;
 use super::cause::plain_cause;
 use super::client::transport_failure;
 use super::download::within;
-use super::retry::{Failure, MAX_ASKED_PAUSE, retry_after_now};
+use super::status::{MAX_ASKED_PAUSE, retry_after_now};
 use super::{FIRST_ATTEMPTS, passes_soon};
 use crate::source::access::Access;
 use crate::source::proxy::ProxyConfig;
+use crate::source::retry::Failure;
 
 /// Longest wait for one connection, TLS handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);

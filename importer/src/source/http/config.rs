@@ -13,6 +13,7 @@ use url::Url;
 use super::dialect::Dialect;
 use super::headers::Header;
 use crate::source::proxy::ProxyConfig;
+use crate::source::retry;
 
 /// The name that servers and proxies know CDI's importer by.
 pub const USER_AGENT: &str = "cdi-golang-importer";
@@ -88,10 +89,10 @@ impl HttpConfig {
             proxy: ProxyConfig::default(),
             trust_unvalidated: false,
             no_progress_limit: NO_PROGRESS_LIMIT,
-            idle_limit: Duration::from_secs(60),
+            idle_limit: retry::IDLE_LIMIT,
             retries: None,
-            first_delay: Duration::from_millis(500),
-            max_delay: Duration::from_secs(30),
+            first_delay: retry::FIRST_DELAY,
+            max_delay: retry::MAX_DELAY,
             bridge_budget_bytes: 4 << 20,
             connections: NonZeroUsize::MIN,
             dialect: None,

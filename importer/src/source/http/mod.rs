@@ -18,8 +18,8 @@ mod download;
 mod headers;
 mod identity;
 mod pump;
-mod retry;
 mod segments;
+mod status;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -44,7 +44,7 @@ pub use self::dialect::{BoxFuture, Dialect, Refusal, Verdict};
 use self::download::{Download, Object, within};
 pub use self::headers::{Header, parse_header, read_secret_headers};
 use self::identity::{ContentRange, Identity};
-use self::retry::{Failure, Patience};
+use super::retry::{Failure, Patience};
 
 /// Times that the first request is sent before its failure is reported, within about three seconds: enough
 /// for a service that is just being moved; longer waits are the business of whoever started the import.
