@@ -15,6 +15,7 @@ pub mod kube_api;
 pub mod loopdev;
 pub mod origin;
 mod output;
+pub mod ovirt;
 pub mod process;
 pub mod random;
 pub mod secret_volume;
