@@ -117,7 +117,7 @@ fn the_image_server_answers_as_the_real_one_does() {
         let options: Value = serde_json::from_str(&curl(&["-XOPTIONS".into(), url.clone()])).unwrap();
         let extents = data_runs(&curl(&[format!("{url}/extents")]));
         let part = range(&url, "99990-100010");
-        let whole = curl(&[url.clone()]).len();
+        let whole = curl(std::slice::from_ref(&url)).len();
         assert!(
             client
                 .ask(&format!("/imagetransfers/{id}/finalize"), Some("<action/>"))
