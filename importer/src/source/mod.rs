@@ -3,8 +3,10 @@
 pub mod access;
 pub mod file;
 pub mod http;
+pub mod imageio;
 mod location;
 pub mod proxy;
+pub mod registry;
 pub mod verified;
 
 pub use location::Location;

@@ -10,6 +10,7 @@ use percent_encoding::percent_decode_str;
 use rustls::ClientConfig;
 use url::Url;
 
+use super::FIRST_ATTEMPTS;
 use super::dialect::Dialect;
 use super::headers::Header;
 use crate::source::proxy::ProxyConfig;
@@ -55,6 +56,8 @@ pub struct HttpConfig {
     pub idle_limit: Duration,
     /// Consecutive failures without a new byte that are allowed; `None` leaves it to the time limit.
     pub retries: Option<u32>,
+    /// Times that the first request is sent before its failure is reported.
+    pub first_attempts: u32,
     /// Bound of the first pause between attempts; each further one doubles it.
     pub first_delay: Duration,
     /// Bound of every pause, also of one that the server asks for with `Retry-After`.
@@ -90,6 +93,7 @@ impl HttpConfig {
             no_progress_limit: NO_PROGRESS_LIMIT,
             idle_limit: Duration::from_secs(60),
             retries: None,
+            first_attempts: FIRST_ATTEMPTS,
             first_delay: Duration::from_millis(500),
             max_delay: Duration::from_secs(30),
             bridge_budget_bytes: 4 << 20,

@@ -44,6 +44,7 @@ pub use self::dialect::{BoxFuture, Dialect, Refusal, Verdict};
 use self::download::{Download, Object, within};
 pub use self::headers::{Header, parse_header, read_secret_headers};
 use self::identity::{ContentRange, Identity};
+pub(in crate::source) use self::retry::status_text;
 use self::retry::{Failure, Patience};
 
 /// Times that the first request is sent before its failure is reported, within about three seconds: enough
@@ -226,8 +227,8 @@ async fn collect(mut download: Download<'_>, length: u64) -> Result<Bytes, Sourc
 
 /// The first request, tried again after what looks like a server that is just not there yet.
 async fn ask(client: &Client, patience: &Patience) -> Result<(Response, Url), SourceError> {
-    let attempts = patience.retries.map_or(FIRST_ATTEMPTS, |retries| {
-        FIRST_ATTEMPTS.min(retries.saturating_add(1))
+    let attempts = patience.retries.map_or(patience.first_attempts, |retries| {
+        patience.first_attempts.min(retries.saturating_add(1))
     });
     let mut attempt = 1;
     loop {

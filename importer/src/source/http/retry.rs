@@ -83,7 +83,7 @@ fn passes(status: StatusCode) -> bool {
 }
 
 /// `404 Not Found`.
-pub(super) fn status_text(status: StatusCode) -> String {
+pub(in crate::source) fn status_text(status: StatusCode) -> String {
     match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),
         None => status.as_u16().to_string(),
@@ -110,6 +110,7 @@ pub(super) struct Patience {
     pub(super) no_progress_limit: Duration,
     pub(super) idle_limit: Duration,
     pub(super) retries: Option<u32>,
+    pub(super) first_attempts: u32,
     pub(super) first_delay: Duration,
     pub(super) max_delay: Duration,
 }
@@ -121,6 +122,7 @@ impl Patience {
             // One silent connection must leave time to try another.
             idle_limit: config.idle_limit.min(config.no_progress_limit / 3),
             retries: config.retries,
+            first_attempts: config.first_attempts,
             first_delay: config.first_delay,
             max_delay: config.max_delay,
         }
@@ -229,6 +231,7 @@ mod tests {
             no_progress_limit: Duration::from_secs(600),
             idle_limit: Duration::from_secs(60),
             retries: None,
+            first_attempts: 3,
             first_delay: Duration::from_millis(500),
             max_delay: Duration::from_secs(30),
         }
