@@ -18,6 +18,7 @@ use crate::source::Location;
 use crate::source::access::{self, Access};
 use crate::source::file::FileSource;
 use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
+use crate::source::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
 use crate::source::proxy::ProxyConfig;
 use crate::source::registry::{RegistryOptions, RegistrySource};
 
@@ -65,6 +66,21 @@ impl Context {
                 };
                 Ok(Box::new(RegistrySource::open(
                     reference, &access, options, handle, stop,
+                )?))
+            }
+            Location::Ovirt(address) => {
+                let (api, disk) = disk_of_engine(address).map_err(usage)?;
+                let checkpoints = Checkpoints {
+                    current: arguments.checkpoint.clone(),
+                    previous: arguments.previous_checkpoint.clone(),
+                };
+                Ok(Box::new(ImageIoSource::open(
+                    &api,
+                    &disk,
+                    &checkpoints,
+                    &access,
+                    handle,
+                    stop,
                 )?))
             }
             other => Err(Failure::Usage(format!(

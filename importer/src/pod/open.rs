@@ -12,6 +12,7 @@ use super::message::Failure;
 use super::node_pull;
 use crate::source::access::Access;
 use crate::source::http::{Header, HttpConfig, HttpSource, read_secret_headers};
+use crate::source::imageio::ImageIoSource;
 use crate::source::registry::{RegistryOptions, RegistrySource};
 
 /// A source that is open, and what it knows besides bytes.
@@ -78,6 +79,18 @@ impl Import {
                 Ok(Opened {
                     after: After::Labels(node_pull::labels_of(source.environment())),
                     source: Box::new(source),
+                })
+            }
+            Kind::ImageIo {
+                endpoint,
+                disk_id,
+                checkpoints,
+            } => {
+                let (handle, stop) = (self.handle.clone(), self.stop.clone());
+                let source = ImageIoSource::open(endpoint, disk_id, checkpoints, &access, handle, stop);
+                Ok(Opened {
+                    source: Box::new(source.map_err(|error| refused(&error))?),
+                    after: After::Nothing,
                 })
             }
             other => Err(refused(&SourceError::new(

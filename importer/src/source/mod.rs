@@ -3,6 +3,7 @@
 pub mod access;
 pub mod file;
 pub mod http;
+pub mod imageio;
 mod location;
 pub mod proxy;
 pub mod registry;

@@ -133,7 +133,7 @@ fn the_disk_is_the_one_that_a_container_would_see() {
         let program = scene.import(&registry.reference(&tag));
         match expected {
             Some(content) => {
-                let finished = scene.assert_imports(program.arg("--log-level=info"), content, name);
+                let finished = scene.assert_imports(program.arg("-v"), content, name);
                 assert!(
                     finished.stderr.contains("found in the layer"),
                     "{}",

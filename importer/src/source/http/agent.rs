@@ -11,6 +11,7 @@ use url::Url;
 
 use super::cause::plain_cause;
 use super::client::transport_failure;
+use super::config::HttpConfig;
 use super::download::within;
 use super::retry::{Failure, MAX_ASKED_PAUSE, retry_after_now};
 use super::{FIRST_ATTEMPTS, passes_soon};
@@ -49,6 +50,12 @@ impl Agent {
     /// An agent that calls itself `user_agent`.
     pub fn new(access: &Access, user_agent: &str) -> Result<Self, SourceError> {
         let http = client(&access.tls, access.proxy.clone(), user_agent)?;
+        Ok(Self { http })
+    }
+
+    /// An agent for documents beside the object of `config`.
+    pub fn of(config: &HttpConfig) -> Result<Self, SourceError> {
+        let http = client(&config.tls, config.proxy.clone(), &config.user_agent)?;
         Ok(Self { http })
     }
 

@@ -44,6 +44,7 @@ pub use self::dialect::{BoxFuture, Dialect, Refusal, Verdict};
 use self::download::{Download, Object, within};
 pub use self::headers::{Header, parse_header, read_secret_headers};
 use self::identity::{ContentRange, Identity};
+pub(in crate::source) use self::retry::status_text;
 use self::retry::{Failure, Patience};
 
 /// Times that the first request is sent before its failure is reported, within about three seconds: enough

@@ -83,7 +83,7 @@ fn passes(status: StatusCode) -> bool {
 }
 
 /// `404 Not Found`.
-pub(super) fn status_text(status: StatusCode) -> String {
+pub(in crate::source) fn status_text(status: StatusCode) -> String {
     match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),
         None => status.as_u16().to_string(),
