@@ -18,6 +18,7 @@ pub mod loopdev;
 pub mod oci;
 pub mod origin;
 mod output;
+pub mod ovirt;
 pub mod process;
 pub mod random;
 pub mod secret_volume;

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 27] = [
+const PACKAGES: [(&str, &str); 28] = [
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("chromedriver", "chromium-driver"),
@@ -29,6 +29,7 @@ const PACKAGES: [(&str, &str); 27] = [
     ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
+    ("qemu-nbd", "qemu-utils"),
     ("setpriv", "util-linux"),
     ("skopeo", "skopeo"),
     ("strace", "strace"),

@@ -8,9 +8,8 @@ use url::Url;
 use crate::source::access::Access;
 use crate::source::http::{Agent, USER_AGENT};
 
-/// Bytes of the list: the server reports at most one extent for 64 KiB, as 70 bytes of text, and disks that are as
-/// fragmented as that are small.
-const MAX_LIST_BYTES: usize = 64 << 20;
+/// Bytes of the list, some 200 000 extents. A disk that is more fragmented is read as a whole.
+const MAX_LIST_BYTES: usize = 16 << 20;
 
 /// A run of bytes that are all data or all zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -56,7 +55,14 @@ pub(super) async fn read(access: &Access, url: &Url) -> Result<Option<Vec<Extent
     list.set_path(&format!("{}/extents", url.path().trim_end_matches('/')));
     let answer = agent
         .send_patiently(|| agent.request(Method::GET, list.clone()), MAX_LIST_BYTES)
-        .await?;
+        .await;
+    let answer = match answer {
+        Err(error) if error.kind() == SourceErrorKind::Length => {
+            tracing::info!("reading the holes of the disk as well: {error}");
+            return Ok(None);
+        }
+        other => other?,
+    };
     if !answer.status.is_success() {
         let kind = SourceErrorKind::Status(answer.status.as_u16());
         return Err(SourceError::new(kind, format!("bad status: {}", answer.status)));

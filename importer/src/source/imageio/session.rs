@@ -9,7 +9,7 @@ use crate::source::access::Access;
 use crate::source::http::{Agent, Answer, USER_AGENT, status_text};
 
 /// Bytes of a document of the engine: a list of a thousand snapshots has one megabyte.
-const MAX_DOCUMENT_BYTES: usize = 16 << 20;
+const MAX_DOCUMENT_BYTES: usize = 8 << 20;
 
 /// What the engine's API is used for (oVirt, "Authentication").
 const SCOPE: &str = "ovirt-app-api";
