@@ -1,7 +1,10 @@
 //! Container images, as CDI's controllers ask for them.
 
+use testkit::certs::Authority;
 use testkit::disk;
 use testkit::docker_registry::{DockerRegistry, Setup};
+use testkit::fail::OrFail;
+use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::oci::{Compression, Image};
 
 use super::pod::{MIB, Pod};
@@ -61,4 +64,25 @@ fn what_cannot_be_pulled_is_said_in_upstreams_words() {
     pod("fedora", "amd64").assert_fails_with(&format!(
         "{PREFIX}Could not parse image: Invalid image name \"fedora\", expected colon-separated transport:reference"
     ));
+}
+
+#[test]
+fn a_layer_that_is_not_what_was_pushed_is_an_image_that_could_not_be_pulled() {
+    let registry = DockerRegistry::start(Setup::default());
+    let images = [Image::of_disk(&disk::content(1, 4 * MIB), Compression::None)];
+    registry.push("a", &images, &["--preserve-digests"]);
+    let plan = Plan {
+        matching: |request| request.path().contains("/blobs/"),
+        // The configuration is the first blob.
+        faults: vec![Fault::None, Fault::Corrupt(2 * MIB)],
+        ..Plan::default()
+    };
+    let tls = Authority::new().and_then(|authority| authority.server_config());
+    let gateway = Gateway::start_tls(registry.address(), plan, tls.or_fail("TLS")).or_fail("a gateway");
+    let pod = pod(&format!("docker://{}/a", gateway.address()), "amd64");
+    pod.run().assert_failure(1, "the source announced sha256:");
+    let message = pod.message().or_fail("a message");
+    assert!(message.starts_with("Unable to process data: "), "{message}");
+    assert_eq!(message.matches("failed to pull image: ").count(), 1, "{message}");
+    assert!(!pod.disk().exists(), "a disk was left behind");
 }
