@@ -87,6 +87,8 @@ pub enum SourceErrorKind {
     Changed,
     /// The body ended before its announced length, or went beyond it.
     Length,
+    /// All bytes came, but not those that the source itself announced.
+    Digest,
     /// No byte for longer than the limit.
     Stalled,
     /// The source broke and cannot be continued from the middle.

@@ -12,7 +12,7 @@ use crate::chunks::Chunks;
 use crate::digest::Hashing;
 use crate::error::{Error, SourceErrorKind};
 use crate::observe::Observer;
-use crate::source::Body;
+use crate::source::{Body, Source};
 
 /// Longest sleep of the rate limiter without a look at the stop token.
 const PACE_STEP: Duration = Duration::from_millis(50);
@@ -45,35 +45,36 @@ pub struct Meter {
     total: Option<u64>,
     readings: Arc<Readings>,
     digesting: bool,
+    verifying: bool,
     pace: Option<Pace>,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 }
 
 impl Meter {
-    /// Measures `body`, whose whole length is `total` if the source knows.
+    /// Measures the body of `source`.
     pub fn new(
-        body: Box<dyn Body>,
-        total: Option<u64>,
+        source: &dyn Source,
         digest: Option<Hashing>,
         limit_rate: Option<NonZeroU64>,
         observer: Arc<dyn Observer>,
         stop: CancellationToken,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let digesting = digest.is_some();
         let readings = Arc::new(Readings {
             position: AtomicU64::new(0),
             digest: Mutex::new(digest),
         });
-        Self {
-            body,
-            total,
+        Ok(Self {
+            body: source.body().map_err(stopped)?,
+            total: source.length(),
             readings,
             digesting,
+            verifying: source.verifies(),
             pace: limit_rate.map(Pace::new),
             observer,
             stop,
-        }
+        })
     }
 
     /// The figures, to be read while and after the meter runs.
@@ -81,9 +82,9 @@ impl Meter {
         Arc::clone(&self.readings)
     }
 
-    /// True if every byte has to pass, since a digest is taken of all of them.
+    /// True if every byte has to pass, since a digest is taken of all of them, here or by the source.
     pub fn must_read_all(&self) -> bool {
-        self.digesting
+        self.digesting || self.verifying
     }
 
     /// Continues at `offset`. Only for bodies of ranged sources, without a digest.

@@ -101,13 +101,12 @@ pub(crate) fn unwrap(
         .as_ref()
         .map(|checksum| Hashing::start(checksum.algorithm()));
     let meter = Meter::new(
-        source.body()?,
-        source.length(),
+        source,
         digest,
         options.limit_rate,
         Arc::clone(&options.observer),
         options.stop.clone(),
-    );
+    )?;
     let readings = meter.readings();
     let mut stream = Peek::new(meter);
     let head = stream.peek(SNIFF_BYTES)?;

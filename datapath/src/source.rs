@@ -20,6 +20,12 @@ pub trait Source: Send + Sync {
     /// True when [`Source::read_range`] and [`Body::skip_to`] work.
     fn is_ranged(&self) -> bool;
 
+    /// True when the body verifies a digest of the whole object at its end: then nothing is skipped, and it is read to
+    /// its end whether or not the image needs that.
+    fn verifies(&self) -> bool {
+        false
+    }
+
     /// The body from byte 0. Called once; a source that already has the first bytes hands them out here.
     fn body(&self) -> Result<Box<dyn Body>, SourceError>;
 

@@ -171,7 +171,7 @@ pub fn transfer(source: &dyn Source, target: &target::Options, options: &Options
     options.observer.phase(Phase::Transfer);
     let disk = Disk::open(target, facts.virtual_size)?;
     let virtual_size = run(image, &mut input, &disk, options)?;
-    if options.checksum.is_some() || options.read_all {
+    if options.checksum.is_some() || options.read_all || source.verifies() {
         drain(&mut input)?;
     }
     let checksum = verify_checksum(options, &readings)?;

@@ -1,8 +1,10 @@
 //! Where images come from: one module a kind of source, all behind [`datapath::source::Source`].
 
+pub mod access;
 pub mod file;
 pub mod http;
 pub mod proxy;
+pub mod verified;
 
 use std::path::PathBuf;
 

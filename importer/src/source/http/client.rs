@@ -1,33 +1,33 @@
 //! One request: which headers go where, redirects, and what counts as a failure.
 
-use std::time::Duration;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datapath::error::{SourceError, SourceErrorKind};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use reqwest::Response;
-use url::Url;
+use url::{Origin, Url};
 
+use super::agent;
 use super::cause::{is_tls_refusal, plain_cause};
 use super::config::{Credentials, HttpConfig, printable};
+use super::dialect::{self, Dialect, Verdict};
 use super::headers::Header;
 use super::retry::Failure;
-use crate::source::proxy::ProxyConfig;
 
 /// Redirects that are followed before it is called a loop; what browsers and Go's client settled on
 /// is 10 to 20.
 const MAX_REDIRECTS: usize = 10;
 
-/// Longest wait for one connection, TLS handshake included.
-const CONNECT_LIMIT: Duration = Duration::from_secs(20);
-
 /// Headers that decide how the answer is framed or which bytes it holds: they are ours to set.
-const RESERVED: [header::HeaderName; 9] = [
+const RESERVED: [HeaderName; 10] = [
     header::ACCEPT_ENCODING,
     header::CONNECTION,
     header::CONTENT_LENGTH,
     header::IF_MATCH,
     header::IF_NONE_MATCH,
     header::IF_RANGE,
+    header::IF_UNMODIFIED_SINCE,
     header::RANGE,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
@@ -39,6 +39,9 @@ pub(super) struct Client {
     start: Url,
     credentials: Option<Credentials>,
     headers: HeaderMap,
+    dialect: Option<Arc<dyn Dialect>>,
+    /// Origins that the dialect is spoken to: the first, and those that it named itself.
+    acquainted: Mutex<HashSet<Origin>>,
 }
 
 /// The part of the object that a request asks for.
@@ -48,40 +51,25 @@ pub(super) struct Part {
     pub(super) start: u64,
     /// Offset after the last byte; the end of the object when `None`.
     pub(super) end: Option<u64>,
-    /// Validator that the object must still have.
-    pub(super) if_range: Option<HeaderValue>,
+    /// The header with the validator that the object must still have.
+    pub(super) condition: Option<(HeaderName, HeaderValue)>,
 }
 
 impl Client {
     pub(super) fn new(config: HttpConfig) -> Result<Self, SourceError> {
-        let unusable = |error: reqwest::Error| {
-            let message = format!("Error creating http client: {}", plain_cause(error));
-            SourceError::new(SourceErrorKind::Invalid, message)
-        };
         let headers = extra_headers(config.headers);
-        let mut tls = rustls::ClientConfig::clone(&config.tls);
-        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let http = reqwest::Client::builder()
-            .http1_only()
-            .tls_backend_preconfigured(tls)
-            // Also what a proxy sees in CONNECT; an extra header of this name wins over it.
-            .user_agent(config.user_agent)
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .connect_timeout(CONNECT_LIMIT)
-            .no_proxy()
-            .proxy(through(config.proxy))
-            .build()
-            .map_err(unusable)?;
+        let http = agent::client(&config.tls, config.proxy, &config.user_agent)?;
         let mut start = config.url;
         let credentials = config.credentials.or_else(|| Credentials::of_url(&start));
         strip_user_info(&mut start);
         start.set_fragment(None);
         Ok(Self {
             http,
+            acquainted: Mutex::new(HashSet::from([start.origin()])),
             start,
             credentials,
             headers,
+            dialect: config.dialect,
         })
     }
 
@@ -95,10 +83,19 @@ impl Client {
     pub(super) async fn get(&self, url: &Url, part: Option<&Part>) -> Result<(Response, Url), Failure> {
         let mut url = url.clone();
         for _ in 0..=MAX_REDIRECTS {
-            let response = self.send(&url, part).await?;
+            let (response, asked) = self.send(&url, part).await?;
+            url = asked;
             match redirect_target(&response, &url)? {
                 None => return Ok((response, url)),
-                Some(target) => url = target,
+                Some(target) => {
+                    if let Some(dialect) = &self.dialect
+                        && self.is_acquainted(&url)
+                        && dialect.accompanies(&target)
+                    {
+                        self.get_acquainted(&target);
+                    }
+                    url = target;
+                }
             }
         }
         let message = format!(
@@ -111,14 +108,61 @@ impl Client {
         )))
     }
 
-    async fn send(&self, url: &Url, part: Option<&Part>) -> Result<Response, Failure> {
+    /// One answer that the dialect has no more to say about, and where it came from.
+    async fn send(&self, url: &Url, part: Option<&Part>) -> Result<(Response, Url), Failure> {
+        let mut url = url.clone();
+        let mut is_first = true;
+        loop {
+            let dialect = self.dialect.as_deref().filter(|_| self.is_acquainted(&url));
+            let response = self.send_once(&url, part, dialect).await?;
+            let Some(dialect) = dialect.filter(|_| dialect::is_refusal(&response)) else {
+                return Ok((response, url));
+            };
+            match dialect::ask(dialect, &url, response).await? {
+                (Verdict::Again(elsewhere), _) if is_first => {
+                    if let Some(elsewhere) = elsewhere {
+                        self.get_acquainted(&elsewhere);
+                        url = elsewhere;
+                    }
+                    is_first = false;
+                }
+                (Verdict::Described { text, transient }, response) => {
+                    let kind = SourceErrorKind::Status(response.status().as_u16());
+                    let error = SourceError::new(kind, text);
+                    return Err(Failure::answered(error, transient, response.headers()));
+                }
+                (Verdict::Plain | Verdict::Again(_), response) => return Ok((response, url)),
+            }
+        }
+    }
+
+    async fn send_once(
+        &self,
+        url: &Url,
+        part: Option<&Part>,
+        dialect: Option<&dyn Dialect>,
+    ) -> Result<Response, Failure> {
         let mut target = url.clone();
         strip_user_info(&mut target);
         let mut request = self.http.get(target).headers(self.headers_for(url, part));
         if let Some(credentials) = self.credentials_for(url) {
             request = request.basic_auth(&credentials.user, Some(&credentials.password));
         }
-        request.send().await.map_err(transport_failure)
+        let mut request = request.build().map_err(transport_failure)?;
+        if let Some(dialect) = dialect {
+            dialect.authorize(&mut request).await.map_err(Failure::of)?;
+        }
+        self.http.execute(request).await.map_err(transport_failure)
+    }
+
+    fn is_acquainted(&self, url: &Url) -> bool {
+        let acquainted = self.acquainted.lock().unwrap_or_else(PoisonError::into_inner);
+        acquainted.contains(&url.origin())
+    }
+
+    fn get_acquainted(&self, url: &Url) {
+        let mut acquainted = self.acquainted.lock().unwrap_or_else(PoisonError::into_inner);
+        acquainted.insert(url.origin());
     }
 
     fn headers_for(&self, url: &Url, part: Option<&Part>) -> HeaderMap {
@@ -137,11 +181,7 @@ impl Client {
             if let Ok(range) = HeaderValue::try_from(format!("bytes={}-{last}", part.start)) {
                 headers.insert(header::RANGE, range);
             }
-            headers.extend(
-                part.if_range
-                    .clone()
-                    .map(|validator| (header::IF_RANGE, validator)),
-            );
+            headers.extend(part.condition.clone());
         }
         headers
     }
@@ -180,10 +220,6 @@ fn extra_headers(extras: Vec<Header>) -> HeaderMap {
         }
     }
     headers
-}
-
-fn through(proxy: ProxyConfig) -> reqwest::Proxy {
-    reqwest::Proxy::custom(move |url| proxy.proxy_for(url).cloned())
 }
 
 fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, Failure> {

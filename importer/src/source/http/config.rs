@@ -10,11 +10,24 @@ use percent_encoding::percent_decode_str;
 use rustls::ClientConfig;
 use url::Url;
 
+use super::dialect::Dialect;
 use super::headers::Header;
 use crate::source::proxy::ProxyConfig;
 
 /// The name that servers and proxies know CDI's importer by.
 pub const USER_AGENT: &str = "cdi-golang-importer";
+
+/// What proves that two parts of an object belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Continuity {
+    /// A validator in `If-Range`: a changed object is sent from its beginning (RFC 9110 §13.1.5).
+    #[default]
+    IfRange,
+    /// A validator in `If-Match` or `If-Unmodified-Since`: a changed object is refused (RFC 9110 §13.1.1, §13.1.4).
+    IfMatch,
+    /// Its name: the object is addressed by its digest, which is verified. Validators are neither needed nor compared.
+    Immutable,
+}
 
 /// The settings of an [`HttpSource`](super::HttpSource).
 #[derive(Debug, Clone)]
@@ -47,13 +60,24 @@ pub struct HttpConfig {
     pub bridge_budget_bytes: usize,
     /// Connections that the body is read over at once, where ranges work.
     pub connections: NonZeroUsize,
+    /// How this kind of server is spoken to, if not plainly.
+    pub dialect: Option<Arc<dyn Dialect>>,
+    /// What proves that two parts belong together.
+    pub continuity: Continuity,
+    /// What to call the source in logs, if not its URL.
+    pub name: Option<String>,
 }
 
 impl HttpConfig {
     /// The defaults for `endpoint`, which must be an absolute HTTP or HTTPS URL.
     pub fn new(endpoint: &str, tls: Arc<ClientConfig>) -> Result<Self, SourceError> {
-        Ok(Self {
-            url: parse_endpoint(endpoint)?,
+        Ok(Self::at(parse_endpoint(endpoint)?, tls))
+    }
+
+    /// The defaults for `url`, whose scheme is HTTP or HTTPS.
+    pub(in crate::source) fn at(url: Url, tls: Arc<ClientConfig>) -> Self {
+        Self {
+            url,
             credentials: None,
             headers: Vec::new(),
             user_agent: USER_AGENT.to_owned(),
@@ -67,7 +91,10 @@ impl HttpConfig {
             max_delay: Duration::from_secs(30),
             bridge_budget_bytes: 4 << 20,
             connections: NonZeroUsize::MIN,
-        })
+            dialect: None,
+            continuity: Continuity::default(),
+            name: None,
+        }
     }
 }
 
@@ -115,6 +142,16 @@ impl Credentials {
             user: user.to_owned(),
             password: password.to_owned(),
         })
+    }
+
+    /// The user, or the access key.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// The password, or the secret key.
+    pub fn password(&self) -> &str {
+        &self.password
     }
 
     /// The user-info of a URL, percent-decoded; a user without password counts here.

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
-use http::StatusCode;
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use reqwest::Response;
 use url::Url;
 
 use super::client::{Client, Part, transport_failure};
+use super::config::Continuity;
 use super::identity::{ContentRange, Identity, changed};
 use super::retry::{Attempts, Failure, Patience};
 
@@ -22,6 +23,7 @@ pub(super) struct Object {
     pub(super) location: Mutex<Url>,
     pub(super) patience: Patience,
     pub(super) trust_unvalidated: bool,
+    pub(super) continuity: Continuity,
 }
 
 impl Object {
@@ -58,8 +60,8 @@ impl Object {
 
     /// The request for the bytes from `start` on, or the reason why parts of this object cannot be joined.
     pub(super) fn part(&self, start: u64, end: Option<u64>) -> Result<Part, SourceError> {
-        let if_range = self.identity.strong().cloned();
-        if if_range.is_none() && !self.trust_unvalidated {
+        let condition = self.condition();
+        if condition.is_none() && !self.trust_unvalidated && self.continuity != Continuity::Immutable {
             let message = format!(
                 "the transfer broke after {start} bytes and cannot be continued: the server gives neither a \
                  strong ETag nor a usable Last-Modified, so the rest might be that of another object. \
@@ -67,7 +69,47 @@ impl Object {
             );
             return Err(SourceError::new(SourceErrorKind::NotResumable, message));
         }
-        Ok(Part { start, end, if_range })
+        Ok(Part {
+            start,
+            end,
+            condition,
+        })
+    }
+
+    /// The header under which the server sends a part: of this object only.
+    fn condition(&self) -> Option<(HeaderName, HeaderValue)> {
+        let (validator, value) = self.identity.strong()?.clone();
+        let name = match self.continuity {
+            Continuity::IfRange => header::IF_RANGE,
+            Continuity::IfMatch if validator == header::ETAG => header::IF_MATCH,
+            Continuity::IfMatch => header::IF_UNMODIFIED_SINCE,
+            Continuity::Immutable => return None,
+        };
+        Some((name, value))
+    }
+
+    /// True if parts of the object can be told from those of another.
+    pub(super) fn is_recognizable(&self) -> bool {
+        self.continuity == Continuity::Immutable || self.identity.strong().is_some()
+    }
+
+    /// Fails when a later answer is about another object, or another version of it.
+    pub(super) fn check(&self, later: &Identity) -> Result<(), SourceError> {
+        match self.continuity {
+            Continuity::Immutable => self.identity.check_length(later),
+            Continuity::IfRange | Continuity::IfMatch => self.identity.check(later),
+        }
+    }
+
+    /// 412: the validator that was sent is no longer that of the object.
+    fn gone(&self) -> SourceError {
+        match self.identity.strong() {
+            Some((name, value)) => {
+                let was = String::from_utf8_lossy(value.as_bytes());
+                changed(name.as_str(), &was, "another")
+            }
+            None => changed("version", "another", "not known"),
+        }
     }
 }
 
@@ -200,6 +242,7 @@ impl<'a> Download<'a> {
         match response.status() {
             StatusCode::PARTIAL_CONTENT => self.continued(response).map(Some),
             StatusCode::OK => self.repeated(response).map(Some),
+            StatusCode::PRECONDITION_FAILED => Err(Failure::Final(self.object.gone())),
             StatusCode::RANGE_NOT_SATISFIABLE => self.beyond_the_end(&response).map(|()| None),
             status => Err(Failure::status(206, status, response.headers())),
         }
@@ -211,7 +254,7 @@ impl<'a> Download<'a> {
             return Err(Failure::status(200, response.status(), response.headers()));
         }
         let identity = Identity::of(response.headers(), response.content_length());
-        self.object.identity.check(&identity).map_err(Failure::Final)?;
+        self.object.check(&identity).map_err(Failure::Final)?;
         Ok(Connection {
             response,
             repeated: 0,
@@ -223,7 +266,7 @@ impl<'a> Download<'a> {
         let answered = ContentRange::of(response.headers());
         let total = answered.as_ref().and_then(|range| range.total);
         let identity = Identity::of(response.headers(), total);
-        self.object.identity.check(&identity).map_err(Failure::Final)?;
+        self.object.check(&identity).map_err(Failure::Final)?;
         let end = if self.bounded {
             self.end
         } else {
@@ -256,8 +299,10 @@ impl<'a> Download<'a> {
     /// 200 although a range was asked for: another version of the object, or a server without ranges.
     fn repeated(&mut self, response: Response) -> Result<Connection, Failure> {
         let identity = Identity::of(response.headers(), response.content_length());
-        self.object.identity.check(&identity).map_err(Failure::Final)?;
-        let proven = self.object.identity.is_proven_by(response.headers()) || self.object.trust_unvalidated;
+        self.object.check(&identity).map_err(Failure::Final)?;
+        let proven = self.object.identity.is_proven_by(response.headers())
+            || self.object.trust_unvalidated
+            || self.object.continuity == Continuity::Immutable;
         if self.bounded || !proven {
             let message = format!(
                 "the server sent the whole object instead of its bytes from {} on, which {}",

@@ -36,10 +36,10 @@ impl Identity {
         self.encoding.as_deref()
     }
 
-    /// The value for `If-Range`: only a strong validator proves that two parts belong together
+    /// The name and value of the validator that proves that two parts belong together: only a strong one does
     /// (RFC 9110 §13.1.5).
-    pub(super) fn strong(&self) -> Option<&HeaderValue> {
-        self.strong.as_ref().map(|(_, value)| value)
+    pub(super) fn strong(&self) -> Option<&(HeaderName, HeaderValue)> {
+        self.strong.as_ref()
     }
 
     /// True when `later` carries the very validator that `If-Range` is sent with.
@@ -49,18 +49,16 @@ impl Identity {
             .is_some_and(|(name, value)| later.get(name) == Some(value))
     }
 
+    /// Fails when `later` is of another length.
+    pub(super) fn check_length(&self, later: &Self) -> Result<(), SourceError> {
+        let text = |length: Option<u64>| length.map(|length| length.to_string());
+        differs("length", text(self.length), text(later.length))
+    }
+
     /// Fails when `later` is about another object, or another version of it. What one of the two does
     /// not say cannot differ; dates count only where entity tags do not decide.
     pub(super) fn check(&self, later: &Self) -> Result<(), SourceError> {
-        let differs = |fact, was: Option<String>, is: Option<String>| match (was, is) {
-            (Some(was), Some(is)) if was != is => Err(changed(fact, &was, &is)),
-            _ => Ok(()),
-        };
-        differs(
-            "length",
-            self.length.map(|n| n.to_string()),
-            later.length.map(|n| n.to_string()),
-        )?;
+        self.check_length(later)?;
         differs(
             "Content-Encoding",
             Some(self.coding().to_owned()),
@@ -81,6 +79,14 @@ impl Identity {
 
     fn coding(&self) -> &str {
         self.encoding().unwrap_or("identity")
+    }
+}
+
+/// Fails when both sides say something about `fact`, and not the same.
+fn differs(fact: &str, was: Option<String>, is: Option<String>) -> Result<(), SourceError> {
+    match (was, is) {
+        (Some(was), Some(is)) if was != is => Err(changed(fact, &was, &is)),
+        _ => Ok(()),
     }
 }
 
@@ -200,7 +206,7 @@ mod tests {
         ] {
             let identity = identity(&pairs, 1);
             assert_eq!(
-                identity.strong().map(|value| value.to_str().unwrap()),
+                identity.strong().map(|(_, value)| value.to_str().unwrap()),
                 expected,
                 "{pairs:?}"
             );

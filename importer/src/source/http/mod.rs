@@ -8,10 +8,12 @@
 //!     └─ read_range() ────────────── Download ─► Client   short reads beside it, on other connections
 //! ```
 
+mod agent;
 mod body;
 mod cause;
 mod client;
 mod config;
+mod dialect;
 mod download;
 mod headers;
 mod identity;
@@ -27,16 +29,18 @@ use bytes::{Bytes, BytesMut};
 use datapath::buffer::Pool;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
-use http::{StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use reqwest::Response;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
+pub use self::agent::{Agent, Answer};
 use self::body::{HttpBody, Surroundings, stopped};
 use self::client::Client;
 use self::config::printable;
-pub use self::config::{Credentials, HttpConfig, USER_AGENT};
+pub use self::config::{Continuity, Credentials, HttpConfig, USER_AGENT};
+pub use self::dialect::{BoxFuture, Dialect, Refusal, Verdict};
 use self::download::{Download, Object, within};
 pub use self::headers::{Header, parse_header, read_secret_headers};
 use self::identity::{ContentRange, Identity};
@@ -61,9 +65,8 @@ const DECODED_LATER: [&str; 5] = ["gzip", "x-gzip", "zstd", "bzip2", "xz"];
 pub struct HttpSource {
     surroundings: Surroundings,
     name: String,
-    content_type: Option<String>,
+    headers: HeaderMap,
     first: Mutex<Option<Response>>,
-    accepts_ranges: Option<String>,
     is_ranged: OnceLock<bool>,
 }
 
@@ -71,9 +74,10 @@ impl HttpSource {
     /// Sends the GET on the runtime of `handle` and checks its answer: status 200, a content encoding that
     /// can be undone. `stop` ends every wait of this source, now and later.
     pub fn open(config: HttpConfig, handle: Handle, stop: CancellationToken) -> Result<Self, SourceError> {
-        let (name, patience) = (printable(&config.url), Patience::of(&config));
-        let (trust_unvalidated, bridge_budget_bytes) = (config.trust_unvalidated, config.bridge_budget_bytes);
-        let connections = config.connections;
+        let name = config.name.clone().unwrap_or_else(|| printable(&config.url));
+        let patience = Patience::of(&config);
+        let (trust_unvalidated, continuity) = (config.trust_unvalidated, config.continuity);
+        let (bridge_budget_bytes, connections) = (config.bridge_budget_bytes, config.connections);
         let client = Client::new(config)?;
         let asking = ask(&client, &patience);
         let answer = handle
@@ -82,15 +86,15 @@ impl HttpSource {
         let (response, location) = answer.inspect_err(|error| tracing::debug!("{error}"))?;
         let identity = Identity::of(response.headers(), response.content_length());
         check_encoding(&identity)?;
-        let text = |name| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
-        let (content_type, accepts_ranges) = (text(header::CONTENT_TYPE), text(header::ACCEPT_RANGES));
-        warn_about(&response, &identity, content_type.as_deref());
+        warn_about(&response, &identity);
+        let headers = response.headers().clone();
         let object = Arc::new(Object {
             client,
             identity,
             location: Mutex::new(location),
             patience,
             trust_unvalidated,
+            continuity,
         });
         Ok(Self {
             surroundings: Surroundings {
@@ -102,16 +106,20 @@ impl HttpSource {
                 pool: Pool::default(),
             },
             name,
-            content_type,
+            headers,
             first: Mutex::new(Some(response)),
-            accepts_ranges,
             is_ranged: OnceLock::new(),
         })
     }
 
     /// `Content-Type` of the answer.
     pub fn content_type(&self) -> Option<&str> {
-        self.content_type.as_deref()
+        text(&self.headers, header::CONTENT_TYPE)
+    }
+
+    /// The head of the first answer.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
     }
 
     /// The content coding that is still on the bytes; none for `identity`.
@@ -132,7 +140,7 @@ impl HttpSource {
 
     /// Asks for one byte: what servers and caches announce is not always what they do.
     async fn probe(&self) -> Result<bool, SourceError> {
-        let (object, identity) = (self.object(), &self.object().identity);
+        let object = self.object();
         let part = object.part(0, Some(1))?;
         let limit = PROBE_LIMIT.min(object.patience.idle_limit);
         let response = within(limit, object.get(Some(&part)))
@@ -142,7 +150,7 @@ impl HttpSource {
             ContentRange::of(response.headers()).map_or((None, None), |r| (r.part, r.total));
         let later = Identity::of(response.headers(), total);
         let is_part = response.status() == StatusCode::PARTIAL_CONTENT && answered == Some(0..1);
-        Ok(is_part && identity.check(&later).is_ok())
+        Ok(is_part && object.check(&later).is_ok())
     }
 }
 
@@ -157,12 +165,10 @@ impl Source for HttpSource {
 
     /// Known length, a strong validator, and ranges that were seen to work (asked once, when first needed).
     fn is_ranged(&self) -> bool {
-        let refused = self
-            .accepts_ranges
-            .as_deref()
+        let refused = text(&self.headers, header::ACCEPT_RANGES)
             .is_some_and(|units| !units.eq_ignore_ascii_case("bytes"));
-        let identity = &self.object().identity;
-        if refused || identity.strong().is_none() || identity.length().is_none_or(|length| length == 0) {
+        let object = self.object();
+        if refused || !object.is_recognizable() || object.identity.length().is_none_or(|length| length == 0) {
             return false;
         }
         *self.is_ranged.get_or_init(|| {
@@ -268,7 +274,13 @@ fn check_encoding(identity: &Identity) -> Result<(), SourceError> {
     }
 }
 
-fn warn_about(response: &Response, identity: &Identity, content_type: Option<&str>) {
+/// The value of a header, if there is one and it is text.
+fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn warn_about(response: &Response, identity: &Identity) {
+    let content_type = text(response.headers(), header::CONTENT_TYPE);
     if let Some(content_type) = content_type.filter(|text| text.starts_with("text/")) {
         tracing::warn!("Unexpected content type '{content_type}'. Content might not be a KubeVirt image.");
     }

@@ -8,6 +8,9 @@ use tokio::time::Instant;
 
 use super::config::HttpConfig;
 
+/// Longest pause that a server may ask for while a document is fetched.
+pub(super) const MAX_ASKED_PAUSE: Duration = Duration::from_secs(30);
+
 /// Why one attempt failed.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -37,18 +40,30 @@ impl Failure {
             status_text(status)
         );
         let error = SourceError::new(SourceErrorKind::Status(code), message);
-        let passes = matches!(
-            status,
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
-        );
-        if passes || status.is_server_error() {
+        Self::answered(error, passes(status), headers)
+    }
+
+    /// An answer that says `error`; trying again may help if it is `transient`.
+    pub(super) fn answered(error: SourceError, transient: bool, headers: &HeaderMap) -> Self {
+        if transient {
             Self::Transient {
                 error,
-                retry_after: retry_after(headers, SystemTime::now()),
+                retry_after: retry_after_now(headers),
             }
         } else {
             Self::Final(error)
         }
+    }
+
+    /// The failure of something that was asked for on the way.
+    pub(super) fn of(error: SourceError) -> Self {
+        use SourceErrorKind::{Connect, Io, Stalled, Status};
+        let transient = match error.kind() {
+            Connect | Io | Stalled => true,
+            Status(code) => StatusCode::from_u16(code).is_ok_and(passes),
+            _ => false,
+        };
+        Self::answered(error, transient, &HeaderMap::new())
     }
 
     pub(super) fn into_error(self) -> SourceError {
@@ -58,12 +73,26 @@ impl Failure {
     }
 }
 
+/// True for what overload and trouble behind a gateway look like.
+fn passes(status: StatusCode) -> bool {
+    status.is_server_error()
+        || matches!(
+            status,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+        )
+}
+
 /// `404 Not Found`.
 pub(super) fn status_text(status: StatusCode) -> String {
     match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),
         None => status.as_u16().to_string(),
     }
+}
+
+/// The pause that a server asks for, from now on.
+pub(super) fn retry_after_now(headers: &HeaderMap) -> Option<Duration> {
+    retry_after(headers, SystemTime::now())
 }
 
 /// `Retry-After` in seconds or as a date (RFC 9110 §10.2.3).

@@ -1,0 +1,46 @@
+//! What every source on a network is told besides where its object is.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use url::Url;
+
+use super::http::{Credentials, HttpConfig};
+use super::proxy::ProxyConfig;
+
+/// Who is asking, whom to trust, which way to go, how patient to be.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// User and password, or access key and secret key.
+    pub credentials: Option<Credentials>,
+    /// Trust anchors and verification.
+    pub tls: Arc<ClientConfig>,
+    /// True if certificates are not verified; some sources then do without TLS as well.
+    pub insecure: bool,
+    /// Which requests go through which proxy.
+    pub proxy: ProxyConfig,
+    /// Connections that a body is read over at once, where that works.
+    pub connections: NonZeroUsize,
+    /// Longest time without a new byte before the transfer is given up.
+    pub no_progress_limit: Duration,
+    /// Consecutive failures without a new byte that are allowed; `None` leaves it to the time limit.
+    pub retries: Option<u32>,
+    /// Variables that the chain of credentials of an object store may read.
+    pub environment: BTreeMap<String, String>,
+}
+
+impl Access {
+    /// The HTTP settings for `url`: no credentials and no headers, which each source adds in its own way.
+    pub fn http(&self, url: Url) -> HttpConfig {
+        HttpConfig {
+            proxy: self.proxy.clone(),
+            connections: self.connections,
+            no_progress_limit: self.no_progress_limit,
+            retries: self.retries,
+            ..HttpConfig::at(url, Arc::clone(&self.tls))
+        }
+    }
+}
