@@ -2,8 +2,11 @@
 
 pub mod access;
 pub mod file;
+pub mod gcs;
 pub mod http;
+mod objects;
 pub mod proxy;
+pub mod s3;
 pub mod verified;
 
 use std::path::PathBuf;
