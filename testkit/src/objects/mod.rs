@@ -23,13 +23,20 @@ pub const SECRET_KEY: &str = "secret/of+a/test";
 /// Whose store it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// moto: S3 with versions, checksums and STS; takes every signature, and none.
+    /// moto: S3 with versions, checksums and STS; takes every signature, and none for public objects.
     Moto,
     /// s3s-fs: S3 with signatures that must be right.
     S3s,
     /// gcp-storage-emulator: Google Cloud Storage; private objects are in the bucket `private`.
     Gcs,
 }
+
+/// What lets everybody read an object of [`Kind::Moto`], which otherwise wants any signature.
+pub const PUBLIC: &str = "x-amz-acl: public-read";
+
+/// A signature as [`Kind::Moto`] wants one: it looks at it no further.
+const ANY_SIGNATURE: &str =
+    "authorization: AWS4-HMAC-SHA256 Credential=any/20250101/us-east-1/s3/aws4_request, Signature=0";
 
 /// A store that runs as long as this process.
 pub struct Store {
@@ -121,11 +128,15 @@ impl Store {
             "--data-binary",
             "@-",
         ];
-        // Nobody waits for `100 Continue`, and the body is no form.
-        let headers = ["expect:", "content-type: application/octet-stream"]
-            .iter()
-            .chain(headers)
-            .flat_map(|header| ["--header", *header]);
+        let mut all = vec!["expect:"];
+        if self.kind == Kind::Moto {
+            all.push(ANY_SIGNATURE);
+        }
+        if !headers.iter().any(|header| header.starts_with("content-type")) {
+            all.push("content-type: application/octet-stream");
+        }
+        all.extend(headers);
+        let headers = all.into_iter().flat_map(|header| ["--header", header]);
         let args = fixed.into_iter().chain(headers).chain([url.as_str()]);
         String::from_utf8_lossy(&tools::filter("curl", args, body)).into_owned()
     }

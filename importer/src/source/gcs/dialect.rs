@@ -78,6 +78,16 @@ impl GcsDialect {
                 return Verdict::Again(None);
             }
         }
+        if let (404, Some(generation)) = (status, self.generation.get()) {
+            let text = format!(
+                "the object changed during the transfer: its generation {generation} is no longer there. \
+                 Start the import again"
+            );
+            return Verdict::Described {
+                text,
+                transient: false,
+            };
+        }
         match StoreError::parse(refusal.body) {
             Some(error) => Verdict::Described {
                 transient: status >= 500 || matches!(status, 408 | 429),
