@@ -37,8 +37,14 @@ static GCS: LazyLock<Store> = LazyLock::new(|| Store::start(Kind::Gcs));
 /// Length of the objects that most tests read: more than the sockets of a connection hold.
 const LENGTH: usize = 3_000_000;
 
-fn stores() -> [&'static Store; 3] {
-    [&MOTO, &S3S, &GCS]
+/// All at once, since most of a test is waiting.
+fn for_every_store(test: impl Fn(&'static Store) + Sync) {
+    std::thread::scope(|scope| {
+        for store in [&MOTO, &S3S, &GCS] {
+            let test = &test;
+            scope.spawn(move || test(store));
+        }
+    });
 }
 
 /// Bytes without a pattern that a shifted or repeated piece could match.
