@@ -198,6 +198,16 @@ pub enum FormatError {
     /// The archive is damaged, unsupported, refused or too large.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+    /// A delta is the difference to something else. The text is upstream's.
+    #[error(
+        "snapshot backing file '{found}' does not match expected checkpoint '{expected}', unable to safely rebase snapshot"
+    )]
+    Base {
+        /// What the delta names, without folders.
+        found: String,
+        /// What the target holds.
+        expected: String,
+    },
     /// The order of the image makes more bytes wait for their place than may be kept, and there is nowhere to put them.
     #[error(
         "the image refers to {parked} bytes before it says where they belong, and neither memory ({budget} bytes), the target nor a scratch directory can hold them: convert it once with `qemu-img convert`, serve it uncompressed from a server with ranges, or name a scratch directory"

@@ -16,6 +16,7 @@ pub mod bridge;
 pub mod buffer;
 pub mod chunks;
 pub mod decode;
+pub mod delta;
 pub mod digest;
 pub mod error;
 pub mod format;

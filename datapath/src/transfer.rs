@@ -243,7 +243,7 @@ fn copy_one_pass(
 }
 
 /// What the image did not need is read now: a checksum is of the whole object.
-fn drain(input: &mut Input) -> Result<(), Error> {
+pub(crate) fn drain(input: &mut Input) -> Result<(), Error> {
     while input.next_chunk()?.is_some() {}
     Ok(())
 }

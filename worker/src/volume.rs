@@ -48,6 +48,7 @@ impl Volume {
             Made::Disk => Self::file(paths.disk_image(), requested),
             // What is in the directory stays there.
             Made::Directory => Self::on_filesystem(paths.disk_image(), requested),
+            Made::Delta => Self::existing(paths.disk_image()),
         }
     }
 
@@ -75,6 +76,20 @@ impl Volume {
     fn file(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {
         target::remove_partial(&path);
         Self::on_filesystem(path, requested)
+    }
+
+    /// A disk image that stays, and may grow.
+    fn existing(path: PathBuf) -> Result<Self, TargetError> {
+        let length = std::fs::metadata(&path)
+            .map_err(|source| TargetError::new("open", &path, source))?
+            .len();
+        let free = target::free_space(folder_of(&path))?;
+        Ok(Self {
+            path,
+            is_device: false,
+            available: length.saturating_add(free),
+            free,
+        })
     }
 
     fn on_filesystem(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {

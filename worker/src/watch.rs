@@ -11,6 +11,7 @@ pub fn log_phase(phase: Phase, made: Made) {
         (Phase::Info, _) => "Info",
         (Phase::Transfer, Made::Disk) => "TransferDataFile",
         (Phase::Transfer, Made::Directory) => "TransferDataDir",
+        (Phase::Transfer, Made::Delta) => "MergeDelta",
         (Phase::Resize, _) => "Resize",
         (Phase::Complete, _) => "Complete",
     };

@@ -9,6 +9,7 @@ const INFO: &str = "Unable to obtain information about data source: ";
 const TRANSFER_FILE: &str = "Unable to transfer source data to target file: ";
 const TRANSFER_DIR: &str = "Unable to transfer source data to target directory: ";
 const CONVERT: &str = "Unable to convert source data to target format: ";
+const MERGE: &str = "Unable to apply delta to base image: ";
 const RESIZE: &str = "Unable to resize disk image to requested size: ";
 
 /// What was being made.
@@ -18,6 +19,8 @@ pub enum Made {
     Disk,
     /// A directory, out of an archive.
     Directory,
+    /// A disk that was there, changed by a delta.
+    Delta,
 }
 
 /// True if `error` is the obedience to a request to stop, and no failure of the data.
@@ -43,6 +46,7 @@ pub fn transfer(error: &Error, phase: Phase, made: Made) -> String {
     let transfer = match made {
         Made::Disk => TRANSFER_FILE,
         Made::Directory => TRANSFER_DIR,
+        Made::Delta => MERGE,
     };
     match error {
         Error::Decode(DecodeError::Empty) => format!("{INFO}{error}"),
@@ -52,7 +56,8 @@ pub fn transfer(error: &Error, phase: Phase, made: Made) -> String {
         Error::Format(_) if made == Made::Directory => {
             format!("{transfer}unable to untar files from endpoint: {error}")
         }
-        Error::Format(_) => format!("{CONVERT}{error}"),
+        Error::Format(_) if made == Made::Disk => format!("{CONVERT}{error}"),
+        Error::Format(_) => format!("{transfer}{error}"),
         Error::Target(target) if phase == Phase::Resize && made == Made::Disk => {
             format!("{RESIZE}Resize of image failed: {target}")
         }

@@ -104,7 +104,7 @@ pub fn copy_one_pass(
     scratch: Option<PathBuf>,
     mut tick: impl FnMut(&Writer<'_>),
 ) -> Result<(), Error> {
-    let park = Park::new(stream.header(), writer.disk().capacity(), scratch);
+    let park = Park::new(stream.header(), writer.disk().spare_capacity(), scratch);
     let mut sink = OnePass { writer, park };
     let mut map = Held::default();
     while let Some(chunk) = input.next_chunk()? {

@@ -36,6 +36,8 @@ pub struct Disk {
     pub(super) held: Mutex<Vec<u8>>,
     pub(super) written: AtomicU64,
     pub(super) committed: bool,
+    /// True if a disk that exists is changed where it is: nothing of it is held back, hidden or removed.
+    pub(super) in_place: bool,
 }
 
 impl Disk {
@@ -52,6 +54,11 @@ impl Disk {
     /// Bytes that the disk may have.
     pub fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    /// Bytes at the end of the disk that nobody needs before they are written.
+    pub fn spare_capacity(&self) -> u64 {
+        if self.in_place { 0 } else { self.capacity }
     }
 
     /// True for a block device.
@@ -128,6 +135,13 @@ impl Disk {
         Ok(self.written_bytes())
     }
 
+    /// The end of a change in place: waits until it is on the disk. Returns all bytes written.
+    pub fn commit_in_place(mut self) -> Result<u64, Error> {
+        self.sync()?;
+        self.committed = true;
+        Ok(self.written_bytes())
+    }
+
     fn commit_part(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
         if !self.zeroed {
             return self.write_cached(offset, bytes);
@@ -154,7 +168,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        if !self.committed && self.kind == Kind::File {
+        if !self.committed && !self.in_place && self.kind == Kind::File {
             super::remove_partial(&self.path);
         }
     }

@@ -38,6 +38,35 @@ impl Disk {
         Ok(disk)
     }
 
+    /// Opens a disk that exists, to be changed where it is. A file that is smaller than `virtual_size` grows.
+    pub fn open_in_place(options: &Options, virtual_size: u64) -> Result<Self, Error> {
+        let path = &options.path;
+        let mut disk = if is_block_device(path) {
+            Self::open_device(options)?
+        } else {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(path)
+                .map_err(|source| TargetError::new("open", path, source))?;
+            Self::new(options, Kind::File, file, options.available)
+        };
+        disk.in_place = true;
+        if options.cache != Cache::Page {
+            disk.direct = open_direct(path).map(|file| Direct::new(file, options.cache));
+        }
+        disk.check_fits(virtual_size)?;
+        let length = disk
+            .file
+            .metadata()
+            .map_err(|source| disk.error("measure", source))?
+            .len();
+        if disk.kind == Kind::File && length < virtual_size {
+            disk.set_len(virtual_size)?;
+        }
+        Ok(disk)
+    }
+
     fn open_device(options: &Options) -> Result<Self, Error> {
         let path = &options.path;
         // O_EXCL on a device: EBUSY while it is mounted or otherwise claimed.
@@ -95,6 +124,7 @@ impl Disk {
             held: Mutex::new(Vec::new()),
             written: AtomicU64::new(0),
             committed: false,
+            in_place: false,
         }
     }
 

@@ -85,7 +85,7 @@ impl Disk {
         slices: &[&[u8]],
         bounce: &mut Bounce,
     ) -> Result<(), TargetError> {
-        if offset >= HELD_BYTES {
+        if offset >= HELD_BYTES || self.in_place {
             return self.write_behind_held(offset, slices, bounce);
         }
         let mut at = offset;

@@ -83,7 +83,7 @@ pub fn with_writer<T>(
         let mut writer = Writer {
             shared: &shared,
             collector: Collector::default(),
-            coverage: (!disk.is_zeroed()).then(Coverage::default),
+            coverage: (!disk.is_zeroed() && !disk.in_place).then(Coverage::default),
             frontier: Frontier::new(disk, virtual_size, stop.clone()),
         };
         let fed = feed(&mut writer).and_then(|value| writer.flush().map(|()| (value, writer.coverage)));

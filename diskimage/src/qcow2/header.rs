@@ -66,11 +66,28 @@ pub struct Header {
     pub dirty: bool,
     /// Somebody found the image inconsistent (bit 1). QEMU still reads it; so do we, with a warning.
     pub corrupt: bool,
+    /// What it does not map is what a base has there.
+    pub is_delta: bool,
 }
 
 impl Header {
     /// Reads the header from the beginning of the image: [`HEADER_BYTES`] of it, or all there is.
     pub fn parse(head: &[u8]) -> Result<Self, Error> {
+        match Self::parse_any(head)? {
+            (header, None) => Ok(header),
+            (_, Some(name)) => Err(Error::BackingFile(name)),
+        }
+    }
+
+    /// Reads the header of an image that is the difference to another: also the name that it gives the other.
+    pub fn parse_delta(head: &[u8]) -> Result<(Self, String), Error> {
+        let (mut header, backing_file) = Self::parse_any(head)?;
+        header.is_delta = true;
+        let name = backing_file.ok_or_else(|| Error::Header("no backing file, so it is no delta".into()))?;
+        Ok((header, name))
+    }
+
+    fn parse_any(head: &[u8]) -> Result<(Self, Option<String>), Error> {
         let short = |needed: usize| Error::ShortHeader {
             needed: needed as u64,
             available: head.len() as u64,
@@ -108,7 +125,7 @@ impl Header {
         let extensions = Extensions::parse(head, header_length, cluster_size)?;
 
         refuse_features(incompatible, &extensions)?;
-        refuse_backing_file(head, long(8)?, word(16)?, cluster_size)?;
+        let backing_file = backing_file(head, long(8)?, word(16)?, cluster_size)?;
         match word(32)? {
             0 => {}
             1 => return Err(Error::Encrypted("AES")),
@@ -142,8 +159,10 @@ impl Header {
             snapshots: word(60)?,
             dirty: incompatible & DIRTY != 0,
             corrupt: incompatible & CORRUPT != 0,
+            is_delta: false,
         };
-        header.with_tables_checked(u64::from(word(36)?))
+        let header = header.with_tables_checked(u64::from(word(36)?))?;
+        Ok((header, backing_file))
     }
 
     fn with_tables_checked(mut self, l1_size: u64) -> Result<Self, Error> {
@@ -271,9 +290,9 @@ fn refuse_features(incompatible: u64, extensions: &Extensions) -> Result<(), Err
     Ok(())
 }
 
-fn refuse_backing_file(head: &[u8], offset: u64, length: u32, cluster_size: u64) -> Result<(), Error> {
+fn backing_file(head: &[u8], offset: u64, length: u32, cluster_size: u64) -> Result<Option<String>, Error> {
     if offset == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let length = length as usize;
     if offset > cluster_size || length > MAX_NAME {
@@ -283,7 +302,7 @@ fn refuse_backing_file(head: &[u8], offset: u64, length: u32, cluster_size: u64)
     }
     let start = usize::try_from(offset).unwrap_or(usize::MAX);
     let name = head.get(start..start.saturating_add(length)).unwrap_or_default();
-    Err(Error::BackingFile(printable(name)))
+    Ok(Some(printable(name)))
 }
 
 /// The few header extensions whose content can be named in a refusal.

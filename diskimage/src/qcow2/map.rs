@@ -7,6 +7,7 @@ use super::header::Header;
 use super::stream::Stream;
 use super::table::{Mapping, bit_runs, l1_entry, l2_entry};
 use super::wants::{Batch, Role, Want, Wants};
+use super::zeros::Zeros;
 use crate::Error;
 
 /// An L2 table that an L1 table refers to.
@@ -79,6 +80,7 @@ pub struct MapBuilder {
     header: Header,
     image_length: u64,
     wants: Wants,
+    zeros: Zeros,
     mapped_bytes: u64,
 }
 
@@ -89,6 +91,7 @@ impl MapBuilder {
             header,
             image_length,
             wants: Wants::new(MAP_BYTES),
+            zeros: Zeros::default(),
             mapped_bytes: 0,
         }
     }
@@ -117,6 +120,9 @@ impl MapBuilder {
     /// Adds what one L2 table maps.
     pub fn add_l2(&mut self, table: L2Table, bytes: &Bytes) -> Result<(), Error> {
         let mut wants = l2_wants(&self.header, table, bytes)?;
+        if self.header.is_delta {
+            self.zeros.learn(&self.header, table, bytes)?;
+        }
         wants.retain(|want| want.role != Role::Ignored);
         for want in &wants {
             // The last sector of a compressed cluster may be cut off: its length is rounded up.
@@ -138,7 +144,7 @@ impl MapBuilder {
 
     /// The stream that needs no parking.
     pub fn into_stream(self) -> Stream {
-        Stream::mapped(self.header, self.wants)
+        Stream::mapped(self.header, self.wants, self.zeros)
     }
 
     fn check_inside(&self, what: &'static str, offset: u64, end: u64) -> Result<(), Error> {

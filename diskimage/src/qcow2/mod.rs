@@ -14,6 +14,7 @@ mod refcounts;
 mod stream;
 mod table;
 mod wants;
+mod zeros;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -21,6 +22,7 @@ pub(crate) mod testing;
 pub use header::{Compression, HEADER_BYTES, Header};
 pub use map::{L2Table, MapBuilder};
 pub use stream::{Sink, Stream};
+pub use zeros::Zeros;
 
 /// Memory that the map of one image may take: a plain image needs 24 bytes a run of adjacent clusters, a
 /// compressed one 24 bytes a cluster (40 MiB for 100 GiB of data in 64 KiB clusters).

@@ -8,6 +8,7 @@ use super::map::{L2Table, l2_tables, l2_wants};
 use super::pieces::Pieces;
 use super::refcounts::Refcounts;
 use super::wants::{Batch, Role, Want, Wants};
+use super::zeros::Zeros;
 use crate::Error;
 
 mod parking;
@@ -50,6 +51,7 @@ pub struct Stream {
     header: Header,
     position: u64,
     wants: Wants,
+    zeros: Zeros,
     active: Vec<Active>,
     /// Bytes that captures may hold together: compressed clusters overlap by a sector, not by the thousand.
     capture_limit: u64,
@@ -60,7 +62,7 @@ pub struct Stream {
 impl Stream {
     /// A stream that learns the map as it passes by.
     pub fn one_pass(header: Header) -> Result<Self, Error> {
-        let mut stream = Self::mapped(header, Wants::new(MAP_BYTES));
+        let mut stream = Self::mapped(header, Wants::new(MAP_BYTES), Zeros::default());
         let header = &stream.header;
         if header.l1_entries == 0 {
             return Ok(stream);
@@ -83,12 +85,13 @@ impl Stream {
     }
 
     /// A stream whose map is complete.
-    pub(super) fn mapped(header: Header, wants: Wants) -> Self {
+    pub(super) fn mapped(header: Header, wants: Wants, zeros: Zeros) -> Self {
         let capture_limit = (header.cluster_size() * 16).max(4 << 20);
         Self {
             header,
             position: 0,
             wants,
+            zeros,
             active: Vec::new(),
             capture_limit,
             parking: None,
@@ -98,6 +101,11 @@ impl Stream {
     /// The image's header.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// What a delta makes zero: all of it once the stream has finished. Whatever else it says lies elsewhere.
+    pub fn zeros(&self) -> &Zeros {
+        &self.zeros
     }
 
     /// Bytes of memory that the map takes, as far as it is known and still needed.
@@ -321,6 +329,9 @@ impl Stream {
 
     fn learn_l2<S: Sink>(&mut self, table: L2Table, bytes: &[u8], sink: &mut S) -> Result<(), S::Error> {
         let mut wants = l2_wants(&self.header, table, bytes)?;
+        if self.header.is_delta {
+            self.zeros.learn(&self.header, table, bytes)?;
+        }
         let first_ahead = wants.partition_point(|want| want.host < self.position);
         let ahead = wants.split_off(first_ahead);
         self.wants.add(ahead)?;

@@ -18,7 +18,7 @@ const SUBCLUSTERS: u32 = 32;
 /// What one L2 entry says about its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mapping {
-    /// Nothing is stored; reads as zeros (there is never a backing file).
+    /// Nothing is stored: reads as zeros, or as what a base has there unless [`zero_subclusters`] says zeros.
     Unmapped,
     /// A host cluster is allocated, yet the guest reads zeros.
     ZeroAllocated {
@@ -110,6 +110,23 @@ pub(super) fn l2_entry(
             host,
             subclusters: u32::MAX,
         }),
+    }
+}
+
+/// The subclusters (all or none without extended L2) of entry `index` that read as zeros whatever a base has there.
+/// The table is one that [`l2_entry`] accepts.
+pub(super) fn zero_subclusters(header: &Header, table: &[u8], index: usize) -> u32 {
+    let width = if header.extended_l2 { 16 } else { 8 };
+    let at = index.saturating_mul(width);
+    let entry = be64(table, at).unwrap_or(0);
+    if entry & COMPRESSED != 0 {
+        0
+    } else if header.extended_l2 {
+        low_half(be64(table, at + 8).unwrap_or(0) >> SUBCLUSTERS)
+    } else if entry & ZERO != 0 {
+        u32::MAX
+    } else {
+        0
     }
 }
 

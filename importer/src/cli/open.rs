@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use daemon::env::{ProcessEnv, Strings};
 use daemon::tls::{self, Roots};
-use datapath::error::errno_text;
+use datapath::error::{SourceError, errno_text};
 use datapath::source::Source;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -15,9 +15,18 @@ use tokio_util::sync::CancellationToken;
 use super::args::SourceArgs;
 use super::failure::Failure;
 use crate::source::Location;
+use crate::source::access::{self, Access};
 use crate::source::file::FileSource;
+use crate::source::gcs::{GcsOptions, GcsSource};
 use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
+use crate::source::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
+use crate::source::nbd::NbdSource;
 use crate::source::proxy::ProxyConfig;
+use crate::source::registry::{RegistryOptions, RegistrySource};
+use crate::source::s3::{Addressing, S3Options, S3Source};
+
+/// The variable that Google's libraries find a key file by.
+const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 
 /// What a job needs from the process around it.
 pub(super) struct Context {
@@ -30,19 +39,82 @@ pub(super) struct Context {
 impl Context {
     /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object will be verified.
     pub(super) fn open(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Box<dyn Source>, Failure> {
+        let (handle, stop) = (self.handle.clone(), self.stop.clone());
+        let access = || access(arguments);
         match Location::parse(&arguments.source).map_err(usage)? {
+            Location::Stdin => boxed(FileSource::stdin(stop)),
+            Location::File(path) => boxed(FileSource::open(&path, stop)),
             Location::Http(url) => {
-                let config = http_config(&url, arguments, is_checked)?;
-                Ok(Box::new(HttpSource::open(
-                    config,
-                    self.handle.clone(),
-                    self.stop.clone(),
-                )?))
+                let config = http_config(&url, arguments, &access()?, is_checked)?;
+                boxed(HttpSource::open(config, handle, stop))
             }
-            Location::Stdin => Ok(Box::new(FileSource::stdin(self.stop.clone())?)),
-            Location::File(path) => Ok(Box::new(FileSource::open(&path, self.stop.clone())?)),
+            Location::S3(url) => {
+                let options = S3Options {
+                    region: arguments.region.clone(),
+                    anonymous: arguments.anonymous,
+                    addressing: Addressing::Bucket,
+                };
+                boxed(S3Source::open(&url, &access()?, options, handle, stop))
+            }
+            Location::Gcs(url) => {
+                let access = access()?;
+                let configured = access.environment.get(GOOGLE_CREDENTIALS).map(Into::into);
+                let options = GcsOptions {
+                    key_file: arguments.key_file.clone().or(configured),
+                    anonymous: arguments.anonymous,
+                };
+                boxed(GcsSource::open(&url, &access, options, handle, stop))
+            }
+            Location::Registry(reference) => {
+                let options = RegistryOptions {
+                    architecture: arguments.architecture.clone(),
+                };
+                boxed(RegistrySource::open(
+                    &reference,
+                    &access()?,
+                    options,
+                    handle,
+                    stop,
+                ))
+            }
+            Location::Nbd(uri) => boxed(NbdSource::open(&uri, &access()?, handle, stop)),
+            Location::Ovirt(address) => {
+                let (api, disk) = disk_of_engine(&address).map_err(usage)?;
+                let checkpoints = Checkpoints {
+                    current: arguments.checkpoint.clone(),
+                    previous: arguments.previous_checkpoint.clone(),
+                };
+                let access = access()?;
+                boxed(ImageIoSource::open(
+                    &api,
+                    &disk,
+                    &checkpoints,
+                    &access,
+                    handle,
+                    stop,
+                ))
+            }
         }
     }
+}
+
+fn boxed(source: Result<impl Source + 'static, SourceError>) -> Result<Box<dyn Source>, Failure> {
+    Ok(Box::new(source?))
+}
+
+fn http_config(
+    url: &str,
+    arguments: &SourceArgs,
+    access: &Access,
+    is_checked: bool,
+) -> Result<HttpConfig, Failure> {
+    let url = HttpConfig::new(url, Arc::clone(&access.tls)).map_err(usage)?.url;
+    Ok(HttpConfig {
+        credentials: access.credentials.clone(),
+        headers: headers(arguments)?,
+        trust_unvalidated: is_checked,
+        ..access.http(url)
+    })
 }
 
 /// What can never work is a mistake of the command line, not of the source.
@@ -50,7 +122,7 @@ fn usage(error: impl std::fmt::Display) -> Failure {
     Failure::Usage(error.to_string())
 }
 
-fn http_config(endpoint: &str, arguments: &SourceArgs, is_checked: bool) -> Result<HttpConfig, Failure> {
+fn access(arguments: &SourceArgs) -> Result<Access, Failure> {
     let tls = if arguments.insecure {
         tls::insecure_client_config()
     } else {
@@ -61,15 +133,15 @@ fn http_config(endpoint: &str, arguments: &SourceArgs, is_checked: bool) -> Resu
         tls::client_config(roots)
     };
     let tls = tls.map_err(|error| Failure::Internal(error.to_string()))?;
-    Ok(HttpConfig {
+    Ok(Access {
         credentials: credentials(arguments)?,
-        headers: headers(arguments)?,
+        tls: Arc::new(tls),
+        insecure: arguments.insecure,
         proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage)?,
-        trust_unvalidated: is_checked,
+        connections: NonZeroUsize::new(arguments.connections.into()).unwrap_or(NonZeroUsize::MIN),
         no_progress_limit: arguments.no_progress_timeout,
         retries: arguments.retries,
-        connections: NonZeroUsize::new(arguments.connections.into()).unwrap_or(NonZeroUsize::MIN),
-        ..HttpConfig::new(endpoint, Arc::new(tls)).map_err(usage)?
+        environment: access::environment(&ProcessEnv),
     })
 }
 

@@ -7,20 +7,18 @@ use std::sync::Arc;
 
 use daemon::paths::Paths;
 use daemon::report::Termination;
-use datapath::error::{SourceError, SourceErrorKind, errno_text};
+use datapath::error::errno_text;
 use datapath::observe::Observer;
-use datapath::{archive, target, transfer};
+use datapath::source::Source;
+use datapath::{archive, delta, target, transfer};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use url::Url;
 use worker::volume::Volume;
 use worker::wording::Made;
 
-use super::config::{Config, HttpSettings, SourceConfig};
+use super::config::{Config, Remote, SourceConfig};
 use super::message::Failure;
-use super::node_pull;
 use super::watch::Watch;
-use crate::source::http::{Credentials, HttpConfig, HttpSource, read_secret_headers};
 
 /// What the controllers expect to read after every success.
 const COMPLETE: &str = "Import Complete";
@@ -40,10 +38,10 @@ impl Import {
     pub(super) fn run(&self) -> Result<Option<Termination>, Failure> {
         let message = match &self.config.source {
             SourceConfig::Blank => self.blank()?,
-            SourceConfig::Http(settings, made) => Some(self.http(settings, *made)?),
+            SourceConfig::Remote(remote) => Some(self.remote(remote)?),
         };
         // An archive is synced when its files become visible.
-        if self.config.made() == Made::Disk {
+        if self.config.made() != Made::Directory {
             self.sync()?;
         }
         if !matches!(self.config.source, SourceConfig::Blank) {
@@ -64,34 +62,22 @@ impl Import {
         }))
     }
 
-    fn http(&self, settings: &HttpSettings, made: Made) -> Result<Termination, Failure> {
-        let mut endpoint = settings.endpoint.clone();
-        if let Some(file) = &self.config.ready_file {
-            let name = node_pull::wait_for_ready(file, node_pull::POLL, &self.stop)?;
-            endpoint = node_pull::endpoint_of(&endpoint, &name);
-        }
-        tracing::info!("begin import process");
-        if let Some(checksum) = &settings.checksum {
+    fn remote(&self, remote: &Remote) -> Result<Termination, Failure> {
+        if let Some(checksum) = &remote.checksum {
             tracing::info!("Checksum validation enabled: {checksum}");
         }
-        let source = self
-            .open(settings, &endpoint)
-            .map_err(|error| Failure::connect(&error))?;
-        match made {
-            Made::Disk => self.transfer(settings, &source)?,
-            Made::Directory => self.unpack(settings, &source)?,
+        let opened = self.open(remote)?;
+        match remote.made {
+            Made::Disk => self.transfer(remote, &*opened.source)?,
+            Made::Directory => self.unpack(remote, &*opened.source)?,
+            Made::Delta => self.apply(remote, &*opened.source)?,
         }
-        let labels = if settings.is_node_pull {
-            self.labels(settings, &endpoint)
-        } else {
-            BTreeMap::new()
-        };
-        Ok(self.success(labels))
+        Ok(self.success(self.labels(opened)))
     }
 
-    fn transfer(&self, settings: &HttpSettings, source: &HttpSource) -> Result<(), Failure> {
+    fn transfer(&self, remote: &Remote, source: &dyn Source) -> Result<(), Failure> {
         let target = self.volume.target_options(&self.config.wanted);
-        let report = transfer::transfer(source, &target, &self.options(settings))
+        let report = transfer::transfer(source, &target, &self.options(remote))
             .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Disk))?;
         let path = self.volume.path.display();
         tracing::info!(
@@ -103,7 +89,7 @@ impl Import {
         Ok(())
     }
 
-    fn unpack(&self, settings: &HttpSettings, source: &HttpSource) -> Result<(), Failure> {
+    fn unpack(&self, remote: &Remote, source: &dyn Source) -> Result<(), Failure> {
         if self.volume.is_device {
             return Err(Failure::process(
                 "an archive needs a volume with a filesystem, and this one is a block device",
@@ -113,7 +99,7 @@ impl Import {
             dir: self.paths.data(),
             available: self.volume.free,
         };
-        let report = archive::unpack(source, &target, &self.options(settings))
+        let report = archive::unpack(source, &target, &self.options(remote))
             .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Directory))?;
         tracing::info!(
             "Read {} bytes, unpacked {} entries with {} bytes into {}",
@@ -126,47 +112,34 @@ impl Import {
         Ok(())
     }
 
-    fn options(&self, settings: &HttpSettings) -> transfer::Options {
+    /// The difference to what an earlier stage of a warm import brought.
+    fn apply(&self, remote: &Remote, source: &dyn Source) -> Result<(), Failure> {
+        let base = delta::Base {
+            path: self.volume.path.clone(),
+            available: self.volume.available,
+            name: remote.kind.base().unwrap_or_default().to_owned(),
+            cache: self.config.wanted.cache,
+        };
+        let report = delta::apply(source, &base, &self.options(remote))
+            .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Delta))?;
+        tracing::info!(
+            "Read {} bytes, wrote {} bytes to {}",
+            report.source_bytes,
+            report.written_bytes,
+            base.path.display()
+        );
+        log_checksum(report.checksum.as_deref());
+        Ok(())
+    }
+
+    fn options(&self, remote: &Remote) -> transfer::Options {
         transfer::Options {
-            checksum: settings.checksum.clone(),
+            checksum: remote.checksum.clone(),
             workers: worker::work::data_threads(),
             scratch: self.scratch(),
             stop: self.stop.clone(),
             observer: Arc::clone(&self.watch) as Arc<dyn Observer>,
             ..transfer::Options::default()
-        }
-    }
-
-    fn open(&self, settings: &HttpSettings, url: &Url) -> Result<HttpSource, SourceError> {
-        let invalid = |text: String| SourceError::new(SourceErrorKind::Invalid, text);
-        let tls =
-            daemon::tls::pod_client_config(&self.paths, settings.cert_dir.as_deref(), settings.insecure)
-                .map_err(|error| invalid(format!("Error creating http client: {error}")))?;
-        let mut headers = settings.headers.clone();
-        headers.extend(read_secret_headers(&self.paths.extra_headers())?);
-        let text = |secret: &Option<daemon::secret::Secret>| {
-            secret
-                .as_ref()
-                .map(|secret| secret.expose().to_owned())
-                .unwrap_or_default()
-        };
-        let config = HttpConfig {
-            credentials: Credentials::new(&text(&settings.user), &text(&settings.password)),
-            headers,
-            proxy: settings.proxy.clone(),
-            trust_unvalidated: settings.checksum.is_some(),
-            ..HttpConfig::new(url.as_str(), Arc::new(tls))?
-        };
-        HttpSource::open(config, self.handle.clone(), self.stop.clone())
-    }
-
-    fn labels(&self, settings: &HttpSettings, endpoint: &Url) -> BTreeMap<String, String> {
-        match self.open(settings, &node_pull::info_url(endpoint)) {
-            Ok(info) => node_pull::labels(&info),
-            Err(error) => {
-                tracing::error!("cannot read the labels of the container: {error}");
-                BTreeMap::new()
-            }
         }
     }
 

@@ -5,10 +5,21 @@ use datapath::observe::Phase;
 use datapath::{Error, target};
 use worker::wording::{self, Made};
 
-/// The source could not be opened.
-pub(super) const CONNECT: &str = "Unable to connect to http data source: ";
+use super::config::Kind;
+
 /// Everything after that.
 pub(super) const PROCESS: &str = "Unable to process data: ";
+
+/// What upstream says when it reads a container image, which it does when the transfer has begun.
+const REGISTRY: &str = "Unable to transfer source data to scratch space: Failed to read registry image: ";
+
+/// What comes before the reason why a source of this `kind` could not be opened.
+pub(super) fn connect(kind: &str) -> String {
+    match kind {
+        "registry" => format!("{PROCESS}{REGISTRY}"),
+        _ => format!("Unable to connect to {kind} data source: "),
+    }
+}
 
 /// Why the pod did not do its work.
 #[derive(Debug)]
@@ -23,10 +34,10 @@ pub(super) enum Failure {
 
 impl Failure {
     /// The source could not be opened.
-    pub(super) fn connect(error: &SourceError) -> Self {
+    pub(super) fn connect(kind: &Kind, error: &SourceError) -> Self {
         match error.kind() {
             SourceErrorKind::Stopped => Self::Stopped,
-            _ => Self::Text(format!("{CONNECT}{error}")),
+            _ => Self::Text(format!("{}{error}", connect(kind.name()))),
         }
     }
 
@@ -78,7 +89,10 @@ mod tests {
              checksum mismatch: expected md5:a, calculated md5:b"
         );
         let stopped = SourceError::new(SourceErrorKind::Stopped, "stopped");
-        assert!(matches!(Failure::connect(&stopped), Failure::Stopped));
+        let s3 = Kind::S3 {
+            endpoint: String::new(),
+        };
+        assert!(matches!(Failure::connect(&s3, &stopped), Failure::Stopped));
         assert!(matches!(
             Failure::transfer(&stopped.into(), Phase::Transfer, Made::Disk),
             Failure::Stopped

@@ -6,6 +6,7 @@ mod config;
 mod import;
 mod message;
 mod node_pull;
+mod open;
 mod watch;
 
 use std::ffi::OsString;

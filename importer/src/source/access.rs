@@ -5,11 +5,23 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon::env::Strings;
 use rustls::ClientConfig;
 use url::Url;
 
 use super::http::{Credentials, HttpConfig};
 use super::proxy::ProxyConfig;
+
+/// What the chains of credentials of the object stores read.
+const CREDENTIAL_CHAINS: [&str; 4] = ["AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST"];
+
+/// The variables of `env` that a chain of credentials may read.
+pub fn environment(env: &dyn Strings) -> BTreeMap<String, String> {
+    CREDENTIAL_CHAINS
+        .iter()
+        .flat_map(|prefix| env.with_prefix(prefix))
+        .collect()
+}
 
 /// Who is asking, whom to trust, which way to go, how patient to be.
 #[derive(Debug, Clone)]

@@ -58,19 +58,21 @@ fn a_service_account_signs_its_own_token() {
     let content = noise(7);
     GCS.put_with("private", "disk", &[], &content);
     let url = format!("http://{}/private/disk", GCS.address());
-    let open = |key_file| {
+    let open = |key_file, anonymous| {
         let (handle, stop) = (RUNTIME.handle().clone(), CancellationToken::new());
-        GcsSource::open(&url, &access(Kind::Gcs), GcsOptions { key_file }, handle, stop)
+        let options = GcsOptions { key_file, anonymous };
+        GcsSource::open(&url, &access(Kind::Gcs), options, handle, stop)
     };
-    let source = open(Some(file)).unwrap();
+    let source = open(Some(file.clone()), false).unwrap();
     assert!(read_all(&source).unwrap() == content);
 
-    let error = open(None).err().unwrap();
-    assert_eq!(
-        error.to_string(),
-        "could not get gcs object: \"private/disk\": AuthenticationRequired: Authentication required."
-    );
-    let error = open(Some(folder.path().join("none.json")))
+    for nobody in [open(None, false), open(Some(file), true)] {
+        assert_eq!(
+            nobody.err().unwrap().to_string(),
+            "could not get gcs object: \"private/disk\": AuthenticationRequired: Authentication required."
+        );
+    }
+    let error = open(Some(folder.path().join("none.json")), false)
         .err()
         .unwrap()
         .to_string();

@@ -31,8 +31,8 @@ fn a_bad_environment_is_refused_with_the_words_of_upstream() {
     for (env, message) in [
         (("IMPORTER_SOURCE", "glance"), "Unknown data source: glance"),
         (
-            ("IMPORTER_SOURCE", "s3"),
-            "Unable to process data: source s3 is not supported by this version",
+            ("IMPORTER_SOURCE", "vddk"),
+            "Unable to process data: source vddk is not supported by this version",
         ),
         (
             ("IMPORTER_ENDPOINT", ""),

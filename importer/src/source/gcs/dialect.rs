@@ -1,7 +1,6 @@
 //! How Google Cloud Storage is spoken to: tokens, generations, and what its refusals mean.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use http::{HeaderValue, header};
 use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder};
 use tokio::sync::OnceCell;
 
+use super::GcsOptions;
 use crate::source::access::Access;
 use crate::source::http::{BoxFuture, Dialect, Refusal, Verdict};
 use crate::source::objects::{Connector, StoreError, credential_failure, patience, take_no_proxy};
@@ -28,12 +28,13 @@ pub(super) struct GcsDialect {
 }
 
 impl GcsDialect {
-    pub(super) fn new(access: &Access, key_file: Option<PathBuf>) -> Result<Self, SourceError> {
+    pub(super) fn new(access: &Access, options: GcsOptions) -> Result<Self, SourceError> {
+        let key_file = options.key_file.filter(|_| !options.anonymous);
         let account = key_file.map(|file| provider(access, Some(&file.to_string_lossy())));
         Ok(Self {
             access: access.clone(),
             account: account.transpose()?,
-            machine: OnceCell::new(),
+            machine: OnceCell::new_with(options.anonymous.then_some(None)),
             generation: OnceLock::new(),
         })
     }

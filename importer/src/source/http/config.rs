@@ -13,6 +13,7 @@ use url::Url;
 use super::dialect::Dialect;
 use super::headers::Header;
 use crate::source::proxy::ProxyConfig;
+use crate::source::retry;
 
 /// The name that servers and proxies know CDI's importer by.
 pub const USER_AGENT: &str = "cdi-golang-importer";
@@ -52,6 +53,8 @@ pub struct HttpConfig {
     pub idle_limit: Duration,
     /// Consecutive failures without a new byte that are allowed; `None` leaves it to the time limit.
     pub retries: Option<u32>,
+    /// Times that the first request is sent before its failure is reported.
+    pub first_attempts: u32,
     /// Bound of the first pause between attempts; each further one doubles it.
     pub first_delay: Duration,
     /// Bound of every pause, also of one that the server asks for with `Retry-After`.
@@ -84,11 +87,12 @@ impl HttpConfig {
             tls,
             proxy: ProxyConfig::default(),
             trust_unvalidated: false,
-            no_progress_limit: Duration::from_secs(600),
-            idle_limit: Duration::from_secs(60),
+            no_progress_limit: retry::NO_PROGRESS_LIMIT,
+            idle_limit: retry::IDLE_LIMIT,
             retries: None,
-            first_delay: Duration::from_millis(500),
-            max_delay: Duration::from_secs(30),
+            first_attempts: retry::FIRST_ATTEMPTS,
+            first_delay: retry::FIRST_DELAY,
+            max_delay: retry::MAX_DELAY,
             bridge_budget_bytes: 4 << 20,
             connections: NonZeroUsize::MIN,
             dialect: None,

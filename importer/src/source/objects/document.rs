@@ -1,6 +1,7 @@
 //! The XML in which object stores say no.
 
 use quick_xml::Reader;
+use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
 
 /// Longest piece of a server's text that is passed on.
@@ -15,38 +16,25 @@ pub(in crate::source) struct StoreError {
     pub(in crate::source) message: String,
     /// The region that should have been asked.
     pub(in crate::source) region: String,
-    /// The host that should have been asked.
-    pub(in crate::source) endpoint: String,
 }
 
 impl StoreError {
     /// What `body` says; none if it is no such document. Read as far as it can be understood.
     pub(in crate::source) fn parse(body: &[u8]) -> Option<Self> {
-        let mut reader = Reader::from_reader(body);
+        let text = String::from_utf8_lossy(body);
+        let mut reader = Reader::from_str(&text);
         let mut error = Self::default();
-        let mut path: Vec<Vec<u8>> = Vec::new();
+        let mut path: Vec<String> = Vec::new();
         loop {
             match reader.read_event() {
-                Ok(Event::Start(start)) => path.push(start.local_name().as_ref().to_vec()),
+                Ok(Event::Start(start)) => path.push(start.local_name().as_ref().to_owned()),
                 Ok(Event::End(_)) => drop(path.pop()),
-                Ok(Event::Text(text)) => {
-                    if let Some(field) = error.field(&path)
-                        && let Ok(text) = text.decode()
-                    {
-                        field.push_str(&text);
-                    }
-                }
+                Ok(Event::Text(text)) => error.add(&path, &text),
                 Ok(Event::GeneralRef(reference)) => {
-                    if let Some(field) = error.field(&path) {
-                        let named = reference.decode().ok();
-                        let named = named
-                            .as_deref()
-                            .and_then(quick_xml::escape::resolve_predefined_entity);
-                        match (reference.resolve_char_ref(), named) {
-                            (Ok(Some(char)), _) => field.push(char),
-                            (_, Some(text)) => field.push_str(text),
-                            _ => {}
-                        }
+                    if let Ok(Some(char)) = reference.resolve_char_ref() {
+                        error.add(&path, char.encode_utf8(&mut [0; 4]));
+                    } else if let Some(text) = resolve_predefined_entity(&reference) {
+                        error.add(&path, text);
                     }
                 }
                 Ok(Event::Eof) | Err(_) => break,
@@ -56,15 +44,16 @@ impl StoreError {
         (!error.code.is_empty()).then_some(error)
     }
 
-    fn field(&mut self, path: &[Vec<u8>]) -> Option<&mut String> {
-        let [root, name] = path else { return None };
-        match (root.as_slice(), name.as_slice()) {
-            (b"Error", b"Code") => Some(&mut self.code),
-            (b"Error", b"Message") => Some(&mut self.message),
-            (b"Error", b"Region") => Some(&mut self.region),
-            (b"Error", b"Endpoint") => Some(&mut self.endpoint),
-            _ => None,
-        }
+    /// Text that stands in the element at `path`.
+    fn add(&mut self, path: &[String], text: &str) {
+        let [root, name] = path else { return };
+        let field = match (root.as_str(), name.as_str()) {
+            ("Error", "Code") => &mut self.code,
+            ("Error", "Message") => &mut self.message,
+            ("Error", "Region") => &mut self.region,
+            _ => return,
+        };
+        field.push_str(text);
     }
 
     /// `NoSuchKey: The specified key does not exist.`
@@ -91,13 +80,10 @@ mod tests {
     fn documents_are_read_as_far_as_they_go() {
         let document = "<?xml version=\"1.0\"?>\n<Error xmlns=\"x\"><Code>NoSuchKey</Code>\
                         <Message>The key &quot;a&#x26;b&quot;\ndoes not exist.</Message><Key><Code>x</Code></Key>\
-                        <Region>eu-west-1</Region><Endpoint>s3.example</Endpoint></Error>";
+                        <Region>eu-west-1</Region></Error>";
         let error = StoreError::parse(document.as_bytes()).unwrap();
         assert_eq!(error.sentence(), "NoSuchKey: The key \"a&b\" does not exist.");
-        assert_eq!(
-            (error.region.as_str(), error.endpoint.as_str()),
-            ("eu-west-1", "s3.example")
-        );
+        assert_eq!(error.region, "eu-west-1");
 
         let cut = &document.as_bytes()[..document.find("does").unwrap()];
         assert_eq!(

@@ -1,0 +1,256 @@
+//! The environment that CDI's controller gives the pod, as types.
+
+mod access;
+mod source;
+
+use std::path::PathBuf;
+
+use daemon::env::{EnvErrors, EnvReader, Strings, go_bool};
+use daemon::{quantity, space};
+use datapath::target::Cache;
+use worker::volume::Wanted;
+use worker::wording::Made;
+
+use self::access::PROXY;
+use self::source::{CHECKSUM, CONTENT_TYPE, ENDPOINT, EXTRA_HEADER};
+pub(super) use self::source::{Kind, Remote, SourceConfig};
+use super::SOURCE_VARIABLE;
+use super::message::{PROCESS, connect};
+
+/// Kubernetes quantity: the size that was asked for.
+const IMAGE_SIZE: &str = "IMPORTER_IMAGE_SIZE";
+/// Fraction of the volume that its filesystem keeps; anything unparsable is 0.
+const FILESYSTEM_OVERHEAD: &str = "FILESYSTEM_OVERHEAD";
+/// The value of the one label of the progress metric.
+const OWNER_UID: &str = "OWNER_UID";
+/// Mandatory boolean.
+const PREALLOCATION: &str = "PREALLOCATION";
+const READY_FILE: &str = "IMPORTER_READY_FILE";
+const DONE_FILE: &str = "IMPORTER_DONE_FILE";
+/// `TRYNONE`: bypass the page cache where possible.
+const CACHE_MODE: &str = "CACHE_MODE";
+
+/// Everything the environment says.
+#[derive(Debug)]
+pub(super) struct Config {
+    pub(super) source: SourceConfig,
+    pub(super) owner_uid: String,
+    pub(super) wanted: Wanted,
+    pub(super) ready_file: Option<PathBuf>,
+    pub(super) done_file: Option<PathBuf>,
+}
+
+impl Config {
+    /// What the pod makes.
+    pub(super) fn made(&self) -> Made {
+        match &self.source {
+            SourceConfig::Remote(remote) => remote.made,
+            SourceConfig::Blank => Made::Disk,
+        }
+    }
+
+    /// Reads all variables; every bad one is in the error.
+    pub(super) fn read(env: &dyn Strings) -> Result<Self, Refusal> {
+        let mut reader = EnvReader::new(env);
+        let preallocate = reader.required(PREALLOCATION, go_bool);
+        let image_size = reader.parsed(IMAGE_SIZE, quantity::parse_bytes);
+        let source = SourceConfig::read(&mut reader, env);
+        let config = Self {
+            source: source.unwrap_or(SourceConfig::Blank),
+            owner_uid: reader.text(OWNER_UID).unwrap_or_default(),
+            wanted: Wanted {
+                size: image_size,
+                overhead: space::overhead(&reader.text(FILESYSTEM_OVERHEAD).unwrap_or_default()),
+                preallocate: preallocate.unwrap_or(false),
+                cache: match reader.text(CACHE_MODE).as_deref() {
+                    Some("TRYNONE") => Cache::Direct,
+                    _ => Cache::Auto,
+                },
+            },
+            ready_file: reader.text(READY_FILE).map(Into::into),
+            done_file: reader.text(DONE_FILE).map(Into::into),
+        };
+        match reader.finish() {
+            Ok(()) => Ok(config),
+            Err(errors) => Err(Refusal {
+                kind: env.get(SOURCE_VARIABLE).unwrap_or_default(),
+                errors,
+            }),
+        }
+    }
+}
+
+/// An environment that cannot be worked with.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// The kind of source, whether or not there is such a kind.
+    kind: String,
+    errors: EnvErrors,
+}
+
+impl Refusal {
+    /// Every bad variable, for the log.
+    pub(super) fn log(&self) {
+        for (name, reason) in self.errors.iter() {
+            tracing::error!("environment variable {name}: {reason}");
+        }
+    }
+
+    /// The termination message: what upstream's importer says about the first bad variable in the order in
+    /// which it looks at them. Empty where it ends without one.
+    pub(super) fn message(&self) -> String {
+        let is_silent =
+            |name, reason: &str| name == PREALLOCATION || reason.starts_with("Unsupported content type");
+        if self.errors.iter().any(|(name, reason)| is_silent(name, reason)) {
+            return String::new();
+        }
+        self.errors
+            .iter()
+            .next()
+            .map_or_else(String::new, |(name, reason)| match name {
+                SOURCE_VARIABLE | CONTENT_TYPE => reason.to_owned(),
+                CHECKSUM => format!("{}invalid checksum: {reason}", connect(&self.kind)),
+                ENDPOINT | PROXY => connect(&self.kind) + reason,
+                _ if name.starts_with(EXTRA_HEADER) => connect(&self.kind) + reason,
+                _ => format!("{PROCESS}environment variable {name}: {reason}"),
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::source::http::parse_header;
+
+    fn environment(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+        let basic = [
+            (SOURCE_VARIABLE, "http"),
+            (ENDPOINT, "http://h/x"),
+            (PREALLOCATION, "false"),
+        ];
+        basic
+            .iter()
+            .chain(pairs)
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    fn remote(config: Config) -> Remote {
+        match config.source {
+            SourceConfig::Remote(remote) => *remote,
+            SourceConfig::Blank => panic!("a remote source"),
+        }
+    }
+
+    fn refusal(pairs: &[(&str, &str)]) -> Refusal {
+        Config::read(&environment(pairs)).unwrap_err()
+    }
+
+    #[test]
+    fn what_the_controller_sends_is_understood() {
+        let config = Config::read(&environment(&[
+            (CONTENT_TYPE, "kubevirt"),
+            (IMAGE_SIZE, "1288490188800m"),
+            (FILESYSTEM_OVERHEAD, "0.06"),
+            (OWNER_UID, "uid"),
+            (PREALLOCATION, "T"),
+            ("INSECURE_TLS", "yes"),
+            (CACHE_MODE, "TRYNONE"),
+            (CHECKSUM, ""),
+            (READY_FILE, ""),
+            ("IMPORTER_EXTRA_HEADER_0", "X-A: b"),
+            ("IMPORTER_EXTRA_HEADER_1", "no colon"),
+        ]))
+        .unwrap();
+        assert_eq!(
+            (config.wanted.size, config.wanted.overhead),
+            (Some(1_288_490_189), 0.06)
+        );
+        assert!(
+            config.wanted.preallocate && config.wanted.cache == Cache::Direct && config.ready_file.is_none()
+        );
+        let remote = remote(config);
+        let Kind::Http { headers, .. } = remote.kind else {
+            panic!("http")
+        };
+        assert_eq!(headers, [parse_header("X-A: b", false).unwrap().unwrap()]);
+        assert!(!remote.access.insecure, "what is no boolean is false");
+        assert!(remote.checksum.is_none());
+    }
+
+    #[test]
+    fn a_node_pull_ignores_the_checksum() {
+        let sum = format!("md5:{}", "0".repeat(32));
+        let read = |method| {
+            let environment = environment(&[(CHECKSUM, &sum), ("IMPORTER_PULL_METHOD", method)]);
+            remote(Config::read(&environment).unwrap()).checksum.is_some()
+        };
+        assert!(read(""));
+        assert!(!read("node"));
+    }
+
+    #[test]
+    fn every_bad_variable_is_named_at_once() {
+        let refusal = refusal(&[(IMAGE_SIZE, "big"), (ENDPOINT, "ftp://h/x"), (CHECKSUM, "crc:1")]);
+        let names: Vec<&str> = refusal.errors.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, [IMAGE_SIZE, ENDPOINT, CHECKSUM]);
+        assert!(
+            refusal
+                .message()
+                .starts_with("Unable to process data: environment variable IMPORTER_IMAGE_SIZE: ")
+        );
+    }
+
+    #[test]
+    fn messages_are_those_of_upstream() {
+        for (pairs, message) in [
+            (vec![(SOURCE_VARIABLE, "glance")], "Unknown data source: glance"),
+            (
+                vec![(SOURCE_VARIABLE, "s3"), (ENDPOINT, "")],
+                "Unable to connect to s3 data source: endpoint \"IMPORTER_ENDPOINT\" is missing or blank",
+            ),
+            (
+                vec![(SOURCE_VARIABLE, "imageio"), ("IMPORTER_DISK_ID", "")],
+                "Unable to process data: environment variable IMPORTER_DISK_ID: is not set or empty",
+            ),
+            (
+                vec![(ENDPOINT, "")],
+                "Unable to connect to http data source: endpoint \"IMPORTER_ENDPOINT\" is missing or blank",
+            ),
+            (
+                vec![(CHECKSUM, "abc")],
+                "Unable to connect to http data source: invalid checksum: invalid checksum format: \
+                 expected 'algorithm:hash', got 'abc'",
+            ),
+            (
+                vec![(CONTENT_TYPE, "tarball")],
+                "Unable to process data: Unknown content type: tarball",
+            ),
+            (
+                vec![(SOURCE_VARIABLE, "none"), (CONTENT_TYPE, "archive")],
+                "Cannot create empty disk with content type archive",
+            ),
+            (
+                vec![(CONTENT_TYPE, "x")],
+                "Unable to process data: Unknown content type: x",
+            ),
+            (vec![(PREALLOCATION, "")], ""),
+            (vec![(PREALLOCATION, "yes"), (SOURCE_VARIABLE, "glance")], ""),
+            (vec![(SOURCE_VARIABLE, "registry"), (CONTENT_TYPE, "archive")], ""),
+        ] {
+            assert_eq!(refusal(&pairs).message(), message, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_a_bad_endpoint_is_not_repeated() {
+        let message = refusal(&[(ENDPOINT, "http://user:hunter2@[bad/")]).message();
+        assert!(
+            message.starts_with("Unable to connect to http data source: unable to parse endpoint"),
+            "{message}"
+        );
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+}

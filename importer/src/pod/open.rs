@@ -1,0 +1,151 @@
+//! Opens the source that the environment names.
+
+use std::collections::BTreeMap;
+
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::Source;
+use url::Url;
+
+use super::config::{Kind, Remote};
+use super::import::Import;
+use super::message::Failure;
+use super::node_pull;
+use crate::source::access::Access;
+use crate::source::gcs::{GcsOptions, GcsSource};
+use crate::source::http::{Header, HttpConfig, HttpSource, read_secret_headers};
+use crate::source::imageio::ImageIoSource;
+use crate::source::registry::{RegistryOptions, RegistrySource};
+use crate::source::s3::{S3Options, S3Source};
+
+/// A source that is open, and what it knows besides bytes.
+pub(super) struct Opened {
+    pub(super) source: Box<dyn Source>,
+    after: After,
+}
+
+/// What is asked for when the disk is complete.
+enum After {
+    /// Nothing.
+    Nothing,
+    /// A side container is asked about the image it runs.
+    SideContainer(Box<HttpConfig>),
+    /// What is known already is handed on.
+    Labels(BTreeMap<String, String>),
+}
+
+impl Opened {
+    fn alone(source: impl Source + 'static) -> Self {
+        Self {
+            source: Box::new(source),
+            after: After::Nothing,
+        }
+    }
+}
+
+impl Import {
+    /// Opens what `remote` names. What goes wrong here is told apart from what goes wrong with the bytes.
+    pub(super) fn open(&self, remote: &Remote) -> Result<Opened, Failure> {
+        let file_name = match &self.config.ready_file {
+            Some(file) => node_pull::wait_for_ready(file, node_pull::POLL, &self.stop)?,
+            None => String::new(),
+        };
+        tracing::info!("begin import process");
+        self.connect(remote, &file_name)
+            .map_err(|error| Failure::connect(&remote.kind, &error))
+    }
+
+    /// `file_name` is what a side container calls the disk; empty without one.
+    fn connect(&self, remote: &Remote, file_name: &str) -> Result<Opened, SourceError> {
+        let access = remote.access.open(&self.paths).map_err(|error| {
+            let text = format!("Error creating http client: {error}");
+            SourceError::new(SourceErrorKind::Invalid, text)
+        })?;
+        let (handle, stop) = (self.handle.clone(), self.stop.clone());
+        match &remote.kind {
+            Kind::Http {
+                endpoint,
+                headers,
+                is_node_pull,
+            } => {
+                let endpoint = node_pull::endpoint_of(endpoint, file_name);
+                let config = self.http_config(remote, &access, endpoint, headers)?;
+                let after = match is_node_pull {
+                    true => After::SideContainer(Box::new(HttpConfig {
+                        url: node_pull::info_url(&config.url),
+                        ..config.clone()
+                    })),
+                    false => After::Nothing,
+                };
+                Ok(Opened {
+                    source: Box::new(HttpSource::open(config, handle, stop)?),
+                    after,
+                })
+            }
+            Kind::Registry {
+                reference,
+                architecture,
+            } => {
+                let options = RegistryOptions {
+                    architecture: architecture.clone(),
+                };
+                let source = RegistrySource::open(reference, &access, options, handle, stop)?;
+                Ok(Opened {
+                    after: After::Labels(node_pull::labels_of(source.environment())),
+                    source: Box::new(source),
+                })
+            }
+            Kind::ImageIo {
+                endpoint,
+                disk_id,
+                checkpoints,
+            } => {
+                ImageIoSource::open(endpoint, disk_id, checkpoints, &access, handle, stop).map(Opened::alone)
+            }
+            Kind::S3 { endpoint } => {
+                let options = S3Options::default();
+                S3Source::open(endpoint, &access, options, handle, stop).map(Opened::alone)
+            }
+            Kind::Gcs { endpoint, key_file } => {
+                let options = GcsOptions {
+                    key_file: key_file.clone(),
+                    anonymous: false,
+                };
+                GcsSource::open(endpoint, &access, options, handle, stop).map(Opened::alone)
+            }
+        }
+    }
+
+    /// The labels for the volume that came with the disk.
+    pub(super) fn labels(&self, opened: Opened) -> BTreeMap<String, String> {
+        match opened.after {
+            After::Nothing => BTreeMap::new(),
+            After::Labels(labels) => labels,
+            After::SideContainer(config) => {
+                match HttpSource::open(*config, self.handle.clone(), self.stop.clone()) {
+                    Ok(info) => node_pull::labels(&info),
+                    Err(error) => {
+                        tracing::error!("cannot read the labels of the container: {error}");
+                        BTreeMap::new()
+                    }
+                }
+            }
+        }
+    }
+
+    fn http_config(
+        &self,
+        remote: &Remote,
+        access: &Access,
+        endpoint: Url,
+        headers: &[Header],
+    ) -> Result<HttpConfig, SourceError> {
+        let mut headers = headers.to_vec();
+        headers.extend(read_secret_headers(&self.paths.extra_headers())?);
+        Ok(HttpConfig {
+            credentials: access.credentials.clone(),
+            headers,
+            trust_unvalidated: remote.checksum.is_some(),
+            ..access.http(endpoint)
+        })
+    }
+}
