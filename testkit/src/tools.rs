@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 24] = [
+const PACKAGES: [(&str, &str); 26] = [
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("chromedriver", "chromium-driver"),
@@ -23,10 +23,12 @@ const PACKAGES: [(&str, &str); 24] = [
     ("losetup", "mount"),
     ("mknod", "coreutils"),
     ("mount", "mount"),
+    ("nbdkit", "nbdkit"),
     ("nginx", "nginx-light"),
     ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
+    ("qemu-nbd", "qemu-utils"),
     ("setpriv", "util-linux"),
     ("strace", "strace"),
     ("tar", "tar"),

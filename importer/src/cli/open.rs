@@ -18,6 +18,7 @@ use crate::source::Location;
 use crate::source::access::{self, Access};
 use crate::source::file::FileSource;
 use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
+use crate::source::nbd::NbdSource;
 use crate::source::proxy::ProxyConfig;
 
 /// What a job needs from the process around it.
@@ -58,6 +59,7 @@ impl Context {
                 };
                 Ok(Box::new(HttpSource::open(config, handle, stop)?))
             }
+            Location::Nbd(uri) => Ok(Box::new(NbdSource::open(uri, &access, handle, stop)?)),
             other => Err(Failure::Usage(format!(
                 "{other:?} is not supported by this version"
             ))),

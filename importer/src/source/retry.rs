@@ -5,9 +5,6 @@ use std::time::Duration;
 use datapath::error::{SourceError, SourceErrorKind};
 use tokio::time::Instant;
 
-/// Longest time without a new byte, unless the user sets another.
-pub(super) const NO_PROGRESS_LIMIT: Duration = Duration::from_secs(600);
-
 /// Silence on one connection after which it is replaced by another.
 pub(super) const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
