@@ -4,7 +4,9 @@
 //! has are to be, so applying it again after an interruption leads to the same disk. Nothing is hidden or removed when
 //! it fails, for the disk below may be all that there is of the earlier stages.
 
+use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use diskimage::qcow2::{HEADER_BYTES, Header, Stream};
 use diskimage::{Error as ImageError, Format};
@@ -12,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::decode;
 use crate::error::{Error, FormatError};
-use crate::format::qcow2;
+use crate::format::{Input, qcow2};
+use crate::meter::Readings;
 use crate::observe::Phase;
 use crate::recognize::{Opened, fetch_map, open};
 use crate::source::Source;
@@ -50,10 +53,47 @@ pub struct Report {
     pub checksum: Option<String>,
 }
 
+/// A delta whose head is known, and its base too.
+struct Delta {
+    facts: ImageFacts,
+    virtual_size: u64,
+    clusters: Clusters,
+    stream: Stream,
+    input: Input,
+    readings: Arc<Readings>,
+}
+
 /// Applies the delta in `source` to the disk of `base`. Returns when it is on the disk. Whatever is wrong with the
 /// delta's head, its base above all, is found before the disk is touched.
 pub fn apply(source: &dyn Source, base: &Base, options: &Options) -> Result<Report, Error> {
     options.observer.phase(Phase::Info);
+    let mut delta = recognize(source, base, options)?;
+    options.observer.image(&delta.facts);
+
+    options.observer.phase(Phase::Transfer);
+    let disk = Disk::open_in_place(&target_options(base), delta.virtual_size)?;
+    write(&mut delta, &disk, options)?;
+    if options.checksum.is_some() || options.read_all || source.verifies() {
+        drain(&mut delta.input)?;
+    }
+    let checksum = verify_checksum(options, &delta.readings)?;
+    if options.stop.is_cancelled() {
+        return Err(Error::Stopped);
+    }
+    let written_bytes = disk.commit_in_place()?;
+    options.observer.target_written(written_bytes);
+    options.observer.phase(Phase::Complete);
+    Ok(Report {
+        facts: delta.facts,
+        virtual_size: delta.virtual_size,
+        source_bytes: delta.readings.position(),
+        written_bytes,
+        checksum,
+    })
+}
+
+/// Everything before the disk is opened.
+fn recognize(source: &dyn Source, base: &Base, options: &Options) -> Result<Delta, Error> {
     let limits = decode::Limits {
         threads: options.workers,
         ..options.limits
@@ -75,69 +115,54 @@ pub fn apply(source: &dyn Source, base: &Base, options: &Options) -> Result<Repo
     let (header, backing_file) =
         Header::parse_delta(&input.peek(HEADER_BYTES)?).map_err(FormatError::from)?;
     check_base(&backing_file, &base.name)?;
-    let map = match options.route {
-        Route::Auto => fetch_map(&header, source, &mut input)?,
-        Route::OnePass => None,
-    };
-    let facts = ImageFacts {
-        layers,
-        format,
-        virtual_size: Some(header.virtual_size),
-        route: if map.is_some() {
-            RouteTaken::Ranged
-        } else {
-            RouteTaken::OnePass
-        },
-    };
-    options.observer.image(&facts);
-
-    options.observer.phase(Phase::Transfer);
     let virtual_size = header.virtual_size;
     let clusters = Clusters {
         compression: header.compression,
         size: header.cluster_size(),
     };
-    let disk = Disk::open_in_place(&target_options(base), virtual_size)?;
+    let map = match options.route {
+        Route::Auto => fetch_map(&header, source, &mut input)?,
+        Route::OnePass => None,
+    };
+    let (route, stream) = match map {
+        Some(map) => (RouteTaken::Ranged, map.into_stream()),
+        None => (RouteTaken::OnePass, Stream::one_pass(header)?),
+    };
+    Ok(Delta {
+        facts: ImageFacts {
+            layers,
+            format,
+            virtual_size: Some(virtual_size),
+            route,
+        },
+        virtual_size,
+        clusters,
+        stream,
+        input,
+        readings,
+    })
+}
+
+/// Data first, then zeros: each guest byte is said to be one or the other, or nothing is said about it.
+fn write(delta: &mut Delta, disk: &Disk, options: &Options) -> Result<(), Error> {
     let tick = |writer: &Writer<'_>| options.observer.target_written(writer.disk().written_bytes());
-    let is_ranged = map.is_some();
-    let mut stream = match map {
-        Some(map) => map.into_stream(),
-        None => Stream::one_pass(header).map_err(FormatError::from)?,
+    let (stream, input) = (&mut delta.stream, &mut delta.input);
+    let feed = |writer: &mut Writer<'_>| match delta.facts.route {
+        RouteTaken::OnePass => qcow2::copy_one_pass(stream, input, writer, options.scratch.clone(), tick),
+        RouteTaken::Ranged | RouteTaken::Raw => qcow2::copy_mapped(stream, input, writer, tick),
     };
     with_writer(
-        &disk,
-        Some(clusters),
-        Some(virtual_size),
+        disk,
+        Some(delta.clusters),
+        Some(delta.virtual_size),
         options.workers,
         &options.stop,
-        |writer| {
-            if is_ranged {
-                qcow2::copy_mapped(&mut stream, &mut input, writer, tick)
-            } else {
-                qcow2::copy_one_pass(&mut stream, &mut input, writer, options.scratch.clone(), tick)
-            }
-        },
+        feed,
     )?;
-    for range in stream.zeros().ranges() {
-        zero(&disk, range.start, range.end, &options.stop)?;
+    for range in delta.stream.zeros().ranges() {
+        zero(disk, range.clone(), &options.stop)?;
     }
-    if options.checksum.is_some() || options.read_all || source.verifies() {
-        drain(&mut input)?;
-    }
-    let checksum = verify_checksum(options, &readings)?;
-    if options.stop.is_cancelled() {
-        return Err(Error::Stopped);
-    }
-    let written_bytes = disk.commit_in_place()?;
-    options.observer.target_written(written_bytes);
-    options.observer.phase(Phase::Complete);
-    Ok(Report {
-        facts,
-        virtual_size,
-        source_bytes: readings.position(),
-        written_bytes,
-        checksum,
-    })
+    Ok(())
 }
 
 /// A delta to something else would destroy the disk.
@@ -165,14 +190,15 @@ fn target_options(base: &Base) -> target::Options {
     }
 }
 
-fn zero(disk: &Disk, mut start: u64, end: u64, stop: &CancellationToken) -> Result<(), Error> {
-    while start < end {
+fn zero(disk: &Disk, range: Range<u64>, stop: &CancellationToken) -> Result<(), Error> {
+    let mut start = range.start;
+    while start < range.end {
         if stop.is_cancelled() {
             return Err(Error::Stopped);
         }
-        let step = end.min(start.saturating_add(ZERO_STEP_BYTES));
-        disk.zero_range(start..step)?;
-        start = step;
+        let end = range.end.min(start.saturating_add(ZERO_STEP_BYTES));
+        disk.zero_range(start..end)?;
+        start = end;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 
 pub mod cdi;
 mod client;
-mod servers;
+pub(crate) mod servers;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

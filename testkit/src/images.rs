@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::fail::OrFail;
 use crate::{disk, tools};
 
+mod deltas;
 mod edits;
+
+pub use deltas::Delta;
 
 /// The smallest cluster that can have subclusters (qcow2 specification, "Extended L2 Entries").
 const EXTENDED_L2_MIN_CLUSTER_BYTES: u64 = 16 << 10;

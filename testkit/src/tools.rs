@@ -10,16 +10,18 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 26] = [
+const PACKAGES: [(&str, &str); 29] = [
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("chromedriver", "chromium-driver"),
     ("chromium", "chromium"),
     ("curl", "curl"),
     ("date", "coreutils"),
+    ("docker-registry", "docker-registry"),
     ("etcd", "etcd-server"),
     ("find", "findutils"),
     ("gzip", "gzip"),
+    ("htpasswd", "apache2-utils"),
     ("losetup", "mount"),
     ("mknod", "coreutils"),
     ("mount", "mount"),
@@ -30,6 +32,7 @@ const PACKAGES: [(&str, &str); 26] = [
     ("qemu-io", "qemu-utils"),
     ("qemu-nbd", "qemu-utils"),
     ("setpriv", "util-linux"),
+    ("skopeo", "skopeo"),
     ("strace", "strace"),
     ("tar", "tar"),
     ("time", "time"),

@@ -4,23 +4,19 @@ use bytes::Bytes;
 
 use super::entries::{Entries, Entry, Kind};
 use super::error::ArchiveErrorKind;
+use super::expanded::Expanded;
 use super::name::printable;
 use crate::chunks::Chunks;
 use crate::error::Error;
-use crate::target::ZEROS;
 
 /// What CDI calls the disk of a volume.
 const DISK_IMAGE: &[u8] = b"disk.img";
 
 /// The disk of a clone, expanded. Its end is reported when the rest of the archive was read.
 pub(crate) struct DiskImage {
-    entries: Entries,
+    file: Expanded,
     /// The name, if it only resembles that of a disk.
     guess: Option<Vec<u8>>,
-    size: u64,
-    position: u64,
-    /// Stored bytes behind a hole.
-    waiting: Option<(u64, Bytes)>,
     ended: bool,
 }
 
@@ -34,11 +30,8 @@ impl DiskImage {
             };
             if contains_disk_image(&entry.name) {
                 return Ok(Self {
-                    entries,
+                    file: Expanded::new(entries, size),
                     guess: (!is_disk_image(&entry.name)).then_some(entry.name),
-                    size,
-                    position: 0,
-                    waiting: None,
                     ended: false,
                 });
             }
@@ -49,32 +42,24 @@ impl DiskImage {
 
     /// Bytes of the disk.
     pub(crate) fn size(&self) -> u64 {
-        self.size
+        self.file.size()
     }
 
     /// Reads the rest of the archive. A file that only resembled the disk is none if the disk follows.
     fn finish(&mut self) -> Result<(), Error> {
-        while let Some(Entry { name, kind, .. }) = self.entries.next_entry()? {
+        let entries = &mut self.file.entries;
+        while let Some(Entry { name, kind, .. }) = entries.next_entry()? {
             if let Some(guess) = &self.guess
                 && matches!(kind, Kind::File { .. })
                 && is_disk_image(&name)
             {
                 let first = printable(guess);
-                return Err(self.entries.refuse(ArchiveErrorKind::TwoDiskImages { first }));
+                return Err(entries.refuse(ArchiveErrorKind::TwoDiskImages { first }));
             }
         }
-        self.entries.drain()?;
+        entries.drain()?;
         self.ended = true;
         Ok(())
-    }
-
-    /// Part of a hole that ends at `end`.
-    fn hole(&mut self, end: u64) -> Bytes {
-        let length = usize::try_from(end - self.position)
-            .unwrap_or(usize::MAX)
-            .min(ZEROS.len());
-        self.position += length as u64;
-        Bytes::from_static(&ZEROS[..length])
     }
 }
 
@@ -83,19 +68,8 @@ impl Chunks for DiskImage {
         if self.ended {
             return Ok(None);
         }
-        if self.waiting.is_none() {
-            self.waiting = self.entries.next_data()?;
-        }
-        match self.waiting.take() {
-            Some((offset, bytes)) if offset > self.position => {
-                self.waiting = Some((offset, bytes));
-                Ok(Some(self.hole(offset)))
-            }
-            Some((_, bytes)) => {
-                self.position += bytes.len() as u64;
-                Ok(Some(bytes))
-            }
-            None if self.position < self.size => Ok(Some(self.hole(self.size))),
+        match self.file.next_chunk()? {
+            Some(bytes) => Ok(Some(bytes)),
             None => self.finish().map(|()| None),
         }
     }

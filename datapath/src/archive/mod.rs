@@ -16,9 +16,12 @@ mod directory;
 mod disk;
 mod entries;
 mod error;
+mod expanded;
 mod extract;
 mod failure;
+mod find;
 mod header;
+mod index;
 mod journal;
 mod maps;
 mod name;
@@ -32,6 +35,8 @@ use std::path::PathBuf;
 
 pub(crate) use disk::DiskImage;
 pub use error::{ArchiveError, ArchiveErrorKind};
+pub use find::{FileInArchive, Found, Member, MemberKind, Search, find_file};
+pub use index::{Place, index};
 
 use self::entries::Entries;
 use self::extract::Extraction;

@@ -24,6 +24,7 @@ pub(crate) fn header(cluster_bits: u32) -> Header {
         refcount_order: 4,
         snapshots: 0,
         dirty: false,
+        is_delta: false,
         corrupt: false,
     }
 }

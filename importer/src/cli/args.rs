@@ -33,6 +33,12 @@ Examples:
   cdi-importer unpack https://example.org/rootfs.tar.xz /mnt/volume
   cdi-importer unpack --checksum sha256:9f86d0…0a08 ./files.tar.zst .";
 
+const APPLY_EXAMPLES: &str = "\
+Examples:
+  cdi-importer apply --base monday.qcow2 ./tuesday.qcow2 disk.img
+  cdi-importer apply --base 51d2… --checkpoint 9f0c… --previous-checkpoint 51d2… --user admin@internal \\
+      --password-file pw ovirt+https://engine/ovirt-engine/api/disks/4b1e… /dev/vg0/vm1";
+
 const INFO_EXAMPLES: &str = "\
 Examples:
   cdi-importer info https://example.org/debian.qcow2
@@ -69,6 +75,9 @@ pub enum Command {
     /// Unpack a tar archive, in any compression, into a directory
     #[command(after_help = [UNPACK_EXAMPLES, "\n\n", EXIT_CODES].concat())]
     Unpack(Box<UnpackArgs>),
+    /// Apply a qcow2 delta to the disk that it is the difference to
+    #[command(after_help = [APPLY_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Apply(Box<ApplyArgs>),
     /// Show what an image is and how large a volume it needs, reading only metadata where possible
     #[command(after_help = [INFO_EXAMPLES, "\n\n", EXIT_CODES].concat())]
     Info(Box<InfoArgs>),
@@ -181,6 +190,42 @@ pub struct UnpackArgs {
     pub log: LogArgs,
 }
 
+/// Arguments of `apply`.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// What to read and how.
+    #[command(flatten)]
+    pub source: SourceArgs,
+
+    /// The raw disk, a file or a block device; interrupted, it is neither old nor new until the delta is applied again
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub target: PathBuf,
+
+    /// What the delta must call its backing file (folders aside), so that no disk gets the delta of another
+    #[arg(long, value_name = "NAME", help_heading = "Target")]
+    pub base: String,
+
+    /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or sha512
+    #[arg(long, value_name = "ALG:HEX", help_heading = "Source")]
+    pub checksum: Option<Checksum>,
+
+    /// Read at most this many bytes a second; the suffixes K, M and G are powers of 1024
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Source")]
+    pub limit_rate: Option<NonZeroU64>,
+
+    /// Threads that decompress and write [default: the CPUs that this process may use]
+    #[arg(long, value_name = "N", help_heading = "Transfer")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// Print nothing but errors
+    #[arg(short, long, help_heading = "Output")]
+    pub quiet: bool,
+
+    /// How much to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
 /// Arguments of `info`.
 #[derive(Debug, Args)]
 pub struct InfoArgs {
@@ -241,6 +286,14 @@ pub struct SourceArgs {
     /// Platform of a multi-arch container image, as Go spells it: amd64, arm64, s390x, … [default: this machine's]
     #[arg(long, value_name = "ARCH", help_heading = "Source")]
     pub architecture: Option<String>,
+
+    /// Snapshot of an oVirt disk to read, instead of the disk as it is now
+    #[arg(long, value_name = "ID", help_heading = "Source")]
+    pub checkpoint: Option<String>,
+
+    /// Read only what changed since this snapshot of an oVirt disk (for `apply`)
+    #[arg(long, value_name = "ID", requires = "checkpoint", help_heading = "Source")]
+    pub previous_checkpoint: Option<String>,
 
     /// Extra HTTP header, such as 'Accept: text/plain'; may be repeated
     #[arg(long = "header", value_name = "N: V", help_heading = "Source")]

@@ -1,5 +1,6 @@
-//! The command-line face: `import`, `unpack`, `info`, `completions` and `man`.
+//! The command-line face: `import`, `unpack`, `apply`, `info`, `completions` and `man`.
 
+mod apply;
 pub mod args;
 mod event;
 pub mod failure;
@@ -42,6 +43,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Import(arguments) => import::run(*arguments),
         Command::Unpack(arguments) => unpack::run(*arguments),
+        Command::Apply(arguments) => apply::run(*arguments),
         Command::Info(arguments) => info::run(*arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

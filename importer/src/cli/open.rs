@@ -18,8 +18,10 @@ use crate::source::Location;
 use crate::source::access::{self, Access};
 use crate::source::file::FileSource;
 use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
+use crate::source::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
 use crate::source::nbd::NbdSource;
 use crate::source::proxy::ProxyConfig;
+use crate::source::registry::{RegistryOptions, RegistrySource};
 
 /// What a job needs from the process around it.
 pub(super) struct Context {
@@ -50,16 +52,32 @@ impl Context {
         let (handle, stop) = (self.handle.clone(), self.stop.clone());
         match location {
             Location::Http(url) => {
-                let mut config = HttpConfig::new(url, Arc::clone(&access.tls)).map_err(usage)?;
-                config = HttpConfig {
+                let url = HttpConfig::new(url, Arc::clone(&access.tls)).map_err(usage)?.url;
+                let config = HttpConfig {
                     credentials: access.credentials.clone(),
                     headers: headers(arguments)?,
                     trust_unvalidated: is_checked,
-                    ..access.http(config.url)
+                    ..access.http(url)
                 };
                 Ok(Box::new(HttpSource::open(config, handle, stop)?))
             }
+            Location::Registry(reference) => {
+                let options = RegistryOptions {
+                    architecture: arguments.architecture.clone(),
+                };
+                let source = RegistrySource::open(reference, &access, options, handle, stop)?;
+                Ok(Box::new(source))
+            }
             Location::Nbd(uri) => Ok(Box::new(NbdSource::open(uri, &access, handle, stop)?)),
+            Location::Ovirt(address) => {
+                let (api, disk) = disk_of_engine(address).map_err(usage)?;
+                let checkpoints = Checkpoints {
+                    current: arguments.checkpoint.clone(),
+                    previous: arguments.previous_checkpoint.clone(),
+                };
+                let source = ImageIoSource::open(&api, &disk, &checkpoints, &access, handle, stop)?;
+                Ok(Box::new(source))
+            }
             other => Err(Failure::Usage(format!(
                 "{other:?} is not supported by this version"
             ))),

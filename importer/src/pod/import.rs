@@ -10,7 +10,7 @@ use daemon::report::Termination;
 use datapath::error::errno_text;
 use datapath::observe::Observer;
 use datapath::source::Source;
-use datapath::{archive, target, transfer};
+use datapath::{archive, delta, target, transfer};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use worker::volume::Volume;
@@ -41,7 +41,7 @@ impl Import {
             SourceConfig::Remote(remote) => Some(self.remote(remote)?),
         };
         // An archive is synced when its files become visible.
-        if self.config.made() == Made::Disk {
+        if self.config.made() != Made::Directory {
             self.sync()?;
         }
         if !matches!(self.config.source, SourceConfig::Blank) {
@@ -70,6 +70,7 @@ impl Import {
         match remote.made {
             Made::Disk => self.transfer(remote, &*opened.source)?,
             Made::Directory => self.unpack(remote, &*opened.source)?,
+            Made::Delta => self.apply(remote, &*opened.source)?,
         }
         Ok(self.success(self.labels(opened)))
     }
@@ -106,6 +107,26 @@ impl Import {
             report.entries,
             report.data_bytes,
             target.dir.display()
+        );
+        log_checksum(report.checksum.as_deref());
+        Ok(())
+    }
+
+    /// The difference to what an earlier stage of a warm import brought.
+    fn apply(&self, remote: &Remote, source: &dyn Source) -> Result<(), Failure> {
+        let base = delta::Base {
+            path: self.volume.path.clone(),
+            available: self.volume.available,
+            name: remote.kind.base().unwrap_or_default().to_owned(),
+            cache: self.config.wanted.cache,
+        };
+        let report = delta::apply(source, &base, &self.options(remote))
+            .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Delta))?;
+        tracing::info!(
+            "Read {} bytes, wrote {} bytes to {}",
+            report.source_bytes,
+            report.written_bytes,
+            base.path.display()
         );
         log_checksum(report.checksum.as_deref());
         Ok(())

@@ -82,12 +82,17 @@ pub(super) fn info_url(endpoint: &Url) -> Url {
 /// Having none is no reason to fail.
 pub(super) fn labels(info: &dyn Source) -> BTreeMap<String, String> {
     match read_info(info) {
-        Ok(variables) => variables.iter().filter_map(|variable| label(variable)).collect(),
+        Ok(variables) => labels_of(&variables),
         Err(error) => {
             tracing::error!("cannot read the labels of the container: {error}");
             BTreeMap::new()
         }
     }
+}
+
+/// The labels among the variables of a container: `NAME=value` each.
+pub(super) fn labels_of(variables: &[String]) -> BTreeMap<String, String> {
+    variables.iter().filter_map(|variable| label(variable)).collect()
 }
 
 fn read_info(info: &dyn Source) -> Result<Vec<String>, String> {

@@ -12,6 +12,8 @@ use super::message::Failure;
 use super::node_pull;
 use crate::source::access::Access;
 use crate::source::http::{Header, HttpConfig, HttpSource, read_secret_headers};
+use crate::source::imageio::ImageIoSource;
+use crate::source::registry::{RegistryOptions, RegistrySource};
 
 /// A source that is open, and what it knows besides bytes.
 pub(super) struct Opened {
@@ -25,46 +27,82 @@ enum After {
     Nothing,
     /// A side container is asked about the image it runs.
     SideContainer(Box<HttpConfig>),
+    /// What is known already is handed on.
+    Labels(BTreeMap<String, String>),
+}
+
+impl Opened {
+    fn alone(source: impl Source + 'static) -> Self {
+        Self {
+            source: Box::new(source),
+            after: After::Nothing,
+        }
+    }
 }
 
 impl Import {
     /// Opens what `remote` names. What goes wrong here is told apart from what goes wrong with the bytes.
     pub(super) fn open(&self, remote: &Remote) -> Result<Opened, Failure> {
-        let refused = |error: &SourceError| Failure::connect(&remote.kind, error);
+        let file_name = match &self.config.ready_file {
+            Some(file) => node_pull::wait_for_ready(file, node_pull::POLL, &self.stop)?,
+            None => String::new(),
+        };
+        tracing::info!("begin import process");
+        self.connect(remote, &file_name)
+            .map_err(|error| Failure::connect(&remote.kind, &error))
+    }
+
+    /// `file_name` is what a side container calls the disk; empty without one.
+    fn connect(&self, remote: &Remote, file_name: &str) -> Result<Opened, SourceError> {
         let access = remote.access.open(&self.paths).map_err(|error| {
             let text = format!("Error creating http client: {error}");
-            refused(&SourceError::new(SourceErrorKind::Invalid, text))
+            SourceError::new(SourceErrorKind::Invalid, text)
         })?;
+        let (handle, stop) = (self.handle.clone(), self.stop.clone());
         match &remote.kind {
             Kind::Http {
                 endpoint,
                 headers,
                 is_node_pull,
             } => {
-                let endpoint = self.ready_endpoint(endpoint)?;
-                tracing::info!("begin import process");
-                let config = self
-                    .http_config(remote, &access, endpoint, headers)
-                    .map_err(|error| refused(&error))?;
-                let after = if *is_node_pull {
-                    let url = node_pull::info_url(&config.url);
-                    After::SideContainer(Box::new(HttpConfig {
-                        url,
+                let endpoint = node_pull::endpoint_of(endpoint, file_name);
+                let config = self.http_config(remote, &access, endpoint, headers)?;
+                let after = match is_node_pull {
+                    true => After::SideContainer(Box::new(HttpConfig {
+                        url: node_pull::info_url(&config.url),
                         ..config.clone()
-                    }))
-                } else {
-                    After::Nothing
+                    })),
+                    false => After::Nothing,
                 };
-                let source = HttpSource::open(config, self.handle.clone(), self.stop.clone());
                 Ok(Opened {
-                    source: Box::new(source.map_err(|error| refused(&error))?),
+                    source: Box::new(HttpSource::open(config, handle, stop)?),
                     after,
                 })
             }
-            other => Err(refused(&SourceError::new(
+            Kind::Registry {
+                reference,
+                architecture,
+            } => {
+                let options = RegistryOptions {
+                    architecture: architecture.clone(),
+                };
+                let source = RegistrySource::open(reference, &access, options, handle, stop)?;
+                Ok(Opened {
+                    after: After::Labels(node_pull::labels_of(source.environment())),
+                    source: Box::new(source),
+                })
+            }
+            Kind::ImageIo {
+                endpoint,
+                disk_id,
+                checkpoints,
+            } => {
+                ImageIoSource::open(endpoint, disk_id, checkpoints, &access, handle, stop).map(Opened::alone)
+            }
+            other => Err(SourceError::new(
                 SourceErrorKind::Invalid,
                 format!("source {} is not supported by this version", other.name()),
-            ))),
+            )),
         }
     }
 
@@ -72,6 +110,7 @@ impl Import {
     pub(super) fn labels(&self, opened: Opened) -> BTreeMap<String, String> {
         match opened.after {
             After::Nothing => BTreeMap::new(),
+            After::Labels(labels) => labels,
             After::SideContainer(config) => {
                 match HttpSource::open(*config, self.handle.clone(), self.stop.clone()) {
                     Ok(info) => node_pull::labels(&info),
@@ -81,17 +120,6 @@ impl Import {
                     }
                 }
             }
-        }
-    }
-
-    /// The endpoint, when whoever serves it is ready.
-    fn ready_endpoint(&self, endpoint: &Url) -> Result<Url, Failure> {
-        match &self.config.ready_file {
-            Some(file) => {
-                let name = node_pull::wait_for_ready(file, node_pull::POLL, &self.stop)?;
-                Ok(node_pull::endpoint_of(endpoint, &name))
-            }
-            None => Ok(endpoint.clone()),
         }
     }
 

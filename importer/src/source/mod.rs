@@ -3,11 +3,14 @@
 pub mod access;
 pub mod file;
 pub mod http;
+pub mod imageio;
 mod location;
 pub mod nbd;
 pub mod proxy;
 mod pumped;
+pub mod registry;
 mod retry;
 pub mod verified;
 
 pub use location::Location;
+pub use retry::NO_PROGRESS_LIMIT;

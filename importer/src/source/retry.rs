@@ -5,6 +5,13 @@ use std::time::Duration;
 use datapath::error::{SourceError, SourceErrorKind};
 use tokio::time::Instant;
 
+/// Times that the first request is sent before its failure is reported, within about three seconds: enough
+/// for a service that is just being moved; longer waits are the business of whoever started the import.
+pub(super) const FIRST_ATTEMPTS: u32 = 3;
+
+/// Longest time without a new byte, unless the user sets another.
+pub const NO_PROGRESS_LIMIT: Duration = Duration::from_secs(600);
+
 /// Silence on one connection after which it is replaced by another.
 pub(super) const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -47,6 +54,7 @@ pub(super) struct Patience {
     pub(super) no_progress_limit: Duration,
     pub(super) idle_limit: Duration,
     pub(super) retries: Option<u32>,
+    pub(super) first_attempts: u32,
     pub(super) first_delay: Duration,
     pub(super) max_delay: Duration,
 }
@@ -59,6 +67,7 @@ impl Patience {
             // One silent connection must leave time to try another.
             idle_limit: IDLE_LIMIT.min(no_progress_limit / 3),
             retries,
+            first_attempts: FIRST_ATTEMPTS,
             first_delay: FIRST_DELAY,
             max_delay: MAX_DELAY,
         }
@@ -167,6 +176,7 @@ mod tests {
             no_progress_limit: Duration::from_secs(600),
             idle_limit: Duration::from_secs(60),
             retries: None,
+            first_attempts: 3,
             first_delay: Duration::from_millis(500),
             max_delay: Duration::from_secs(30),
         }

@@ -6,6 +6,7 @@
 )]
 
 mod connections;
+mod dialects;
 mod open;
 mod ranges;
 mod resume;

@@ -30,13 +30,13 @@ const PORTS: std::ops::Range<u16> = 20_000..32_000;
 pub(super) const ADMIN_TOKEN: &str = "administrator-of-a-test";
 
 /// A server that runs, or did. Killed when dropped.
-pub(super) struct Server {
+pub(crate) struct Server {
     running: Option<Running>,
 }
 
 impl Server {
     /// Starts `program` and waits until it is `ready`. Fails the test with its log when it ends before or takes too long.
-    fn start(program: Program, ready: impl Fn() -> bool) -> Self {
+    pub(crate) fn start(program: Program, ready: impl Fn() -> bool) -> Self {
         let server = Self {
             running: Some(lasting::start(program.timeout(LIFE))),
         };
@@ -45,7 +45,7 @@ impl Server {
             let ended = server.running.as_ref().is_none_or(Running::has_ended);
             assert!(
                 !ended && started.elapsed() < START_PATIENCE,
-                "a server of the cluster {} after {:?}:\n{}",
+                "a server {} after {:?}:\n{}",
                 if ended { "ended" } else { "is not ready" },
                 started.elapsed(),
                 server.log()
@@ -56,7 +56,7 @@ impl Server {
     }
 
     /// Kills the server and waits for its end.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         if let Some(running) = self.running.take() {
             running.signal(Signal::KILL);
             running.wait();
@@ -64,7 +64,7 @@ impl Server {
     }
 
     /// The log until now.
-    pub(super) fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.running
             .as_ref()
             .map(Running::stderr_so_far)
@@ -169,7 +169,7 @@ fn api_server_program() -> PathBuf {
 }
 
 /// Different ports that are free on loopback.
-fn free_ports<const N: usize>() -> [SocketAddr; N] {
+pub(crate) fn free_ports<const N: usize>() -> [SocketAddr; N] {
     // Whoever looks at the same time, in this process or another one, should not find the same ones.
     static LOOKED: AtomicUsize = AtomicUsize::new(0);
     let process = usize::try_from(std::process::id()).unwrap_or(0) % PORTS.len();

@@ -93,29 +93,29 @@ fn random_order(spec: &Spec, random: &mut Random) -> String {
 }
 
 /// A range of up to `most` sectors within the disk.
-fn sectors(spec: &Spec, random: &mut Random, most: u64) -> (u64, u64) {
+pub(super) fn sectors(spec: &Spec, random: &mut Random, most: u64) -> (u64, u64) {
     grains(spec, random, 512, most)
 }
 
 /// A range of up to `most` grains, aligned to the grain, cut at the end of the disk.
-fn grains(spec: &Spec, random: &mut Random, grain: u64, most: u64) -> (u64, u64) {
+pub(super) fn grains(spec: &Spec, random: &mut Random, grain: u64, most: u64) -> (u64, u64) {
     let offset = random.below(spec.virtual_size.div_ceil(grain)) * grain;
     let length = (1 + random.below(most)) * grain;
     (offset, length.min(spec.virtual_size - offset))
 }
 
 /// A byte that is not zero.
-fn pattern(random: &mut Random) -> u64 {
+pub(super) fn pattern(random: &mut Random) -> u64 {
     1 + random.below(255)
 }
 
-fn line(script: &mut String, command: std::fmt::Arguments<'_>) {
+pub(super) fn line(script: &mut String, command: std::fmt::Arguments<'_>) {
     // Writing to a String cannot fail.
     writeln!(script, "{command}").ok();
 }
 
 /// Runs a script of qemu-io commands. qemu-io reports a failed command on its output and still exits with 0.
-fn qemu_io(qcow2: &Path, script: &str) {
+pub(super) fn qemu_io(qcow2: &Path, script: &str) {
     let args = ["-f", "qcow2", "-t", "unsafe", "-d", "unmap"].map(AsRef::as_ref);
     let output = tools::filter(
         "qemu-io",

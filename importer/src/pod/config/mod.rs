@@ -13,7 +13,7 @@ use worker::wording::Made;
 
 use self::access::PROXY;
 use self::source::{CHECKSUM, CONTENT_TYPE, ENDPOINT, EXTRA_HEADER};
-pub(super) use self::source::{Checkpoints, Kind, Remote, SourceConfig};
+pub(super) use self::source::{Kind, Remote, SourceConfig};
 use super::SOURCE_VARIABLE;
 use super::message::{PROCESS, connect};
 

@@ -10,6 +10,7 @@ use worker::wording::Made;
 use super::access::AccessConfig;
 use super::{IMAGE_SIZE, SOURCE_VARIABLE};
 use crate::source::http::{Header, parse_header};
+use crate::source::imageio::Checkpoints;
 
 /// URL of the object.
 pub(super) const ENDPOINT: &str = "IMPORTER_ENDPOINT";
@@ -88,21 +89,20 @@ impl Kind {
             Self::ImageIo { .. } => "imageio",
         }
     }
-}
 
-/// The snapshots of a warm import.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Checkpoints {
-    pub(crate) current: Option<String>,
-    pub(crate) previous: Option<String>,
-}
-
-impl Checkpoints {
-    fn read(reader: &EnvReader<'_>) -> Self {
-        Self {
-            current: reader.text(CURRENT_CHECKPOINT),
-            previous: reader.text(PREVIOUS_CHECKPOINT),
+    /// What the target must hold for the difference to it to make sense.
+    pub(crate) fn base(&self) -> Option<&str> {
+        match self {
+            Self::ImageIo { checkpoints, .. } => checkpoints.base(),
+            _ => None,
         }
+    }
+}
+
+fn read_checkpoints(reader: &EnvReader<'_>) -> Checkpoints {
+    Checkpoints {
+        current: reader.text(CURRENT_CHECKPOINT),
+        previous: reader.text(PREVIOUS_CHECKPOINT),
     }
 }
 
@@ -132,8 +132,11 @@ impl SourceConfig {
         Some(Self::Remote(Box::new(Remote {
             checksum: checksum.filter(|_| !is_node_pull),
             access,
+            made: match kind.base() {
+                Some(_) => Made::Delta,
+                None => made,
+            },
             kind,
-            made,
         })))
     }
 }
@@ -196,7 +199,7 @@ fn read_kind(reader: &mut EnvReader<'_>, kind: &str) -> Option<Kind> {
             Some(Kind::ImageIo {
                 endpoint: endpoint?,
                 disk_id: disk_id?,
-                checkpoints: Checkpoints::read(reader),
+                checkpoints: read_checkpoints(reader),
             })
         }
         _ => None,

@@ -11,11 +11,13 @@ use url::Url;
 
 use super::cause::plain_cause;
 use super::client::transport_failure;
+use super::config::HttpConfig;
 use super::download::within;
+use super::passes_soon;
 use super::status::{MAX_ASKED_PAUSE, retry_after_now};
-use super::{FIRST_ATTEMPTS, passes_soon};
 use crate::source::access::Access;
 use crate::source::proxy::ProxyConfig;
+use crate::source::retry::FIRST_ATTEMPTS;
 use crate::source::retry::Failure;
 
 /// Longest wait for one connection, TLS handshake included.
@@ -50,6 +52,12 @@ impl Agent {
     /// An agent that calls itself `user_agent`.
     pub fn new(access: &Access, user_agent: &str) -> Result<Self, SourceError> {
         let http = client(&access.tls, access.proxy.clone(), user_agent)?;
+        Ok(Self { http })
+    }
+
+    /// An agent for documents beside the object of `config`.
+    pub fn of(config: &HttpConfig) -> Result<Self, SourceError> {
+        let http = client(&config.tls, config.proxy.clone(), &config.user_agent)?;
         Ok(Self { http })
     }
 

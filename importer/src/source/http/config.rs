@@ -18,9 +18,6 @@ use crate::source::retry;
 /// The name that servers and proxies know CDI's importer by.
 pub const USER_AGENT: &str = "cdi-golang-importer";
 
-/// Time without a new byte after which a transfer is given up, unless somebody says otherwise: what CDI waits.
-pub const NO_PROGRESS_LIMIT: Duration = Duration::from_secs(600);
-
 /// What proves that two parts of an object belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Continuity {
@@ -56,6 +53,8 @@ pub struct HttpConfig {
     pub idle_limit: Duration,
     /// Consecutive failures without a new byte that are allowed; `None` leaves it to the time limit.
     pub retries: Option<u32>,
+    /// Times that the first request is sent before its failure is reported.
+    pub first_attempts: u32,
     /// Bound of the first pause between attempts; each further one doubles it.
     pub first_delay: Duration,
     /// Bound of every pause, also of one that the server asks for with `Retry-After`.
@@ -88,9 +87,10 @@ impl HttpConfig {
             tls,
             proxy: ProxyConfig::default(),
             trust_unvalidated: false,
-            no_progress_limit: NO_PROGRESS_LIMIT,
+            no_progress_limit: retry::NO_PROGRESS_LIMIT,
             idle_limit: retry::IDLE_LIMIT,
             retries: None,
+            first_attempts: retry::FIRST_ATTEMPTS,
             first_delay: retry::FIRST_DELAY,
             max_delay: retry::MAX_DELAY,
             bridge_budget_bytes: 4 << 20,

@@ -12,8 +12,8 @@ const LINE_LIMIT_BYTES: u64 = 64 * 1024;
 /// One extra request header. A secret value is hidden from `Debug` and never logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    pub(super) name: HeaderName,
-    pub(super) value: HeaderValue,
+    pub(in crate::source) name: HeaderName,
+    pub(in crate::source) value: HeaderValue,
 }
 
 /// A header from a line `Name: value`: split at the first colon, the value trimmed. A line without a colon

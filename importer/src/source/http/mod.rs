@@ -39,16 +39,13 @@ pub use self::agent::{Agent, Answer};
 use self::body::{HttpBody, Surroundings, stopped};
 use self::client::Client;
 use self::config::printable;
-pub use self::config::{Continuity, Credentials, HttpConfig, NO_PROGRESS_LIMIT, USER_AGENT};
+pub use self::config::{Continuity, Credentials, HttpConfig, USER_AGENT};
 pub use self::dialect::{BoxFuture, Dialect, Refusal, Verdict};
 use self::download::{Download, Object, within};
 pub use self::headers::{Header, parse_header, read_secret_headers};
 use self::identity::{ContentRange, Identity};
+pub(in crate::source) use self::status::status_text;
 use super::retry::{Failure, Patience};
-
-/// Times that the first request is sent before its failure is reported, within about three seconds: enough
-/// for a service that is just being moved; longer waits are the business of whoever started the import.
-const FIRST_ATTEMPTS: u32 = 3;
 
 /// Longest wait for the answer that tells whether ranges work. A server that serves one connection at a
 /// time cannot answer while the body is open; it is then simply read in order.
@@ -226,8 +223,8 @@ async fn collect(mut download: Download<'_>, length: u64) -> Result<Bytes, Sourc
 
 /// The first request, tried again after what looks like a server that is just not there yet.
 async fn ask(client: &Client, patience: &Patience) -> Result<(Response, Url), SourceError> {
-    let attempts = patience.retries.map_or(FIRST_ATTEMPTS, |retries| {
-        FIRST_ATTEMPTS.min(retries.saturating_add(1))
+    let attempts = patience.retries.map_or(patience.first_attempts, |retries| {
+        patience.first_attempts.min(retries.saturating_add(1))
     });
     let mut attempt = 1;
     loop {

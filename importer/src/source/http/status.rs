@@ -17,6 +17,7 @@ impl Patience {
         Self {
             // One silent connection must leave time to try another.
             idle_limit: config.idle_limit.min(config.no_progress_limit / 3),
+            first_attempts: config.first_attempts,
             first_delay: config.first_delay,
             max_delay: config.max_delay,
             ..Self::new(config.no_progress_limit, config.retries)
@@ -71,7 +72,7 @@ fn passes(status: StatusCode) -> bool {
 }
 
 /// `404 Not Found`.
-pub(super) fn status_text(status: StatusCode) -> String {
+pub(in crate::source) fn status_text(status: StatusCode) -> String {
     match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),
         None => status.as_u16().to_string(),

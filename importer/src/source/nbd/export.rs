@@ -13,11 +13,7 @@ use super::connection::{Connection, within};
 use super::negotiation::negotiate;
 use super::stream::connect;
 use super::uri::NbdUri;
-use crate::source::retry::{Failure, Patience};
-
-/// Times that the first connection is tried, within about three seconds: enough for a server that is just being
-/// started; longer waits are the business of whoever started the import.
-const FIRST_ATTEMPTS: u32 = 3;
+use crate::source::retry::{FIRST_ATTEMPTS, Failure, Patience};
 
 /// Bytes that are asked for ahead on all connections together, and on one of them.
 const AHEAD_BYTES: u64 = 16 << 20;

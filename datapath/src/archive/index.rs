@@ -1,0 +1,156 @@
+//! Where the files of an archive lie that can be read at any place: nothing but headers is read.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use bytes::Bytes;
+
+use super::entries::{Entries, Kind};
+use super::error::ArchiveErrorKind;
+use super::header::BLOCK_BYTES;
+use crate::chunks::Chunks;
+use crate::error::{Error, SourceError, SourceErrorKind, errno_text};
+
+/// Bytes that are read at once: a header, and the pax header that may come before it.
+const READ_BYTES: usize = 4096;
+
+/// Files that may be wanted of one archive.
+const MAX_PLACES: usize = 1 << 16;
+
+/// A file of an archive that lies in one piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// As it is in the archive.
+    pub name: Vec<u8>,
+    /// Offset of the first byte in the archive.
+    pub offset: u64,
+    /// How many bytes there are.
+    pub size: u64,
+}
+
+/// The whole files of the uncompressed tar in `file` whose names are `wanted`. The archive ends where its mark is, or the file.
+pub fn index(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<Place>, Error> {
+    let mut places = Vec::new();
+    let mut at = 0;
+    loop {
+        // Each entry is read as if it were the first one: what lies between two headers is never touched.
+        let headers = Headers {
+            file: file.try_clone().map_err(|error| failed(&error))?,
+            at,
+        };
+        let mut entries = Entries::new(Box::new(headers));
+        if at > 0 && entries.cursor.fill()?.is_empty() {
+            return Ok(places);
+        }
+        let Some(entry) = entries.next_entry()? else {
+            return Ok(places);
+        };
+        let offset = at + entries.cursor.offset();
+        let stored = match entry.kind {
+            Kind::File { stored, .. } => stored,
+            _ => 0,
+        };
+        let end = offset.checked_add(stored).and_then(next_block);
+        if let Kind::File {
+            size,
+            is_sparse: false,
+            ..
+        } = entry.kind
+            && wanted(&entry.name)
+        {
+            if places.len() == MAX_PLACES {
+                return Err(entries.refuse(ArchiveErrorKind::Limit {
+                    what: "a number of files",
+                    needed: MAX_PLACES as u64 + 1,
+                    limit: MAX_PLACES as u64,
+                }));
+            }
+            let name = entry.name;
+            places.push(Place { name, offset, size });
+        }
+        at = end.ok_or_else(|| entries.truncated(stored))?;
+    }
+}
+
+fn next_block(offset: u64) -> Option<u64> {
+    offset.checked_next_multiple_of(BLOCK_BYTES as u64)
+}
+
+/// The bytes of a file from some place on, little by little.
+struct Headers {
+    file: File,
+    at: u64,
+}
+
+impl Chunks for Headers {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        let mut bytes = vec![0; READ_BYTES];
+        let read = loop {
+            match self.file.read_at(&mut bytes, self.at) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other.map_err(|error| failed(&error))?,
+            }
+        };
+        bytes.truncate(read);
+        self.at += read as u64;
+        Ok((read > 0).then(|| bytes.into()))
+    }
+}
+
+fn failed(error: &io::Error) -> Error {
+    let message = format!("read the archive: {}", errno_text(error));
+    SourceError::new(SourceErrorKind::Io, message).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_by_their_headers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let long = "n".repeat(150);
+        std::fs::create_dir(path("blobs")).unwrap();
+        std::fs::write(path("blobs/first"), vec![1; 1_000_000]).unwrap();
+        std::fs::write(path(&format!("blobs/{long}")), b"long").unwrap();
+        std::fs::write(path("other"), b"other").unwrap();
+        for format in ["gnu", "pax"] {
+            let status = std::process::Command::new("tar")
+                .args(["--format", format, "-C"])
+                .arg(folder.path())
+                .args(["--sort=name", "-cf"])
+                .arg(path("archive.tar"))
+                .args(["blobs", "other"])
+                .status()
+                .unwrap();
+            assert!(status.success());
+            let archive = File::open(path("archive.tar")).unwrap();
+            let places = index(&archive, |name| name.starts_with(b"blobs/")).unwrap();
+            let found: Vec<_> = places
+                .iter()
+                .map(|place| (String::from_utf8_lossy(&place.name).into_owned(), place.size))
+                .collect();
+            assert_eq!(
+                found,
+                [
+                    ("blobs/first".to_owned(), 1_000_000),
+                    (format!("blobs/{long}"), 4)
+                ]
+            );
+            let mut text = [0; 4];
+            archive.read_exact_at(&mut text, places[1].offset).unwrap();
+            assert_eq!(&text, b"long");
+        }
+    }
+
+    #[test]
+    fn an_archive_that_is_cut_short_is_none() {
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, &[7; 700]).unwrap();
+        assert!(index(&file, |_| true).is_err());
+        file.set_len(0).unwrap();
+        assert!(index(&file, |_| true).is_err());
+    }
+}

@@ -1,0 +1,218 @@
+//! Disks of an oVirt engine, through its ImageIO service (contract of CDI's `imageio` source).
+//!
+//! ```text
+//!  engine (XML over REST)                     image server (HTTP)
+//!  token ─► disk ─► image transfer ─► URL ──► extents ─► ranges of data; holes are not asked for
+//!              ▲ extended while we read
+//!              └ finalized or cancelled when the source is dropped, however the import ends
+//! ```
+
+mod body;
+mod engine;
+mod extents;
+mod session;
+mod ticket;
+mod transfer;
+mod xml;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::{Body, Source};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use self::body::DiskBody;
+use self::engine::{Engine, Subject};
+use self::extents::{Extent, total};
+use self::ticket::{Progress, Ticket};
+use self::transfer::{Format, Transfer};
+use super::access::Access;
+use super::http::{Continuity, HttpConfig, HttpSource};
+
+/// The snapshots of a warm import: what is copied, and what the target already holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// The snapshot that is copied; the disk as it is now if there is none.
+    pub current: Option<String>,
+    /// The snapshot that the target holds: what is copied is the difference to it.
+    pub previous: Option<String>,
+}
+
+impl Checkpoints {
+    /// The snapshot that a delta is the difference to, if the import is one of a delta.
+    pub fn base(&self) -> Option<&str> {
+        self.current.as_ref().and(self.previous.as_deref())
+    }
+}
+
+/// A disk whose transfer has begun. Dropping it ends the transfer and the session.
+pub struct ImageIoSource {
+    // Fields are dropped in this order: no request follows the end of the transfer.
+    data: HttpSource,
+    _ticket: Ticket,
+    _transfer: Transfer,
+    name: String,
+    /// What the image server says about data and holes; `None` to read everything.
+    extents: Option<Arc<[Extent]>>,
+    progress: Arc<Progress>,
+}
+
+impl ImageIoSource {
+    /// Logs in to the engine whose API is at `api`, begins the transfer of a disk and opens its data.
+    pub fn open(
+        api: &Url,
+        disk_id: &str,
+        checkpoints: &Checkpoints,
+        access: &Access,
+        handle: Handle,
+        stop: CancellationToken,
+    ) -> Result<Self, SourceError> {
+        let opening = begin(api, disk_id, checkpoints, access, &handle);
+        let begun = handle.block_on(stop.run_until_cancelled(opening));
+        let (transfer, format) = begun.unwrap_or_else(|| Err(stopped()))?;
+        let url = transfer.data_url().clone();
+        let extents = match format {
+            Format::Raw => handle
+                .block_on(stop.run_until_cancelled(extents::read(access, &url)))
+                .unwrap_or_else(|| Err(stopped()))?,
+            Format::Cow => None,
+        };
+        let name = format!("oVirt disk {disk_id}");
+        let config = HttpConfig {
+            // The engine locks the disk while it is transferred.
+            continuity: Continuity::Immutable,
+            name: Some(name.clone()),
+            ..access.http(url.clone())
+        };
+        let progress = Arc::new(Progress::default());
+        let ticket = Ticket::keep(&handle, transfer.handle(), config.clone(), Arc::clone(&progress));
+        let data = HttpSource::open(config, handle, stop)?;
+        if let (Some(extents), Some(length)) = (&extents, data.length())
+            && total(extents) != length
+        {
+            let message = format!(
+                "the extents of the disk end at byte {}, its data at byte {length}",
+                total(extents)
+            );
+            return Err(SourceError::new(SourceErrorKind::Length, message));
+        }
+        Ok(Self {
+            data,
+            _ticket: ticket,
+            _transfer: transfer,
+            name,
+            extents: extents.map(Into::into),
+            progress,
+        })
+    }
+}
+
+impl Source for ImageIoSource {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.data.length()
+    }
+
+    fn is_ranged(&self) -> bool {
+        self.data.is_ranged()
+    }
+
+    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+        let data = self.data.body()?;
+        Ok(Box::new(DiskBody::new(
+            data,
+            self.extents.clone(),
+            Arc::clone(&self.progress),
+        )))
+    }
+
+    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        let bytes = self.data.read_range(range)?;
+        self.progress.advanced();
+        Ok(bytes)
+    }
+}
+
+/// The API and the disk in `ovirt+https://engine/ovirt-engine/api/disks/ID`.
+pub fn disk_of_engine(address: &str) -> Result<(Url, String), SourceError> {
+    let parsed = address
+        .get("ovirt+".len()..)
+        .and_then(|address| Url::parse(address).ok());
+    let split = parsed.and_then(|mut url| {
+        let (api, id) = url.path().rsplit_once("/disks/")?;
+        let (api, id) = (api.to_owned(), id.to_owned());
+        url.set_path(&api);
+        (!id.is_empty() && !id.contains('/')).then_some((url, id))
+    });
+    split.ok_or_else(|| {
+        let message = "an oVirt disk is named by ovirt+https://ENGINE/ovirt-engine/api/disks/ID";
+        SourceError::new(SourceErrorKind::Invalid, message)
+    })
+}
+
+async fn begin(
+    api: &Url,
+    disk_id: &str,
+    checkpoints: &Checkpoints,
+    access: &Access,
+    handle: &Handle,
+) -> Result<(Transfer, Format), SourceError> {
+    let engine = Engine::log_in(api, access).await?;
+    let subject = match &checkpoints.current {
+        Some(snapshot) => engine.snapshot_of(disk_id, snapshot).await?,
+        None => {
+            engine.disk(disk_id).await?;
+            Subject::Disk(disk_id.to_owned())
+        }
+    };
+    let format = match checkpoints.base() {
+        Some(_) => Format::Cow,
+        None => Format::Raw,
+    };
+    let transfer = Transfer::begin(engine, &subject, format, handle.clone()).await?;
+    Ok((transfer, format))
+}
+
+fn stopped() -> SourceError {
+    SourceError::new(SourceErrorKind::Stopped, "stopped while reading the source")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_engine_and_disk() {
+        let (api, disk) = disk_of_engine("ovirt+https://engine/ovirt-engine/api/disks/4a-b").unwrap();
+        assert_eq!(
+            (api.as_str(), disk.as_str()),
+            ("https://engine/ovirt-engine/api", "4a-b")
+        );
+        for address in [
+            "ovirt+https://engine/api",
+            "ovirt+https://engine/api/disks/",
+            "ovirt+https://engine/api/disks/a/b",
+            "ovirt+https://",
+        ] {
+            assert!(disk_of_engine(address).is_err(), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_delta_needs_both_checkpoints() {
+        let of = |current: Option<&str>, previous: Option<&str>| Checkpoints {
+            current: current.map(str::to_owned),
+            previous: previous.map(str::to_owned),
+        };
+        assert_eq!(of(Some("b"), Some("a")).base(), Some("a"));
+        assert_eq!(of(None, Some("a")).base(), None);
+        assert_eq!(of(Some("b"), None).base(), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! The small XML documents of the engine, as trees.
+
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
+
+/// Elements inside each other; the engine nests five.
+const MAX_DEPTH: usize = 32;
+/// Elements of a document; an engine with a thousand snapshots sends some ten thousand.
+const MAX_ELEMENTS: usize = 200_000;
+
+/// An element, its children and its text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Element {
+    pub(super) name: String,
+    pub(super) id: Option<String>,
+    pub(super) text: String,
+    pub(super) children: Vec<Element>,
+}
+
+/// Why a document is none.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum XmlError {
+    #[error("not well-formed XML: {0}")]
+    Syntax(String),
+    #[error("the XML ends before its elements do")]
+    Truncated,
+    #[error("more than {MAX_DEPTH} elements inside each other, or more than {MAX_ELEMENTS} altogether")]
+    TooLarge,
+}
+
+impl Element {
+    /// The root of `document`. Entities of a document type are not expanded: what does not come with XML itself is an
+    /// error.
+    pub(super) fn parse(document: &[u8]) -> Result<Self, XmlError> {
+        let syntax = |error: &dyn std::fmt::Display| XmlError::Syntax(error.to_string());
+        let document = std::str::from_utf8(document).map_err(|error| syntax(&error))?;
+        let mut reader = Reader::from_str(document);
+        let mut open: Vec<Self> = vec![Self::default()];
+        let mut count = 0;
+        loop {
+            let closed = match reader.read_event().map_err(|error| syntax(&error))? {
+                Event::Start(start) => {
+                    open.push(Self::begin(&start)?);
+                    count += 1;
+                    None
+                }
+                Event::Empty(start) => {
+                    count += 1;
+                    Some(Self::begin(&start)?)
+                }
+                Event::End(_) => open.pop(),
+                Event::Text(text) => {
+                    add_text(&mut open, &text);
+                    None
+                }
+                Event::CData(text) => {
+                    add_text(&mut open, &text);
+                    None
+                }
+                Event::GeneralRef(reference) => {
+                    let character = match reference.resolve_char_ref().map_err(|error| syntax(&error))? {
+                        Some(character) => character.to_string(),
+                        None => predefined(&reference)
+                            .ok_or_else(|| XmlError::Syntax(format!("unknown entity &{};", &*reference)))?
+                            .to_owned(),
+                    };
+                    add_text(&mut open, &character);
+                    None
+                }
+                Event::Eof => break,
+                Event::Decl(_) | Event::PI(_) | Event::DocType(_) | Event::Comment(_) => None,
+            };
+            if let (Some(closed), Some(parent)) = (closed, open.last_mut()) {
+                parent.children.push(closed);
+            }
+            if open.len() > MAX_DEPTH || count > MAX_ELEMENTS {
+                return Err(XmlError::TooLarge);
+            }
+        }
+        match (open.pop(), open.is_empty()) {
+            (Some(mut document), true) => document.children.pop().ok_or(XmlError::Truncated),
+            _ => Err(XmlError::Truncated),
+        }
+    }
+
+    fn begin(start: &BytesStart<'_>) -> Result<Self, XmlError> {
+        let id = start
+            .try_get_attribute("id")
+            .map_err(|error| XmlError::Syntax(error.to_string()))?;
+        Ok(Self {
+            name: start.local_name().as_ref().to_owned(),
+            id: id.map(|id| id.value.into_owned()),
+            ..Self::default()
+        })
+    }
+
+    /// The first child of this name.
+    pub(super) fn child(&self, name: &str) -> Option<&Self> {
+        self.children.iter().find(|child| child.name == name)
+    }
+
+    /// All children of this name.
+    pub(super) fn children<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
+        self.children.iter().filter(move |child| child.name == name)
+    }
+
+    /// The text of the first child of this name, trimmed; none if it is empty.
+    pub(super) fn text_of(&self, name: &str) -> Option<&str> {
+        let text = self.child(name)?.text.trim();
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+fn add_text(open: &mut [Element], text: &str) {
+    if let Some(element) = open.last_mut() {
+        element.text.push_str(text);
+    }
+}
+
+/// The entities that every XML document has (XML 1.0 §4.6).
+fn predefined(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "amp" => "&",
+        "lt" => "<",
+        "gt" => ">",
+        "quot" => "\"",
+        "apos" => "'",
+        _ => return None,
+    })
+}
+
+/// `text` as the content of an element or attribute.
+pub(super) fn escaped(text: &str) -> String {
+    quick_xml::escape::escape(text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_a_tree() {
+        let disk = Element::parse(
+            b"<?xml version='1.0'?><disk id=\"d1\"><!-- x --><name> a&amp;b&#33; </name><total_size>512</total_size>\
+              <storage_domains><storage_domain id='s1'/><storage_domain id='s2'/></storage_domains></disk>",
+        )
+        .unwrap();
+        assert_eq!((disk.name.as_str(), disk.id.as_deref()), ("disk", Some("d1")));
+        assert_eq!(disk.text_of("name"), Some("a&b!"));
+        assert_eq!(disk.text_of("total_size"), Some("512"));
+        let domains = disk.child("storage_domains").unwrap();
+        let ids: Vec<_> = domains
+            .children("storage_domain")
+            .map(|domain| domain.id.as_deref().unwrap())
+            .collect();
+        assert_eq!(ids, ["s1", "s2"]);
+    }
+
+    #[test]
+    fn what_is_no_document_is_refused() {
+        let deep = "<a>".repeat(100) + &"</a>".repeat(100);
+        for text in [
+            "",
+            "plain",
+            "<a>",
+            "<a></b>",
+            "</a>",
+            "<a>&bomb;</a>",
+            deep.as_str(),
+        ] {
+            assert!(Element::parse(text.as_bytes()).is_err(), "{text:?}");
+        }
+        let bomb = "<!DOCTYPE x [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;&a;&a;\">]><x>&b;</x>";
+        assert!(Element::parse(bomb.as_bytes()).is_err());
+    }
+}

@@ -1,0 +1,295 @@
+//! The documents of an image: manifest, index and configuration (OCI image specification 1.1, Docker image manifest
+//! version 2 schema 2).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::digest::Digest;
+use super::platform::Platform;
+
+/// The largest manifest or index: what registries accept (distribution specification, "Pushing Manifests").
+pub(super) const MAX_MANIFEST_BYTES: usize = 4 << 20;
+
+/// The largest configuration. It holds the history of all layers.
+pub(super) const MAX_CONFIG_BYTES: usize = 8 << 20;
+
+const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+/// What a registry may answer with, in CDI's order. Schema 1 is asked for so that it can be refused with a sentence.
+pub(super) const ACCEPTED: [&str; 6] = [
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+    "application/vnd.docker.distribution.manifest.v1+prettyjws",
+    "application/vnd.docker.distribution.manifest.v1+json",
+    DOCKER_LIST,
+    OCI_INDEX,
+];
+
+/// The name of a blob and what is known of it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Descriptor {
+    /// What it is.
+    #[serde(default)]
+    pub(super) media_type: String,
+    /// Its digest.
+    pub(super) digest: Digest,
+    /// Its bytes.
+    pub(super) size: u64,
+    /// In an index: what the image is made for.
+    #[serde(default)]
+    pub(super) platform: Option<Platform>,
+    /// Whatever else is said of it.
+    #[serde(default)]
+    pub(super) annotations: Option<BTreeMap<String, String>>,
+}
+
+impl Descriptor {
+    /// The name of an image in a layout (OCI image layout specification, "index.json file").
+    pub(super) fn ref_name(&self) -> Option<&str> {
+        let annotations = self.annotations.as_ref()?;
+        annotations
+            .get("org.opencontainers.image.ref.name")
+            .map(String::as_str)
+    }
+}
+
+/// A manifest as it was served.
+#[derive(Debug, Clone)]
+pub(super) struct Served {
+    /// Its digest.
+    pub(super) digest: Digest,
+    /// What the server called it.
+    pub(super) media_type: Option<String>,
+    /// The document.
+    pub(super) bytes: Bytes,
+}
+
+/// A manifest, parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Manifest {
+    /// One image.
+    Image {
+        /// Its configuration.
+        config: Descriptor,
+        /// Its layers, the lowest first.
+        layers: Vec<Descriptor>,
+    },
+    /// Images for several platforms.
+    Index(Index),
+}
+
+/// Images for several platforms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Index {
+    /// Whose format it is in.
+    pub(super) kind: IndexKind,
+    /// The images.
+    pub(super) manifests: Vec<Descriptor>,
+}
+
+/// The two formats of an index; they differ by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IndexKind {
+    /// OCI.
+    Oci,
+    /// Docker.
+    DockerList,
+}
+
+impl fmt::Display for IndexKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Oci => "image index",
+            Self::DockerList => "manifest list",
+        })
+    }
+}
+
+/// Any manifest.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    schema_version: Option<u64>,
+    media_type: Option<String>,
+    config: Option<Descriptor>,
+    layers: Option<Vec<Descriptor>>,
+    manifests: Option<Vec<Descriptor>>,
+    fs_layers: Option<IgnoredAny>,
+}
+
+impl Manifest {
+    /// Tells by its content what `served` is: what it is called is not always true.
+    pub(super) fn parse(served: &Served) -> Result<Self, String> {
+        let document: Document = serde_json::from_slice(&served.bytes)
+            .map_err(|error| format!("the manifest cannot be read: {error}"))?;
+        if document.fs_layers.is_some() || document.schema_version == Some(1) {
+            return Err(
+                "the image has a manifest of schema 1, which no digest protects: push it again with a tool of this decade"
+                    .to_owned(),
+            );
+        }
+        let media_type = document.media_type.as_deref().or(served.media_type.as_deref());
+        match (document.manifests, document.config, document.layers) {
+            (Some(manifests), None, None) => {
+                let kind = match media_type {
+                    Some(DOCKER_LIST) => IndexKind::DockerList,
+                    _ => IndexKind::Oci,
+                };
+                Ok(Self::Index(Index { kind, manifests }))
+            }
+            (None, Some(config), Some(layers)) => Ok(Self::Image { config, layers }),
+            (Some(_), _, _) => Err("the manifest is that of one image and of several at once".to_owned()),
+            (None, _, _) => Err(format!(
+                "what is served as a manifest ({}) has neither layers nor images",
+                media_type.unwrap_or("of no type")
+            )),
+        }
+    }
+}
+
+/// The configuration of an image, as far as it matters here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Config {
+    #[serde(default)]
+    pub(super) architecture: String,
+    #[serde(default)]
+    config: Option<Container>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+struct Container {
+    #[serde(rename = "Env", default)]
+    env: Option<Vec<String>>,
+    #[serde(rename = "Labels", default)]
+    labels: Option<BTreeMap<String, String>>,
+}
+
+impl Config {
+    /// Parses the document.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes)
+            .map_err(|error| format!("the image's configuration cannot be read: {error}"))
+    }
+
+    /// The variables of its containers: `NAME=value`.
+    pub(super) fn environment(&self) -> &[String] {
+        let container = self.config.as_ref();
+        container
+            .and_then(|container| container.env.as_deref())
+            .unwrap_or_default()
+    }
+
+    /// True for an operating system that boots from its container image.
+    pub(super) fn is_bootc(&self) -> bool {
+        let labels = self
+            .config
+            .as_ref()
+            .and_then(|container| container.labels.as_ref());
+        let is_set = |name: &str| {
+            labels
+                .and_then(|labels| labels.get(name))
+                .is_some_and(|value| value == "1")
+        };
+        is_set("containers.bootc") || is_set("ostree.bootable")
+    }
+}
+
+#[cfg(test)]
+impl Descriptor {
+    /// A descriptor of `bytes`.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        Self {
+            media_type: String::new(),
+            digest: Digest::of(bytes).unwrap(),
+            size: bytes.len() as u64,
+            platform: None,
+            annotations: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str, media_type: Option<&str>) -> Result<Manifest, String> {
+        Manifest::parse(&Served {
+            digest: Digest::of(text.as_bytes()).unwrap(),
+            media_type: media_type.map(str::to_owned),
+            bytes: text.to_owned().into(),
+        })
+    }
+
+    fn descriptor() -> String {
+        format!(
+            r#"{{"mediaType":"x","size":3,"digest":"sha256:{}"}}"#,
+            "0".repeat(64)
+        )
+    }
+
+    #[test]
+    fn manifests_are_told_by_what_they_hold() {
+        let one = descriptor();
+        let image = format!(r#"{{"schemaVersion":2,"config":{one},"layers":[{one}]}}"#);
+        assert!(matches!(parse(&image, None), Ok(Manifest::Image { layers, .. }) if layers.len() == 1));
+        let index = format!(r#"{{"schemaVersion":2,"manifests":[{one}]}}"#);
+        for (media_type, expected) in [
+            (Some(DOCKER_LIST), IndexKind::DockerList),
+            (Some(OCI_INDEX), IndexKind::Oci),
+            (None, IndexKind::Oci),
+        ] {
+            assert!(
+                matches!(parse(&index, media_type), Ok(Manifest::Index(index)) if index.kind == expected)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_manifest_of_today_is_refused() {
+        let one = descriptor();
+        for (text, reason) in [
+            (
+                r#"{"schemaVersion":1,"fsLayers":[],"history":[]}"#.to_owned(),
+                "schema 1",
+            ),
+            (
+                format!(r#"{{"manifests":[{one}],"config":{one},"layers":[]}}"#),
+                "at once",
+            ),
+            ("{}".to_owned(), "neither"),
+            (
+                r#"{"config":{"digest":"sha256:../x","size":1},"layers":[]}"#.to_owned(),
+                "no digest",
+            ),
+            (
+                one.replace('3', "-3").replace("\"mediaType\"", "\"x\""),
+                "neither",
+            ),
+            (
+                format!(r#"{{"config":{},"layers":[]}}"#, one.replace('3', "-3")),
+                "cannot be read",
+            ),
+            ("<html>".to_owned(), "cannot be read"),
+        ] {
+            let error = parse(&text, None).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn configurations_may_be_almost_empty() {
+        assert_eq!(Config::parse(b"{}").unwrap(), Config::default());
+        let config = Config::parse(br#"{"config":{"Env":null,"Labels":{"ostree.bootable":"1"}}}"#).unwrap();
+        assert!(config.is_bootc() && config.environment().is_empty());
+        let config =
+            Config::parse(br#"{"config":{"Env":["A=b"],"Labels":{"containers.bootc":"0"}}}"#).unwrap();
+        assert!(!config.is_bootc());
+        assert_eq!(config.environment(), ["A=b"]);
+    }
+}

@@ -1,0 +1,190 @@
+//! Which of the images of an index is for us.
+
+use super::manifest::{Descriptor, Index};
+
+/// The system that images are made for.
+const OS: &str = "linux";
+
+/// Variants of an architecture, from the most capable to the one that all others can stand in for (Go's image tools).
+const COMPATIBLE: [(&str, &[&str]); 2] = [("arm", &["v8", "v7", "v6", "v5"]), ("arm64", &["v8"])];
+
+/// What an image is made for, in the terms of Go.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
+pub(super) struct Platform {
+    /// `amd64`, `arm64`, …
+    #[serde(default)]
+    pub(super) architecture: String,
+    /// `linux`
+    #[serde(default)]
+    pub(super) os: String,
+    /// `v7`, …; empty where there is only one.
+    #[serde(default)]
+    pub(super) variant: String,
+}
+
+/// What is wanted: an architecture and its variants, the best first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    architecture: String,
+    variants: Vec<&'static str>,
+}
+
+impl Wanted {
+    /// The architecture that was asked for, in whichever variant; else that of this machine, in variants that it can run.
+    pub(super) fn new(requested: Option<&str>) -> Self {
+        let own = own_architecture();
+        let architecture = requested.unwrap_or(own).to_owned();
+        let compatible = COMPATIBLE
+            .iter()
+            .find(|(name, _)| *name == architecture)
+            .map_or(&[][..], |(_, variants)| variants);
+        let detected = requested.is_none().then(|| own_variant(own)).flatten();
+        let variants = match detected.and_then(|own| compatible.iter().position(|variant| *variant == own)) {
+            Some(best) => compatible[best..].iter().copied().chain([""]).collect(),
+            None => [""].into_iter().chain(compatible.iter().copied()).collect(),
+        };
+        Self {
+            architecture,
+            variants,
+        }
+    }
+
+    /// The image to take, or why there is none.
+    pub(super) fn choose<'a>(&self, index: &'a Index) -> Result<&'a Descriptor, String> {
+        let rank = |descriptor: &Descriptor| match &descriptor.platform {
+            Some(platform) => self.rank(platform),
+            // One that says nothing is better than none.
+            None => Some(self.variants.len()),
+        };
+        let ranked = index
+            .manifests
+            .iter()
+            .filter_map(|descriptor| Some((rank(descriptor)?, descriptor)));
+        let best = ranked
+            .min_by_key(|(rank, _)| *rank)
+            .map(|(_, descriptor)| descriptor);
+        best.ok_or_else(|| {
+            let Self {
+                architecture,
+                variants,
+            } = self;
+            let variant = variants.first().copied().unwrap_or_default();
+            format!(
+                "no image found in {} for architecture {architecture:?}, variant {variant:?}, OS {OS:?}",
+                index.kind
+            )
+        })
+    }
+
+    fn rank(&self, platform: &Platform) -> Option<usize> {
+        let fits = platform.os == OS && platform.architecture == self.architecture;
+        let rank = || {
+            self.variants
+                .iter()
+                .position(|variant| *variant == platform.variant)
+        };
+        fits.then(rank).flatten()
+    }
+}
+
+/// This machine's architecture, as Go calls it.
+fn own_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        "loongarch64" => "loong64",
+        "powerpc64" => "ppc64le",
+        other => other,
+    }
+}
+
+/// This machine's variant, for architectures that have such.
+fn own_variant(architecture: &str) -> Option<&'static str> {
+    match architecture {
+        "arm64" => Some("v8"),
+        "arm" => {
+            let name = rustix::system::uname();
+            let machine = name.machine().to_string_lossy();
+            let known = [
+                ("aarch64", "v8"),
+                ("armv8", "v8"),
+                ("armv7", "v7"),
+                ("armv6", "v6"),
+                ("armv5", "v5"),
+            ];
+            known
+                .iter()
+                .find(|(prefix, _)| machine.starts_with(prefix))
+                .map(|(_, variant)| *variant)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::manifest::IndexKind;
+    use super::*;
+
+    fn index(kind: IndexKind, platforms: &[&str]) -> Index {
+        let manifests = platforms
+            .iter()
+            .enumerate()
+            .map(|(position, platform)| {
+                let parts: Vec<_> = platform.split('/').map(str::to_owned).collect();
+                Descriptor {
+                    platform: (parts.len() == 3).then(|| Platform {
+                        os: parts[0].clone(),
+                        architecture: parts[1].clone(),
+                        variant: parts[2].clone(),
+                    }),
+                    ..Descriptor::of(&[u8::try_from(position).unwrap()])
+                }
+            })
+            .collect();
+        Index { kind, manifests }
+    }
+
+    fn chosen(requested: &str, platforms: &[&str]) -> Option<usize> {
+        let index = index(IndexKind::Oci, platforms);
+        let chosen = Wanted::new(Some(requested)).choose(&index).ok()?;
+        index.manifests.iter().position(|descriptor| descriptor == chosen)
+    }
+
+    #[test]
+    fn the_best_variant_is_taken() {
+        let both = ["linux/arm/v5", "windows/amd64/", "linux/arm/v7", "linux/amd64/"];
+        assert_eq!(chosen("amd64", &both), Some(3));
+        assert_eq!(chosen("arm", &both), Some(2));
+        assert_eq!(chosen("arm", &["linux/arm/v7", "linux/arm/"]), Some(1));
+        assert_eq!(chosen("arm64", &["linux/arm64/v9", "linux/arm64/v8"]), Some(1));
+        assert_eq!(chosen("s390x", &["linux/amd64/", "nothing"]), Some(1));
+        assert_eq!(chosen("amd64", &["nothing", "linux/amd64/"]), Some(1));
+        assert_eq!(chosen("amd64", &["linux/amd64/v2"]), None);
+    }
+
+    #[test]
+    fn nothing_for_us_is_said_in_cdis_words() {
+        for (kind, name) in [
+            (IndexKind::Oci, "image index"),
+            (IndexKind::DockerList, "manifest list"),
+        ] {
+            let index = index(kind, &["linux/amd64/"]);
+            assert_eq!(
+                Wanted::new(Some("absent")).choose(&index).unwrap_err(),
+                format!("no image found in {name} for architecture \"absent\", variant \"\", OS \"linux\"")
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_wish_it_is_this_machine() {
+        let own = Wanted::new(None);
+        assert_eq!(own.architecture, own_architecture());
+        assert_eq!(
+            own.variants.first().copied(),
+            Some(own_variant(own_architecture()).unwrap_or(""))
+        );
+    }
+}

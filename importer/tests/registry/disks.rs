@@ -1,0 +1,237 @@
+//! Which bytes come out: layers, compressions, formats, platforms.
+
+use testkit::disk;
+use testkit::docker_registry::{DockerRegistry, Setup};
+use testkit::fail::OrFail;
+use testkit::images::{Compression as Clusters, Content, Spec};
+use testkit::oci::{Compression, Image, tar, tar_of};
+use testkit::tools;
+
+use super::scene::{MIB, SOURCE_FAILED, Scene};
+
+const DISK: &str = "disk/disk.img";
+
+#[test]
+fn raw_and_qcow2_disks_come_out_of_every_compression() {
+    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let spec = Spec {
+        compression: Clusters::Zlib,
+        ..Spec::new(Content::Sparse)
+    };
+    let image = spec.build(&scene.path(""), "image");
+    let (qcow2, raw) = (
+        std::fs::read(&image.qcow2).or_fail("qcow2"),
+        std::fs::read(&image.raw).or_fail("raw"),
+    );
+    let gz = tools::filter("gzip", ["-c", "-1"], &qcow2);
+    for compression in [Compression::None, Compression::Gzip, Compression::Zstd] {
+        for (name, content) in [("raw", &raw), ("qcow2", &qcow2), ("gz", &gz)] {
+            let tag = format!("disks/{name}:{compression:?}");
+            let images = [Image::of_disk(content, compression)];
+            registry.push(&tag, &images, &["--preserve-digests"]);
+            let program = scene.import(&registry.reference(&tag));
+            let finished = scene.assert_imports(program, &raw, &tag);
+            let peak = finished.peak_rss_bytes.or_fail("the peak");
+            assert!(peak < 64 << 20, "{tag}: {peak} bytes of memory");
+        }
+    }
+}
+
+#[test]
+fn schema_2_of_docker_is_understood() {
+    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let content = disk::content(1, MIB);
+    let images = [Image::of_disk(&content, Compression::Gzip)];
+    registry.push("a/b:v2s2", &images, &["--format", "v2s2"]);
+    scene.assert_imports(
+        scene.import(&registry.reference("a/b:v2s2")),
+        &content,
+        "schema 2",
+    );
+}
+
+#[test]
+fn a_digest_is_a_reference_and_with_a_tag_it_is_none() {
+    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let content = disk::content(2, MIB);
+    registry.push(
+        "a:1",
+        &[Image::of_disk(&content, Compression::Zstd)],
+        &["--preserve-digests"],
+    );
+    let inspected = tools::run(
+        "skopeo",
+        [
+            "inspect",
+            "--tls-verify=false",
+            "--format",
+            "{{.Digest}}",
+            &registry.reference("a:1"),
+        ],
+    );
+    let digest = inspected.trim();
+    let reference = registry.reference(&format!("a@{digest}"));
+    scene.assert_imports(scene.import(&reference), &content, "by digest");
+    let both = registry.reference(&format!("a:1@{digest}"));
+    scene.assert_refused(scene.import(&both), SOURCE_FAILED, "Could not parse image: ");
+    let wrong = registry.reference(&format!("a@sha256:{}", "0".repeat(64)));
+    scene.assert_refused(
+        scene.import(&wrong),
+        SOURCE_FAILED,
+        "failed to pull image: reading manifest",
+    );
+}
+
+#[test]
+fn the_disk_is_the_one_that_a_container_would_see() {
+    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let (lower, upper) = (disk::content(3, MIB), disk::content(4, 2 * MIB));
+    let layer = |files: &[(&str, &[u8])]| (tar(files), Compression::Gzip);
+    let base = || layer(&[(DISK, &lower)]);
+    let other = || layer(&[("etc/os-release", b"NAME=x"), ("diskette/disk.img", b"x")]);
+    for (name, layers, expected) in [
+        ("below", vec![base(), other(), other()], Some(&lower)),
+        ("above", vec![other(), base()], Some(&lower)),
+        (
+            "override",
+            vec![base(), other(), layer(&[(DISK, &upper)])],
+            Some(&upper),
+        ),
+        (
+            "another",
+            vec![base(), layer(&[("disk/other.img", &upper)])],
+            Some(&upper),
+        ),
+        (
+            "replaced",
+            vec![
+                base(),
+                layer(&[("disk/.wh.disk.img", b""), ("disk/new.img", &upper)]),
+            ],
+            Some(&upper),
+        ),
+        (
+            "deleted",
+            vec![base(), layer(&[("disk/.wh.disk.img", b"")])],
+            None,
+        ),
+        (
+            "opaque",
+            vec![base(), layer(&[("disk/.wh..wh..opq", b"")]), other()],
+            None,
+        ),
+        ("folder", vec![base(), layer(&[(".wh.disk", b"")])], None),
+        (
+            "unrelated",
+            vec![base(), layer(&[("disk/.wh.other", b""), ("tmp/.wh.disk", b"")])],
+            Some(&lower),
+        ),
+        ("nothing", vec![other()], None),
+    ] {
+        let tag = format!("layers:{name}");
+        registry.push(&tag, &[Image::new(layers)], &[]);
+        let program = scene.import(&registry.reference(&tag));
+        match expected {
+            Some(content) => {
+                let finished = scene.assert_imports(program.arg("--log-level=info"), content, name);
+                assert!(
+                    finished.stderr.contains("found in the layer"),
+                    "{}",
+                    finished.stderr
+                );
+            }
+            None => {
+                let text = "Failed to find VM disk image file in the container image";
+                scene.assert_refused(program, SOURCE_FAILED, text);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_one_plain_file_is_refused() {
+    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let content = disk::content(5, MIB);
+    let two: &[(&str, &[u8])] = &[(DISK, &content), ("disk/other.img", b"x")];
+    registry.push("two", &[Image::new(vec![(tar(two), Compression::Zstd)])], &[]);
+    let text = "Cannot locate image file: image directory contains more than one file";
+    scene.assert_refused(scene.import(&registry.reference("two")), SOURCE_FAILED, text);
+
+    let folder = scene.path("rootfs");
+    std::fs::create_dir_all(folder.join("disk")).or_fail("a folder");
+    std::fs::write(folder.join("image"), &content).or_fail("an image");
+    std::os::unix::fs::symlink("../image", folder.join(DISK)).or_fail("a link");
+    let layer = tar_of(&folder, ["image", DISK]);
+    registry.push("link", &[Image::new(vec![(layer, Compression::None)])], &[]);
+    let text = "Cannot locate image file: 'disk/disk.img' is a symbolic link to '../image'";
+    scene.assert_refused(scene.import(&registry.reference("link")), SOURCE_FAILED, text);
+}
+
+#[test]
+fn holes_of_a_sparse_file_stay_holes() {
+    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let folder = scene.path("rootfs");
+    std::fs::create_dir_all(folder.join("disk")).or_fail("a folder");
+    let file = std::fs::File::create(folder.join(DISK)).or_fail("a disk");
+    let data = disk::content(6, MIB);
+    std::os::unix::fs::FileExt::write_all_at(&file, &data, 100 * MIB).or_fail("data");
+    file.set_len(300 * MIB).or_fail("a length");
+    let layer = tar_of(&folder, [DISK]);
+    assert!((layer.len() as u64) < 2 * MIB, "{} bytes of tar", layer.len());
+    registry.push(
+        "sparse",
+        &[Image::new(vec![(layer, Compression::None)])],
+        &["--preserve-digests"],
+    );
+    let finished = scene.import(&registry.reference("sparse")).run();
+    finished.assert_success("sparse");
+    disk::assert_same(&scene.disk(), &folder.join(DISK), 300 * MIB, "sparse");
+    assert!(
+        finished.written_bytes < 3 * MIB,
+        "{} bytes written",
+        finished.written_bytes
+    );
+}
+
+#[test]
+fn the_image_for_the_platform_is_taken_or_there_is_none() {
+    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let (amd, arm) = (disk::content(7, MIB), disk::content(8, MIB));
+    let images = [
+        Image {
+            architecture: "arm64",
+            ..Image::of_disk(&arm, Compression::Gzip)
+        },
+        Image::of_disk(&amd, Compression::Gzip),
+    ];
+    registry.push("multi:oci", &images, &["--all"]);
+    registry.push("multi:list", &images, &["--all", "--format", "v2s2"]);
+    registry.push("single", &images[1..], &[]);
+    let import = |name: &str, architecture: &str| scene.import_for(&registry.reference(name), architecture);
+    for (name, kind) in [("multi:oci", "image index"), ("multi:list", "manifest list")] {
+        scene.assert_imports(scene.import(&registry.reference(name)), &amd, name);
+        let text = format!(
+            "Error retrieving image: choosing image instance: no image found in {kind} for architecture \"absent\", \
+             variant \"\", OS \"linux\""
+        );
+        scene.assert_refused(import(name, "absent"), SOURCE_FAILED, &text);
+    }
+    let text = "Error validating architecture: manifest image architecture: \"amd64\" doesn't match requested \
+                architecture: \"absent\"";
+    scene.assert_refused(import("single", "absent"), SOURCE_FAILED, text);
+}
+
+#[test]
+fn an_operating_system_that_boots_from_its_container_is_refused() {
+    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let image = Image {
+        labels: vec![("containers.bootc", "1")],
+        ..Image::of_disk(&disk::content(9, MIB), Compression::Gzip)
+    };
+    registry.push("bootc", &[image], &[]);
+    scene.assert_refused(
+        scene.import(&registry.reference("bootc")),
+        SOURCE_FAILED,
+        "bootc image detected: ",
+    );
+}

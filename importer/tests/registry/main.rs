@@ -1,0 +1,5 @@
+//! Imports from container registries: `docker-registry` filled by skopeo, and layouts on a disk.
+
+mod disks;
+
+mod scene;

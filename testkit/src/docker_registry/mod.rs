@@ -1,0 +1,168 @@
+//! `docker-registry` (distribution 2.8) on loopback, filled by skopeo.
+
+mod token;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::certs::Authority;
+use crate::cluster::servers::{Server, free_ports};
+use crate::fail::OrFail;
+use crate::oci::{Image, write_layout};
+use crate::process::Program;
+use crate::tools;
+
+pub use self::token::{ISSUER, SERVICE, TokenIssuer};
+
+/// The user that a registry with passwords knows, and the password.
+pub const USER: &str = "joe";
+/// See [`USER`].
+pub const PASSWORD: &str = "hunter2";
+
+/// How the registry asks who is there.
+#[derive(Clone, Copy, Default)]
+pub enum Auth<'a> {
+    /// Not at all.
+    #[default]
+    Nobody,
+    /// [`USER`] and [`PASSWORD`] in every request.
+    Basic,
+    /// A token that this issuer signed; the URL is that of the token service.
+    Token(&'a TokenIssuer, &'a str),
+}
+
+/// How a registry is run.
+#[derive(Clone, Copy, Default)]
+pub struct Setup<'a> {
+    /// Whose certificate it has; plain HTTP without one.
+    pub authority: Option<&'a Authority>,
+    /// Who may pull.
+    pub auth: Auth<'a>,
+    /// Blobs are answered with a redirect to this URL, with the path of the blob's file behind it.
+    pub redirect: Option<&'a str>,
+}
+
+/// A running registry; stops when dropped.
+pub struct DockerRegistry {
+    folder: TempDir,
+    address: SocketAddr,
+    server: Server,
+}
+
+impl DockerRegistry {
+    /// Starts an empty registry.
+    pub fn start(setup: Setup<'_>) -> Self {
+        Self::start_with(setup, &[])
+    }
+
+    /// Starts a registry that has these images under their names (`repository:tag`), pushed by skopeo.
+    pub fn start_with(setup: Setup<'_>, images: &[(&str, &[Image])]) -> Self {
+        let folder = tempfile::tempdir().or_fail("a folder for the registry");
+        if !images.is_empty() {
+            // Whoever fills it needs no rights.
+            let filled = Self::serve(folder, Setup::default());
+            for (name, images) in images {
+                filled.push(name, images, &["--all", "--preserve-digests"]);
+            }
+            return Self::serve(filled.close(), setup);
+        }
+        Self::serve(folder, setup)
+    }
+
+    fn serve(folder: TempDir, setup: Setup<'_>) -> Self {
+        let [address] = free_ports();
+        let config = folder.path().join("config.yml");
+        // JSON is YAML.
+        let text = configuration(folder.path(), address, setup).to_string();
+        std::fs::write(&config, text).or_fail("the registry's configuration");
+        let program = Program::new(tools::find("docker-registry"))
+            .args(["serve".as_ref(), config.as_os_str()])
+            .env("OTEL_TRACES_EXPORTER", "none");
+        let server = Server::start(program, || std::net::TcpStream::connect(address).is_ok());
+        Self {
+            folder,
+            address,
+            server,
+        }
+    }
+
+    fn close(mut self) -> TempDir {
+        self.server.stop();
+        self.folder
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What skopeo calls the image `name`, and we do too.
+    pub fn reference(&self, name: &str) -> String {
+        format!("docker://{}/{name}", self.address)
+    }
+
+    /// Pushes an image, or an index of several, with these options of `skopeo copy`. The registry must ask for nothing.
+    pub fn push(&self, name: &str, images: &[Image], options: &[&str]) {
+        let layout = tempfile::tempdir().or_fail("a folder for a layout");
+        write_layout(layout.path(), images);
+        let source = format!("oci:{}:test", layout.path().display());
+        let target = self.reference(name);
+        let words = ["--insecure-policy", "copy", "--quiet", "--dest-tls-verify=false"];
+        let words = words.iter().chain(options).copied();
+        tools::run("skopeo", words.chain([source.as_str(), target.as_str()]));
+    }
+
+    /// Where the registry keeps its files.
+    pub fn storage(&self) -> PathBuf {
+        self.folder.path().join("storage")
+    }
+
+    /// The log until now.
+    pub fn log(&self) -> String {
+        self.server.log()
+    }
+}
+
+fn configuration(folder: &Path, address: SocketAddr, setup: Setup<'_>) -> Value {
+    let file = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).or_fail(name);
+        path.display().to_string()
+    };
+    let mut http = json!({ "addr": address.to_string(), "secret": "of a test" });
+    if let Some(authority) = setup.authority {
+        let (certificate, key) = authority.leaf_pem().or_fail("a certificate");
+        http["tls"] = json!({
+            "certificate": file("registry.crt", &certificate),
+            "key": file("registry.key", &key),
+        });
+    }
+    let mut config = json!({
+        "version": 0.1,
+        "log": { "level": "error", "accesslog": { "disabled": true } },
+        "storage": { "filesystem": { "rootdirectory": folder.join("storage").display().to_string() } },
+        "http": http,
+    });
+    match setup.auth {
+        Auth::Nobody => {}
+        Auth::Basic => {
+            let line = tools::run("htpasswd", ["-nbB", "-C", "4", USER, PASSWORD]);
+            config["auth"] = json!({ "htpasswd": { "realm": "test", "path": file("passwords", &line) } });
+        }
+        Auth::Token(issuer, realm) => {
+            config["auth"] = json!({ "token": {
+                "realm": realm,
+                "service": SERVICE,
+                "issuer": ISSUER,
+                "rootcertbundle": file("issuer.crt", issuer.certificate_pem()),
+            }});
+        }
+    }
+    if let Some(url) = setup.redirect {
+        config["middleware"] = json!({ "storage": [{ "name": "redirect", "options": { "baseurl": url } }] });
+    }
+    config
+}

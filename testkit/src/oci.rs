@@ -1,0 +1,151 @@
+//! Container images as OCI layouts (OCI image layout specification 1.1), made of files.
+
+use std::path::Path;
+
+use aws_lc_rs::digest;
+use serde_json::{Value, json};
+
+use crate::fail::OrFail;
+use crate::tools;
+
+/// What a layer is compressed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// Nothing.
+    None,
+    /// gzip.
+    Gzip,
+    /// zstd.
+    Zstd,
+}
+
+impl Compression {
+    fn apply(self, tar: &[u8]) -> (Vec<u8>, &'static str) {
+        match self {
+            Self::None => (tar.to_vec(), ""),
+            Self::Gzip => (tools::filter("gzip", ["-c", "-1"], tar), "+gzip"),
+            Self::Zstd => (tools::filter("zstd", ["-c", "-1"], tar), "+zstd"),
+        }
+    }
+}
+
+/// An image to build.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// What it is made for, as Go calls it.
+    pub architecture: &'static str,
+    /// Its layers as tars, the lowest first, and how each is compressed.
+    pub layers: Vec<(Vec<u8>, Compression)>,
+    /// Variables, `NAME=value` each.
+    pub env: Vec<&'static str>,
+    /// Labels.
+    pub labels: Vec<(&'static str, &'static str)>,
+}
+
+impl Image {
+    /// An image with these layers for amd64.
+    pub fn new(layers: Vec<(Vec<u8>, Compression)>) -> Self {
+        Self {
+            architecture: "amd64",
+            layers,
+            env: vec!["PATH=/bin"],
+            labels: Vec::new(),
+        }
+    }
+
+    /// An image whose only layer has `content` as `/disk/disk.img`.
+    pub fn of_disk(content: &[u8], compression: Compression) -> Self {
+        Self::new(vec![(tar(&[("disk/disk.img", content)]), compression)])
+    }
+}
+
+/// A tar of files with these names.
+pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    for (name, content) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().or_fail("a folder above a file")).or_fail(name);
+        std::fs::write(path, content).or_fail(name);
+    }
+    tar_of(folder.path(), files.iter().map(|(name, _)| *name))
+}
+
+/// A tar of the files in `folder` with these names, in this order, without the directories above them.
+pub fn tar_of<'a>(folder: &Path, names: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
+    let folder = folder.to_str().or_fail("a path of ASCII").to_owned();
+    let options = ["--format=gnu", "--sparse", "--no-recursion", "-cf", "-", "-C"].map(str::to_owned);
+    let words = options.into_iter().chain([folder]);
+    tools::filter("tar", words.chain(names.into_iter().map(str::to_owned)), &[])
+}
+
+/// A layout with the one image `test`: an index of `images` if they are several.
+pub fn write_layout(folder: &Path, images: &[Image]) {
+    let blobs = folder.join("blobs/sha256");
+    std::fs::create_dir_all(&blobs).or_fail("a folder for blobs");
+    let put = |bytes: &[u8], media_type: &str| {
+        let hash = digest::digest(&digest::SHA256, bytes);
+        let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        std::fs::write(blobs.join(&hex), bytes).or_fail("a blob");
+        json!({ "mediaType": media_type, "digest": format!("sha256:{hex}"), "size": bytes.len() })
+    };
+    let mut manifests: Vec<Value> = images.iter().map(|image| put_image(&put, image)).collect();
+    let mut top = match manifests.len() {
+        1 => manifests.remove(0),
+        _ => {
+            let media_type = "application/vnd.oci.image.index.v1+json";
+            let index = json!({ "schemaVersion": 2, "mediaType": media_type, "manifests": manifests });
+            put(index.to_string().as_bytes(), media_type)
+        }
+    };
+    top["annotations"] = json!({ "org.opencontainers.image.ref.name": "test" });
+    let index = json!({ "schemaVersion": 2, "manifests": [top] });
+    std::fs::write(folder.join("index.json"), index.to_string()).or_fail("index.json");
+    let layout = json!({ "imageLayoutVersion": "1.0.0" });
+    std::fs::write(folder.join("oci-layout"), layout.to_string()).or_fail("oci-layout");
+}
+
+/// The tar of the layout in `folder`: what `oci-archive:` reads.
+pub fn archive_layout(folder: &Path, archive: &Path) {
+    let words = [
+        "-C".as_ref(),
+        folder.as_os_str(),
+        "-cf".as_ref(),
+        archive.as_os_str(),
+        ".".as_ref(),
+    ];
+    tools::run("tar", words);
+}
+
+fn put_image(put: &impl Fn(&[u8], &str) -> Value, image: &Image) -> Value {
+    let mut diff_ids = Vec::new();
+    let mut layers = Vec::new();
+    for (tar, compression) in &image.layers {
+        let (bytes, suffix) = compression.apply(tar);
+        layers.push(put(
+            &bytes,
+            &format!("application/vnd.oci.image.layer.v1.tar{suffix}"),
+        ));
+        diff_ids.push(put(tar, "")["digest"].clone());
+    }
+    let labels: serde_json::Map<String, Value> = image
+        .labels
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), json!(value)))
+        .collect();
+    let config = json!({
+        "architecture": image.architecture,
+        "os": "linux",
+        "config": { "Env": image.env, "Labels": labels },
+        "rootfs": { "type": "layers", "diff_ids": diff_ids },
+    });
+    let media_type = "application/vnd.oci.image.manifest.v1+json";
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": media_type,
+        "config": put(config.to_string().as_bytes(), "application/vnd.oci.image.config.v1+json"),
+        "layers": layers,
+    });
+    let mut descriptor = put(manifest.to_string().as_bytes(), media_type);
+    descriptor["platform"] = json!({ "architecture": image.architecture, "os": "linux" });
+    descriptor
+}

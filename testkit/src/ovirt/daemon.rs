@@ -1,0 +1,205 @@
+//! The real image server of oVirt, `ovirt-imageio`, on loopback and as an ordinary user.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rustix::process::Signal;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::certs::Authority;
+use crate::fail::OrFail;
+use crate::process::{Program, Running, lasting};
+use crate::tools;
+
+/// More than any test takes: the daemon is ended by whoever started it.
+const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long a socket of `qemu-nbd` is waited for.
+const SOCKET_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Seconds that a ticket is good for without being used or extended.
+const TICKET_SECONDS: u32 = 300;
+
+/// A running daemon; ends, with what serves its images, when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    scheme: &'static str,
+    images: SocketAddr,
+    control: SocketAddr,
+    folder: TempDir,
+    programs: Mutex<Vec<Killed>>,
+}
+
+/// A program that is killed when dropped.
+struct Killed(Option<Running>);
+
+impl std::fmt::Debug for Killed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "process {:?}", self.0.as_ref().map(Running::id))
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        if let Some(running) = self.0.take() {
+            running.signal(Signal::KILL);
+            running.wait();
+        }
+    }
+}
+
+impl Daemon {
+    /// Starts a daemon, over HTTPS if there is an authority to vouch for it. The first start on a machine builds it.
+    pub fn start(authority: Option<&Authority>) -> Self {
+        let folder = tempfile::tempdir().or_fail("a folder");
+        configure(folder.path(), authority);
+        let program = Program::new(program()).arg("-c").arg(folder.path());
+        let running = lasting::start(program.timeout(LIFE));
+        running.wait_for_line("Ready for requests");
+        let log = running.stderr_so_far();
+        Self {
+            scheme: if authority.is_some() { "https" } else { "http" },
+            images: listening(&log, "remote.service"),
+            control: listening(&log, "control.service"),
+            folder,
+            programs: Mutex::new(vec![Killed(Some(running))]),
+        }
+    }
+
+    /// Where tickets are good; without a slash at the end.
+    pub(super) fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.images)
+    }
+
+    /// Makes a ticket for these bytes. Like a host of oVirt, the daemon gets a raw disk from `qemu-nbd`, which knows its extents,
+    /// and an image as the file that it is.
+    pub(super) fn add_ticket(&self, id: &str, format: &str, bytes: &Bytes) {
+        let file = self.folder.path().join(id);
+        write_sparse(&file, bytes);
+        let url = match format {
+            "raw" => format!("nbd:unix:{}", self.export(&file).display()),
+            _ => format!("file://{}", file.display()),
+        };
+        let ticket = json!({"uuid": id, "size": bytes.len(), "ops": ["read"], "timeout": TICKET_SECONDS, "url": url, "sparse": true});
+        let answer = self.control("PUT", id, &ticket.to_string());
+        assert!(answer.starts_with("HTTP/1.1 200"), "a ticket for {url}: {answer}");
+    }
+
+    /// Takes a ticket back. The daemon may answer that it is still in use; then it refuses what is asked from now on.
+    pub(super) fn remove_ticket(&self, id: &str) {
+        let answer = self.control("DELETE", id, "");
+        let removed = ["HTTP/1.1 204", "HTTP/1.1 409"]
+            .iter()
+            .any(|status| answer.starts_with(status));
+        assert!(removed, "the ticket {id}: {answer}");
+    }
+
+    /// Serves `file` on a socket of its own.
+    fn export(&self, file: &Path) -> PathBuf {
+        let socket = file.with_extension("sock");
+        let program = Program::new(tools::find("qemu-nbd"))
+            .args([
+                "--persistent",
+                "--read-only",
+                "--shared=8",
+                "--format=raw",
+                "--socket",
+            ])
+            .arg(&socket)
+            .arg(file);
+        let running = lasting::start(program.timeout(LIFE));
+        self.programs
+            .lock()
+            .ok()
+            .or_fail("the programs")
+            .push(Killed(Some(running)));
+        let started = Instant::now();
+        while !socket.exists() {
+            assert!(started.elapsed() < SOCKET_PATIENCE, "qemu-nbd does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        socket
+    }
+
+    fn control(&self, method: &str, id: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(self.control).or_fail("the daemon's control socket");
+        let length = body.len();
+        let request = format!(
+            "{method} /tickets/{id} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).or_fail("ask the daemon");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).or_fail("the daemon's answer");
+        answer
+    }
+}
+
+/// Zeros become holes, which `qemu-nbd` reports.
+fn write_sparse(file: &Path, bytes: &[u8]) {
+    const BLOCK_BYTES: usize = 64 * 1024;
+    let output = std::fs::File::create(file).or_fail(file.display());
+    output.set_len(bytes.len() as u64).or_fail(file.display());
+    for (number, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
+        if block.iter().any(|byte| *byte != 0) {
+            let offset = (number * BLOCK_BYTES) as u64;
+            std::os::unix::fs::FileExt::write_all_at(&output, block, offset).or_fail(file.display());
+        }
+    }
+}
+
+fn configure(folder: &Path, authority: Option<&Authority>) {
+    let tls = match authority {
+        None => "enable = false".to_owned(),
+        Some(authority) => {
+            let (certificate, key) = authority.leaf_pem().or_fail("a certificate");
+            let files = [("server.crt", certificate), ("server.key", key)].map(|(name, pem)| {
+                let file = folder.join(name);
+                std::fs::write(&file, pem).or_fail(name);
+                file.display().to_string()
+            });
+            format!("enable = true\ncert_file = {}\nkey_file = {}", files[0], files[1])
+        }
+    };
+    let run = folder.display();
+    let text = format!(
+        "[daemon]\nrun_dir = {run}\ndrop_privileges = false\nsystemd_enable = false\npoll_interval = 0.1\n\
+         [tls]\n{tls}\n[remote]\nhost = 127.0.0.1\nport = 0\n[local]\nenable = false\n\
+         [control]\ntransport = tcp\nport = 0\nremove_timeout = 1\n[handlers]\nkeys = stderr\n[logger_root]\nhandlers = stderr\n"
+    );
+    std::fs::create_dir(folder.join("conf.d")).or_fail("a folder");
+    std::fs::write(folder.join("conf.d/test.conf"), text).or_fail("the daemon's configuration");
+}
+
+/// Where a service listens: `NAME listening on ('127.0.0.1', 35149)`.
+fn listening(log: &str, service: &str) -> SocketAddr {
+    let line = log
+        .lines()
+        .find_map(|line| line.split_once(&format!("{service} listening on ('127.0.0.1', ")));
+    let port = line.and_then(|(_, rest)| rest.trim_end_matches(')').parse().ok());
+    SocketAddr::from(([127, 0, 0, 1], port.or_fail(format!("{service} in {log}"))))
+}
+
+/// The program, as `testkit/imageio/build` installs it.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("imageio/build");
+        let built = Command::new(&script)
+            .stdin(Stdio::null())
+            .output()
+            .or_fail(script.display());
+        assert!(
+            built.status.success(),
+            "{}: {}",
+            script.display(),
+            String::from_utf8_lossy(&built.stderr)
+        );
+        PathBuf::from(String::from_utf8_lossy(&built.stdout).trim())
+    })
+}

@@ -1,0 +1,280 @@
+//! An oVirt engine with one disk, and its image server: what a client of oVirt's API needs to download that disk.
+//!
+//! The engine is strict where a real one is, and both fail on request. The images can be served by the real daemon
+//! instead ([`Daemon`]).
+
+mod api;
+mod daemon;
+mod images;
+mod script;
+#[cfg(test)]
+mod tests;
+mod transfers;
+mod xml;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsAcceptor;
+
+use crate::fail::OrFail;
+use crate::wire::{self, Request, Stream};
+
+pub use daemon::Daemon;
+pub use script::{Contents, DISK_ID, Extents, Fault, IMAGE_ID, PASSWORD, Script, USER};
+pub use transfers::Transfer;
+
+/// What an engine says of a disk that something else is done with.
+pub const DISK_IS_LOCKED: &str = "[Cannot transfer Virtual Disk. Disk is locked. Please try again later.]";
+
+/// What it says of several.
+pub const DISKS_ARE_LOCKED: &str = "[Cannot transfer Virtual Disk: The following disks are locked: disk. Please try again in a few minutes.]";
+
+/// Longest body of a request that is read.
+const BODY_LIMIT_BYTES: u64 = 64 * 1024;
+
+/// A request that the engine answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// `METHOD path`.
+    pub line: String,
+    /// The status of the answer.
+    pub status: u16,
+}
+
+/// An engine and an image server on loopback ports of their own; they stop when dropped.
+pub struct Engine {
+    state: Arc<State>,
+    runtime: Option<Runtime>,
+}
+
+/// What all connections share.
+struct State {
+    script: Script,
+    tls: Option<TlsAcceptor>,
+    engine: SocketAddr,
+    images: SocketAddr,
+    log: Mutex<Log>,
+}
+
+#[derive(Default)]
+struct Log {
+    calls: Vec<Call>,
+    /// Tokens that nobody logged out, and how often each was used.
+    tokens: BTreeMap<String, usize>,
+    transfers: Vec<Transfer>,
+    /// Requests for a transfer.
+    posted: usize,
+    /// GETs of an image.
+    reads: usize,
+    body_bytes: u64,
+    leaked: bool,
+}
+
+impl Engine {
+    /// An engine over plain HTTP.
+    pub fn start(script: Script) -> Self {
+        Self::spawn(script, None)
+    }
+
+    /// An engine over HTTPS (see [`crate::certs`]).
+    pub fn start_tls(script: Script, tls: Arc<rustls::ServerConfig>) -> Self {
+        Self::spawn(script, Some(tls.into()))
+    }
+
+    fn spawn(script: Script, tls: Option<TlsAcceptor>) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .or_fail("a runtime");
+        let listen = || {
+            let bound = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
+            let listener = bound.or_fail("a port");
+            let address = listener.local_addr().or_fail("a port");
+            (listener, address)
+        };
+        let ((engine, engine_address), (images, images_address)) = (listen(), listen());
+        let state = Arc::new(State {
+            script,
+            tls,
+            engine: engine_address,
+            images: images_address,
+            log: Mutex::default(),
+        });
+        for (listener, is_engine) in [(engine, true), (images, false)] {
+            let state = Arc::clone(&state);
+            runtime.spawn(async move {
+                while let Ok((tcp, _)) = listener.accept().await {
+                    tokio::spawn(connection(Arc::clone(&state), tcp, is_engine));
+                }
+            });
+        }
+        Self {
+            state,
+            runtime: Some(runtime),
+        }
+    }
+
+    /// The URL of the API, without a slash at its end.
+    pub fn api_url(&self) -> String {
+        format!("{}://{}{}", self.state.scheme(), self.state.engine, api::API)
+    }
+
+    /// Everything that the engine was asked, in order.
+    pub fn calls(&self) -> Vec<Call> {
+        self.state.log().calls.clone()
+    }
+
+    /// How often the engine was asked for what `line` names.
+    pub fn count(&self, line: &str) -> usize {
+        self.calls().iter().filter(|call| call.line == line).count()
+    }
+
+    /// All transfers so far.
+    pub fn transfers(&self) -> Vec<Transfer> {
+        self.state.log().transfers.clone()
+    }
+
+    /// The phases of all transfers.
+    pub fn phases(&self) -> Vec<String> {
+        self.transfers()
+            .into_iter()
+            .map(|transfer| transfer.phase)
+            .collect()
+    }
+
+    /// Whether somebody logged in and nobody is logged in any more.
+    pub fn is_logged_out(&self) -> bool {
+        let log = self.state.log();
+        log.tokens.is_empty()
+            && log
+                .calls
+                .iter()
+                .any(|call| call.line.ends_with("/sso-logout") && call.status == 200)
+    }
+
+    /// Bytes of images that were sent.
+    pub fn body_bytes(&self) -> u64 {
+        self.state.log().body_bytes
+    }
+
+    /// Whether the image server was ever told a secret of the engine.
+    pub fn leaked(&self) -> bool {
+        self.state.log().leaked
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl State {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().ok().or_fail("a connection panicked")
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// Where tickets are good.
+    fn image_server(&self) -> String {
+        match &self.script.daemon {
+            Some(daemon) => daemon.url(),
+            None => format!("{}://{}", self.scheme(), self.images),
+        }
+    }
+
+    /// Bytes were read, which keeps their ticket alive.
+    fn sent(&self, ticket: &str, bytes: usize) {
+        let mut log = self.log();
+        log.body_bytes += bytes as u64;
+        if let Some(transfer) = log.transfers.iter_mut().find(|transfer| transfer.id == ticket) {
+            transfer.active = Instant::now();
+        }
+    }
+
+    /// The fault that the next GET of an image meets.
+    fn next_fault(&self, has_secret: bool) -> Fault {
+        let mut log = self.log();
+        log.leaked |= has_secret;
+        log.reads += 1;
+        self.script
+            .faults
+            .get(log.reads - 1)
+            .cloned()
+            .unwrap_or(Fault::None)
+    }
+}
+
+impl Log {
+    /// Whether the token is good, once more.
+    fn admits(&mut self, token: Option<&str>, most: usize) -> bool {
+        let uses = token.and_then(|token| self.tokens.get_mut(token));
+        uses.is_some_and(|uses| {
+            *uses += 1;
+            *uses <= most
+        })
+    }
+
+    fn transfer(&mut self, id: &str, forgetful: bool) -> Option<&mut Transfer> {
+        let found = self.transfers.iter_mut().find(|transfer| transfer.id == id);
+        found.filter(|transfer| !forgetful || !transfer.has_ended())
+    }
+}
+
+/// Serves one connection until the peer or a fault ends it; errors are the business of the peer.
+async fn connection(state: Arc<State>, tcp: TcpStream, is_engine: bool) -> io::Result<()> {
+    let mut stream: Box<dyn Stream> = match &state.tls {
+        None => Box::new(tcp),
+        Some(tls) => Box::new(tls.accept(tcp).await?),
+    };
+    while let Some(request) = Request::read(&mut *stream).await? {
+        let go_on = if is_engine {
+            engine(&state, &mut *stream, &request).await?
+        } else {
+            images::serve(&state, &mut *stream, &request).await?
+        };
+        if !go_on {
+            return stream.shutdown().await;
+        }
+    }
+    Ok(())
+}
+
+async fn engine(state: &State, stream: &mut dyn Stream, request: &Request) -> io::Result<bool> {
+    let length: u64 = request
+        .header("content-length")
+        .and_then(|length| length.parse().ok())
+        .unwrap_or(0);
+    let mut body = Vec::new();
+    (&mut *stream)
+        .take(length.min(BODY_LIMIT_BYTES))
+        .read_to_end(&mut body)
+        .await?;
+    // A real daemon is asked inside: that takes a moment, in which other connections wait.
+    let answer = api::answer(state, request, &String::from_utf8_lossy(&body));
+    state.log().calls.push(Call {
+        line: format!("{} {}", request.method, request.path()),
+        status: answer.status,
+    });
+    let headers = [
+        ("Content-Type".to_owned(), answer.content_type.to_owned()),
+        ("Content-Length".to_owned(), answer.body.len().to_string()),
+    ];
+    wire::write_head(stream, answer.status, &headers).await?;
+    stream.write_all(&answer.body).await?;
+    stream.flush().await?;
+    Ok(true)
+}

@@ -1,0 +1,116 @@
+//! The image transfers of an engine: what was asked for, and how far each one got.
+
+use std::time::Instant;
+
+use super::script::{Contents, DISK_ID, Script};
+use super::xml;
+
+/// A transfer, as the engine sees it.
+#[derive(Debug, Clone)]
+pub struct Transfer {
+    /// Its id; that of its ticket is the same.
+    pub id: String,
+    /// The phase that a client would be told.
+    pub phase: String,
+    /// `raw` or `cow`.
+    pub format: String,
+    /// `disk`, or the id of a snapshot.
+    pub subject: String,
+    /// How often it was extended.
+    pub extended: usize,
+    pub(super) looks: usize,
+    pub(super) active: Instant,
+    pub(super) contents: Contents,
+}
+
+/// Phases in which nothing can be changed any more.
+const ENDED: [&str; 4] = [
+    "finished_success",
+    "finished_failure",
+    "cancelled_user",
+    "cancelled_system",
+];
+
+impl Transfer {
+    /// The transfer that `body` asks for, or what is wrong with it.
+    pub(super) fn requested(script: &Script, body: &str, number: usize) -> Result<Self, String> {
+        let expect = |name: &str, value: &str| match xml::text(body, name) {
+            Some(found) if found == value => Ok(()),
+            found => Err(format!("{name} is {found:?}, not {value:?}")),
+        };
+        if !body.trim_start().starts_with("<image_transfer") {
+            return Err("not an image_transfer".to_owned());
+        }
+        expect("direction", "download")?;
+        expect("inactivity_timeout", "60")?;
+        let format = xml::text(body, "format").unwrap_or_else(|| "raw".to_owned());
+        if format != "raw" && format != "cow" {
+            return Err(format!("format is {format:?}"));
+        }
+        let (subject, contents) = subject(script, body)?;
+        Ok(Self {
+            id: format!("00000000-0000-4000-8000-{number:012}"),
+            phase: "initializing".to_owned(),
+            format,
+            subject,
+            extended: 0,
+            looks: 0,
+            active: Instant::now(),
+            contents,
+        })
+    }
+
+    /// What goes over the wire.
+    pub(super) fn bytes(&self) -> &bytes::Bytes {
+        if self.format == "cow" {
+            &self.contents.cow
+        } else {
+            &self.contents.raw
+        }
+    }
+
+    /// Somebody looks at the transfer: time goes by.
+    pub(super) fn look(&mut self, script: &Script) {
+        self.looks += 1;
+        if self.phase == "initializing" && self.looks > script.initializing {
+            script.phase.clone_into(&mut self.phase);
+            self.active = Instant::now();
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        ENDED.contains(&self.phase.as_str())
+    }
+
+    /// Ends the transfer in `phase`, unless it has ended.
+    pub(super) fn end(&mut self, phase: &str) -> Result<(), String> {
+        if self.has_ended() {
+            return Err(format!("[Cannot change a transfer in phase {}]", self.phase));
+        }
+        phase.clone_into(&mut self.phase);
+        Ok(())
+    }
+
+    /// Whether the ticket still opens the image. One that was idle for too long pauses the transfer.
+    pub(super) fn is_open(&mut self, script: &Script) -> bool {
+        if self.phase == "transferring" && self.active.elapsed() > script.ticket_life {
+            "paused_system".clone_into(&mut self.phase);
+        }
+        self.phase == "transferring"
+    }
+}
+
+/// What is to be transferred. Engines know the disk as `disk` or, from times before 4.0, `image`.
+fn subject(script: &Script, body: &str) -> Result<(String, Contents), String> {
+    if let Some(snapshot) = xml::id(body, "snapshot") {
+        let contents = script.snapshots.get(&snapshot).cloned();
+        return match contents {
+            Some(contents) => Ok((snapshot, contents)),
+            None => Err(format!("no snapshot {snapshot}")),
+        };
+    }
+    match xml::id(body, "image").or_else(|| xml::id(body, "disk")) {
+        Some(id) if id == DISK_ID => Ok(("disk".to_owned(), script.disk.clone())),
+        other => Err(format!("no disk {other:?}")),
+    }
+}
