@@ -19,6 +19,7 @@ use crate::source::access::{self, Access};
 use crate::source::file::FileSource;
 use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
 use crate::source::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
+use crate::source::nbd::NbdSource;
 use crate::source::proxy::ProxyConfig;
 use crate::source::registry::{RegistryOptions, RegistrySource};
 
@@ -67,6 +68,7 @@ impl Context {
                 let source = RegistrySource::open(reference, &access, options, handle, stop)?;
                 Ok(Box::new(source))
             }
+            Location::Nbd(uri) => Ok(Box::new(NbdSource::open(uri, &access, handle, stop)?)),
             Location::Ovirt(address) => {
                 let (api, disk) = disk_of_engine(address).map_err(usage)?;
                 let checkpoints = Checkpoints {

@@ -5,8 +5,12 @@ pub mod file;
 pub mod http;
 pub mod imageio;
 mod location;
+pub mod nbd;
 pub mod proxy;
+mod pumped;
 pub mod registry;
+mod retry;
 pub mod verified;
 
 pub use location::Location;
+pub use retry::NO_PROGRESS_LIMIT;

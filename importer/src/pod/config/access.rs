@@ -10,8 +10,9 @@ use daemon::paths::Paths;
 use daemon::secret::Secret;
 use daemon::tls::{self, TlsError};
 
+use crate::source::NO_PROGRESS_LIMIT;
 use crate::source::access::{self, Access};
-use crate::source::http::{Credentials, NO_PROGRESS_LIMIT};
+use crate::source::http::Credentials;
 use crate::source::proxy::ProxyConfig;
 
 /// User and password, or access key and secret key: both or none.

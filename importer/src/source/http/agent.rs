@@ -13,10 +13,12 @@ use super::cause::plain_cause;
 use super::client::transport_failure;
 use super::config::HttpConfig;
 use super::download::within;
-use super::retry::{Failure, MAX_ASKED_PAUSE, retry_after_now};
-use super::{FIRST_ATTEMPTS, passes_soon};
+use super::passes_soon;
+use super::status::{MAX_ASKED_PAUSE, retry_after_now};
 use crate::source::access::Access;
 use crate::source::proxy::ProxyConfig;
+use crate::source::retry::FIRST_ATTEMPTS;
+use crate::source::retry::Failure;
 
 /// Longest wait for one connection, TLS handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);

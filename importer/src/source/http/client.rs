@@ -13,7 +13,7 @@ use super::cause::{is_tls_refusal, plain_cause};
 use super::config::{Credentials, HttpConfig, printable};
 use super::dialect::{self, Dialect, Verdict};
 use super::headers::Header;
-use super::retry::Failure;
+use crate::source::retry::Failure;
 
 /// Redirects that are followed before it is called a loop; what browsers and Go's client settled on
 /// is 10 to 20.

@@ -10,16 +10,13 @@ use percent_encoding::percent_decode_str;
 use rustls::ClientConfig;
 use url::Url;
 
-use super::FIRST_ATTEMPTS;
 use super::dialect::Dialect;
 use super::headers::Header;
 use crate::source::proxy::ProxyConfig;
+use crate::source::retry;
 
 /// The name that servers and proxies know CDI's importer by.
 pub const USER_AGENT: &str = "cdi-golang-importer";
-
-/// Time without a new byte after which a transfer is given up, unless somebody says otherwise: what CDI waits.
-pub const NO_PROGRESS_LIMIT: Duration = Duration::from_secs(600);
 
 /// What proves that two parts of an object belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -90,12 +87,12 @@ impl HttpConfig {
             tls,
             proxy: ProxyConfig::default(),
             trust_unvalidated: false,
-            no_progress_limit: NO_PROGRESS_LIMIT,
-            idle_limit: Duration::from_secs(60),
+            no_progress_limit: retry::NO_PROGRESS_LIMIT,
+            idle_limit: retry::IDLE_LIMIT,
             retries: None,
-            first_attempts: FIRST_ATTEMPTS,
-            first_delay: Duration::from_millis(500),
-            max_delay: Duration::from_secs(30),
+            first_attempts: retry::FIRST_ATTEMPTS,
+            first_delay: retry::FIRST_DELAY,
+            max_delay: retry::MAX_DELAY,
             bridge_budget_bytes: 4 << 20,
             connections: NonZeroUsize::MIN,
             dialect: None,

@@ -10,7 +10,7 @@ use reqwest::Response;
 use url::Url;
 
 use super::client::transport_failure;
-use super::retry::Failure;
+use crate::source::retry::Failure;
 
 /// The bytes of a refusal that are looked at: every error document of an object store or registry is shorter.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;

@@ -13,7 +13,7 @@ use url::Url;
 use super::client::{Client, Part, transport_failure};
 use super::config::Continuity;
 use super::identity::{ContentRange, Identity, changed};
-use super::retry::{Attempts, Failure, Patience};
+use crate::source::retry::{Attempts, Failure, Patience};
 
 /// The object that an import reads: how to ask for it and how to recognize it.
 pub(super) struct Object {

@@ -18,8 +18,8 @@ mod download;
 mod headers;
 mod identity;
 mod pump;
-mod retry;
 mod segments;
+mod status;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -39,17 +39,13 @@ pub use self::agent::{Agent, Answer};
 use self::body::{HttpBody, Surroundings, stopped};
 use self::client::Client;
 use self::config::printable;
-pub use self::config::{Continuity, Credentials, HttpConfig, NO_PROGRESS_LIMIT, USER_AGENT};
+pub use self::config::{Continuity, Credentials, HttpConfig, USER_AGENT};
 pub use self::dialect::{BoxFuture, Dialect, Refusal, Verdict};
 use self::download::{Download, Object, within};
 pub use self::headers::{Header, parse_header, read_secret_headers};
 use self::identity::{ContentRange, Identity};
-pub(in crate::source) use self::retry::status_text;
-use self::retry::{Failure, Patience};
-
-/// Times that the first request is sent before its failure is reported, within about three seconds: enough
-/// for a service that is just being moved; longer waits are the business of whoever started the import.
-const FIRST_ATTEMPTS: u32 = 3;
+pub(in crate::source) use self::status::status_text;
+use super::retry::{Failure, Patience};
 
 /// Longest wait for the answer that tells whether ranges work. A server that serves one connection at a
 /// time cannot answer while the body is open; it is then simply read in order.

@@ -1,15 +1,25 @@
 //! When to try again, and when to give up.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
-use http::{HeaderMap, StatusCode, header};
 use tokio::time::Instant;
 
-use super::config::HttpConfig;
+/// Times that the first request is sent before its failure is reported, within about three seconds: enough
+/// for a service that is just being moved; longer waits are the business of whoever started the import.
+pub(super) const FIRST_ATTEMPTS: u32 = 3;
 
-/// Longest pause that a server may ask for while a document is fetched.
-pub(super) const MAX_ASKED_PAUSE: Duration = Duration::from_secs(30);
+/// Longest time without a new byte, unless the user sets another.
+pub const NO_PROGRESS_LIMIT: Duration = Duration::from_secs(600);
+
+/// Silence on one connection after which it is replaced by another.
+pub(super) const IDLE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Bound of the first pause between attempts; each further one doubles it.
+pub(super) const FIRST_DELAY: Duration = Duration::from_millis(500);
+
+/// Bound of every pause, also of one that the server asks for.
+pub(super) const MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// Why one attempt failed.
 #[derive(Debug)]
@@ -31,41 +41,6 @@ impl Failure {
         }
     }
 
-    /// An answer with a status that was not expected. Overload and trouble behind a gateway pass
-    /// (RFC 9110 §15.5.9, §15.6; 429: RFC 6585 §4), anything else stays.
-    pub(super) fn status(expected: u16, status: StatusCode, headers: &HeaderMap) -> Self {
-        let code = status.as_u16();
-        let message = format!(
-            "expected status code {expected}, got {code}. Status: {}",
-            status_text(status)
-        );
-        let error = SourceError::new(SourceErrorKind::Status(code), message);
-        Self::answered(error, passes(status), headers)
-    }
-
-    /// An answer that says `error`; trying again may help if it is `transient`.
-    pub(super) fn answered(error: SourceError, transient: bool, headers: &HeaderMap) -> Self {
-        if transient {
-            Self::Transient {
-                error,
-                retry_after: retry_after_now(headers),
-            }
-        } else {
-            Self::Final(error)
-        }
-    }
-
-    /// The failure of something that was asked for on the way.
-    pub(super) fn of(error: SourceError) -> Self {
-        use SourceErrorKind::{Connect, Io, Stalled, Status};
-        let transient = match error.kind() {
-            Connect | Io | Stalled => true,
-            Status(code) => StatusCode::from_u16(code).is_ok_and(passes),
-            _ => false,
-        };
-        Self::answered(error, transient, &HeaderMap::new())
-    }
-
     pub(super) fn into_error(self) -> SourceError {
         match self {
             Self::Transient { error, .. } | Self::Final(error) => error,
@@ -73,38 +48,7 @@ impl Failure {
     }
 }
 
-/// True for what overload and trouble behind a gateway look like.
-fn passes(status: StatusCode) -> bool {
-    status.is_server_error()
-        || matches!(
-            status,
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
-        )
-}
-
-/// `404 Not Found`.
-pub(in crate::source) fn status_text(status: StatusCode) -> String {
-    match status.canonical_reason() {
-        Some(reason) => format!("{} {reason}", status.as_u16()),
-        None => status.as_u16().to_string(),
-    }
-}
-
-/// The pause that a server asks for, from now on.
-pub(super) fn retry_after_now(headers: &HeaderMap) -> Option<Duration> {
-    retry_after(headers, SystemTime::now())
-}
-
-/// `Retry-After` in seconds or as a date (RFC 9110 §10.2.3).
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    match text.parse() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).ok(),
-    }
-}
-
-/// How patient to be; the part of the configuration that retries need.
+/// How patient to be.
 #[derive(Debug, Clone)]
 pub(super) struct Patience {
     pub(super) no_progress_limit: Duration,
@@ -116,15 +60,16 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    pub(super) fn of(config: &HttpConfig) -> Self {
+    /// The usual pauses, with the limits that the user sets.
+    pub(super) fn new(no_progress_limit: Duration, retries: Option<u32>) -> Self {
         Self {
-            no_progress_limit: config.no_progress_limit,
+            no_progress_limit,
             // One silent connection must leave time to try another.
-            idle_limit: config.idle_limit.min(config.no_progress_limit / 3),
-            retries: config.retries,
-            first_attempts: config.first_attempts,
-            first_delay: config.first_delay,
-            max_delay: config.max_delay,
+            idle_limit: IDLE_LIMIT.min(no_progress_limit / 3),
+            retries,
+            first_attempts: FIRST_ATTEMPTS,
+            first_delay: FIRST_DELAY,
+            max_delay: MAX_DELAY,
         }
     }
 
@@ -306,39 +251,5 @@ mod tests {
             error,
             "giving up at byte 5 after 3 failures in a row: connection reset"
         );
-    }
-
-    #[test]
-    fn statuses_that_pass_are_told_from_those_that_stay() {
-        for (code, passes) in [
-            (404, false),
-            (403, false),
-            (408, true),
-            (429, true),
-            (500, true),
-            (503, true),
-        ] {
-            let status = StatusCode::from_u16(code).unwrap();
-            let failure = Failure::status(206, status, &HeaderMap::new());
-            assert_eq!(matches!(failure, Failure::Transient { .. }), passes, "{code}");
-        }
-    }
-
-    #[test]
-    fn retry_after_is_seconds_or_a_date() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-        for (text, expected) in [
-            ("7", Some(7)),
-            ("Sun, 06 Nov 1994 08:49:47 GMT", Some(10)),
-            ("Sun, 06 Nov 1994 08:49:07 GMT", None),
-            ("soon", None),
-        ] {
-            let headers = HeaderMap::from_iter([(header::RETRY_AFTER, text.parse().unwrap())]);
-            assert_eq!(
-                retry_after(&headers, now),
-                expected.map(Duration::from_secs),
-                "{text}"
-            );
-        }
     }
 }

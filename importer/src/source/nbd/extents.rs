@@ -1,0 +1,307 @@
+//! What is to be read, and what is known to be zeros.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::wire::{STATE_ZERO, Violation};
+
+/// How far block status is asked for ahead.
+const WINDOW_BYTES: u64 = 1 << 30;
+
+/// Runs of zeros below this are read with the data around them: asking twice costs more.
+const SMALL_HOLE_BYTES: u64 = 64 << 10;
+
+/// Extents that are kept of one answer; what follows is asked for again.
+const MAX_EXTENTS: usize = 1 << 16;
+
+/// A run of an export, from where the one before ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) end: u64,
+    pub(super) zero: bool,
+}
+
+/// The answer to a question for block status, put together descriptor by descriptor.
+pub(super) struct Status {
+    asked: Range<u64>,
+    at: u64,
+    extents: Vec<Extent>,
+}
+
+impl Status {
+    pub(super) fn new(asked: Range<u64>) -> Self {
+        Self {
+            at: asked.start,
+            asked,
+            extents: Vec::new(),
+        }
+    }
+
+    /// All that was asked for.
+    pub(super) fn range(&self) -> &Range<u64> {
+        &self.asked
+    }
+
+    /// The next descriptor: `length` bytes with these flags. The last one may go on beyond what was asked for.
+    pub(super) fn descriptor(&mut self, length: u32, flags: u32) -> Result<(), Violation> {
+        if length == 0 {
+            return Err(Violation(format!(
+                "block status of no bytes at offset {}",
+                self.at
+            )));
+        }
+        if self.at >= self.asked.end {
+            return Err(Violation(format!(
+                "block status goes on behind the {} bytes at offset {} that were asked for",
+                self.asked.end - self.asked.start,
+                self.asked.start
+            )));
+        }
+        self.at = self.at.saturating_add(length.into());
+        let end = self.at.min(self.asked.end);
+        // A hole without this flag may hold anything.
+        let zero = flags & STATE_ZERO != 0;
+        match self.extents.last_mut() {
+            Some(last) if last.zero == zero => last.end = end,
+            _ => self.extents.push(Extent { end, zero }),
+        }
+        Ok(())
+    }
+
+    /// What is known now: at least something.
+    pub(super) fn finish(mut self) -> Result<Vec<Extent>, Violation> {
+        if self.extents.is_empty() {
+            return Err(Violation(format!(
+                "no block status for {} bytes at offset {}",
+                self.asked.end - self.asked.start,
+                self.asked.start
+            )));
+        }
+        self.extents.truncate(MAX_EXTENTS);
+        Ok(self.extents)
+    }
+}
+
+/// The next thing to do on the way through a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// These bytes have to be read.
+    Read(Range<u64>),
+    /// These bytes are zeros.
+    Zeros(Range<u64>),
+    /// The block status of this range has to be known first.
+    Ask(Range<u64>),
+}
+
+/// Cuts ranges into steps. What is known of the export is kept from one range to the next.
+pub(super) struct Plan {
+    size: u64,
+    /// Requests begin and end at multiples of it.
+    block: u64,
+    longest_read: u64,
+    /// Whether the server tells the status of blocks.
+    asks: bool,
+    /// Extents from `known_from` on.
+    known: VecDeque<Extent>,
+    known_from: u64,
+}
+
+impl Plan {
+    /// For an export of `size` bytes, which is read in multiples of `block`. Block status is made use of if `asks`.
+    pub(super) fn new(size: u64, block: u32, longest_read: u64, asks: bool) -> Self {
+        Self {
+            size,
+            block: block.into(),
+            longest_read,
+            asks,
+            known: VecDeque::new(),
+            known_from: 0,
+        }
+    }
+
+    /// What to do about the front of `range`, which is not empty.
+    pub(super) fn step(&mut self, range: &Range<u64>) -> Step {
+        if !self.asks {
+            return self.read(range.start..range.end);
+        }
+        while let Some(front) = self.known.front().filter(|front| front.end <= range.start) {
+            self.known_from = front.end;
+            self.known.pop_front();
+        }
+        match self.known.front() {
+            Some(front) if range.start >= self.known_from => {
+                let end = front.end.min(range.end);
+                if front.zero && self.is_worth_skipping(range.start..front.end) {
+                    Step::Zeros(range.start..end)
+                } else {
+                    self.read(range.start..self.data_end(range))
+                }
+            }
+            _ => {
+                // An answer may end within a block, and must not be asked for twice.
+                let known_until = Some(self.known_from).filter(|until| *until <= range.start);
+                let start = self.floor(range.start).max(known_until.unwrap_or(0));
+                Step::Ask(start..start.saturating_add(WINDOW_BYTES).min(self.size))
+            }
+        }
+    }
+
+    /// The answer to [`Step::Ask`] from `from` on.
+    pub(super) fn learn(&mut self, from: u64, extents: Vec<Extent>) {
+        self.known_from = from;
+        self.known = extents.into();
+    }
+
+    /// The server cannot tell the status after all.
+    pub(super) fn stop_asking(&mut self) {
+        self.asks = false;
+    }
+
+    /// Where the run of data at the front of `range` ends: at the next run of zeros that is worth being skipped, or behind
+    /// the longest read.
+    fn data_end(&self, range: &Range<u64>) -> u64 {
+        let enough = range.end.min(range.start.saturating_add(self.longest_read));
+        let mut end = self.known_from;
+        for (index, extent) in self.known.iter().enumerate() {
+            let skipped = index > 0 && extent.zero && self.is_worth_skipping(end..extent.end);
+            if skipped || end >= enough {
+                break;
+            }
+            end = extent.end;
+        }
+        end.min(enough)
+    }
+
+    fn is_worth_skipping(&self, zeros: Range<u64>) -> bool {
+        zeros.end - zeros.start >= SMALL_HOLE_BYTES || zeros.end == self.size
+    }
+
+    /// One read at the front of `range`. Reads end where those of all others end, at multiples of their longest length.
+    fn read(&self, range: Range<u64>) -> Step {
+        let longest = self.longest_read;
+        let boundary = (range.start / longest).saturating_add(1).saturating_mul(longest);
+        Step::Read(range.start..range.end.min(boundary))
+    }
+
+    /// The blocks that `range` lies in: what a request may ask for. The last block of the export may be a part of one.
+    pub(super) fn aligned(&self, range: &Range<u64>) -> Range<u64> {
+        let end = range
+            .end
+            .checked_next_multiple_of(self.block)
+            .unwrap_or(self.size);
+        self.floor(range.start)..end.min(self.size)
+    }
+
+    fn floor(&self, offset: u64) -> u64 {
+        offset - offset % self.block
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn plan(size: u64, block: u32, longest_read: u64) -> Plan {
+        Plan::new(size, block, longest_read, true)
+    }
+
+    /// All steps through `range`, every question answered from `extents`.
+    fn steps(plan: &mut Plan, mut range: Range<u64>, extents: &[Extent]) -> Vec<Step> {
+        let mut steps = Vec::new();
+        while !range.is_empty() {
+            match plan.step(&range) {
+                Step::Ask(asked) => {
+                    assert!(asked.start <= range.start && asked.end > range.start);
+                    let known = extents.iter().filter(|extent| extent.end > asked.start);
+                    plan.learn(asked.start, known.copied().collect());
+                }
+                step => {
+                    let (Step::Read(done) | Step::Zeros(done)) = &step else {
+                        unreachable!()
+                    };
+                    assert_eq!(done.start, range.start);
+                    range.start = done.end;
+                    steps.push(step);
+                }
+            }
+        }
+        steps
+    }
+
+    fn extents(ends: &[u64]) -> Vec<Extent> {
+        let alternating = ends.iter().enumerate();
+        alternating
+            .map(|(index, end)| Extent {
+                end: *end,
+                zero: index % 2 == 1,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn holes_are_skipped_and_small_ones_read() {
+        let known = extents(&[MIB, 3 * MIB, 4 * MIB, 4 * MIB + 4096, 5 * MIB, 8 * MIB]);
+        assert_eq!(
+            steps(&mut plan(8 * MIB, 1, 2 * MIB), 0..8 * MIB, &known),
+            [
+                Step::Read(0..MIB),
+                Step::Zeros(MIB..3 * MIB),
+                Step::Read(3 * MIB..4 * MIB),
+                Step::Read(4 * MIB..5 * MIB),
+                Step::Zeros(5 * MIB..8 * MIB),
+            ]
+        );
+    }
+
+    #[test]
+    fn reads_keep_to_the_sizes_of_the_server() {
+        let mut plan = plan(MIB, 4096, 65536);
+        plan.stop_asking();
+        let steps = steps(&mut plan, 5000..MIB, &[]);
+        assert_eq!(steps[0], Step::Read(5000..65536));
+        assert_eq!(steps.len(), 16);
+        assert_eq!(plan.aligned(&(5000..65536)), 4096..65536);
+        assert_eq!(plan.aligned(&(5000..9000)), 4096..12288);
+    }
+
+    #[test]
+    fn what_is_known_serves_the_next_range() {
+        let mut plan = plan(1 << 40, 512, 2 * MIB);
+        assert_eq!(
+            plan.step(&(0..4 * MIB)),
+            Step::Ask(0..1 << 30),
+            "one window at once"
+        );
+        plan.learn(0, extents(&[8 * MIB, 64 * MIB]));
+        assert_eq!(plan.step(&(12 * MIB..16 * MIB)), Step::Zeros(12 * MIB..16 * MIB));
+        assert_eq!(
+            plan.step(&(64 * MIB..65 * MIB)),
+            Step::Ask(64 * MIB..64 * MIB + (1 << 30))
+        );
+    }
+
+    #[test]
+    fn status_is_what_was_asked_for() {
+        let status = |descriptors: &[(u32, u32)]| {
+            let mut status = Status::new(10..100);
+            for (length, flags) in descriptors {
+                status.descriptor(*length, *flags)?;
+            }
+            status.finish()
+        };
+        let data = Extent { end: 40, zero: false };
+        let zeros = Extent { end: 100, zero: true };
+        // A hole that is not said to be zeros is data; the last one may be longer.
+        assert_eq!(status(&[(20, 0), (10, 1), (600, 3)]).unwrap(), [data, zeros]);
+        assert_eq!(
+            status(&[(30, 0)]).unwrap(),
+            [data],
+            "less than asked for is allowed"
+        );
+        for wrong in [&[][..], &[(0, 0)], &[(90, 0), (1, 0)], &[(30, 0), (0, 3)]] {
+            assert!(status(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
