@@ -74,7 +74,11 @@ macro_rules! survives_what_http_servers_do {
 
 fulfills_the_contract!(http, crate::servers::http::Http);
 fulfills_the_contract!(registry, crate::servers::registry::Registry);
+fulfills_the_contract!(s3, crate::servers::s3::S3);
+fulfills_the_contract!(gcs, crate::servers::gcs::Gcs);
 fulfills_the_contract!(imageio, crate::servers::imageio::ImageIo);
 // fulfills_the_contract!(nbd, crate::servers::nbd::Nbd);
 survives_what_http_servers_do!(http_faults, crate::servers::http::Http);
 survives_what_http_servers_do!(registry_faults, crate::servers::registry::Registry);
+survives_what_http_servers_do!(s3_faults, crate::servers::s3::S3);
+survives_what_http_servers_do!(gcs_faults, crate::servers::gcs::Gcs);

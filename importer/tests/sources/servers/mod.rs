@@ -1,9 +1,11 @@
 //! The servers, each with one object and a place where faults are put in front of it.
 
+pub(crate) mod gcs;
 pub(crate) mod http;
 pub(crate) mod imageio;
 // pub(crate) mod nbd;
 pub(crate) mod registry;
+pub(crate) mod s3;
 
 use std::path::Path;
 
