@@ -10,7 +10,9 @@ pub mod proxy;
 mod pumped;
 pub mod registry;
 mod retry;
+pub mod vddk;
 pub mod verified;
+mod xml;
 
 pub use location::Location;
 pub use retry::NO_PROGRESS_LIMIT;
