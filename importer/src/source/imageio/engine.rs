@@ -5,8 +5,8 @@ use http::Method;
 use url::Url;
 
 use super::session::{Session, segment};
-use super::xml::Element;
 use crate::source::access::Access;
+use crate::source::xml::Element;
 
 /// What is transferred.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use url::Url;
 
 use super::engine::{Engine, Subject};
 use super::session::{element, segment};
-use super::xml::{Element, escaped};
+use crate::source::xml::{Element, escaped};
 
 /// Seconds without a sign of us after which the engine gives the transfer up.
 const INACTIVITY_SECONDS: &str = "60";
