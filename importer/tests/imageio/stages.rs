@@ -240,6 +240,11 @@ fn a_delta_without_a_first_stage_is_an_error() {
     let (_delta, engine) = warm(&volume.place);
     let (finished, message) = volume.run(&engine, &SECOND);
     assert_eq!(finished.code(), 1, "{}", finished.stderr);
-    assert!(message.unwrap_or_default().contains("no such file or directory"));
+    let message = message.unwrap_or_default();
+    assert!(
+        message.contains("no such file or directory"),
+        "{message}\n{}",
+        finished.stderr
+    );
     assert!(!volume.disk().exists());
 }
