@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 28] = [
+const PACKAGES: [(&str, &str); 29] = [
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("chromedriver", "chromium-driver"),
@@ -25,6 +25,7 @@ const PACKAGES: [(&str, &str); 28] = [
     ("losetup", "mount"),
     ("mknod", "coreutils"),
     ("mount", "mount"),
+    ("nbdkit", "nbdkit"),
     ("nginx", "nginx-light"),
     ("python3", "python3"),
     ("qemu-img", "qemu-utils"),

@@ -1,13 +1,15 @@
 //! The blocking face of a source that is asynchronous inside: a task reads the network, a bounded bridge carries the
 //! bytes over to the thread of the transfer.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use datapath::bridge;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::Body;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Bytes between the network and the data path.
 const BRIDGE_BYTES: usize = 4 << 20;
@@ -16,10 +18,14 @@ const BRIDGE_BYTES: usize = 4 << 20;
 /// connection costs several round trips.
 const SMALL_GAP_BYTES: u64 = 4 << 20;
 
-/// A task that fills a bridge; ends with its owner.
+/// How long a task that nobody wants any more bytes from may take to leave its server politely.
+const LEAVE_LIMIT: Duration = Duration::from_secs(5);
+
+/// A task that fills a bridge; ends soon after its owner.
 pub(super) struct Pump {
     chunks: bridge::Receiver,
     task: JoinHandle<Result<(), SourceError>>,
+    _left: DropGuard,
 }
 
 impl Pump {
@@ -34,18 +40,24 @@ impl Pump {
     {
         let (sender, chunks) = bridge::channel(BRIDGE_BYTES, stop.clone());
         let (pumping, stop) = (pump(sender), stop.clone());
+        let left = CancellationToken::new();
+        let owner_left = left.clone();
         let task = handle.spawn(async move {
-            stop.run_until_cancelled(pumping)
-                .await
-                .unwrap_or_else(|| Err(stopped()))
+            let too_late = async {
+                owner_left.cancelled().await;
+                tokio::time::sleep(LEAVE_LIMIT).await;
+            };
+            tokio::select! {
+                outcome = pumping => outcome,
+                () = stop.cancelled() => Err(stopped()),
+                () = too_late => Ok(()),
+            }
         });
-        Self { chunks, task }
-    }
-}
-
-impl Drop for Pump {
-    fn drop(&mut self) {
-        self.task.abort();
+        Self {
+            chunks,
+            task,
+            _left: left.drop_guard(),
+        }
     }
 }
 

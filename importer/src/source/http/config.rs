@@ -121,7 +121,7 @@ fn parse_endpoint(endpoint: &str) -> Result<Url, SourceError> {
 }
 
 /// A text that may be no URL at all, without what could be a password or a signature in it.
-fn redacted(endpoint: &str) -> &str {
+pub(in crate::source) fn redacted(endpoint: &str) -> &str {
     let visible = endpoint.split(['?', '#']).next().unwrap_or_default();
     visible.rsplit('@').next().unwrap_or_default()
 }

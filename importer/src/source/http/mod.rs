@@ -40,6 +40,7 @@ pub use self::agent::{Agent, Answer};
 use self::body::{HttpBody, Surroundings, stopped};
 use self::client::Client;
 use self::config::printable;
+pub(in crate::source) use self::config::redacted;
 pub use self::config::{Continuity, Credentials, HttpConfig, USER_AGENT};
 pub use self::dialect::{BoxFuture, Dialect, Refusal, Verdict};
 use self::download::{Download, Object, within};

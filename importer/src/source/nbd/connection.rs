@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::assembly::Assembly;
 use super::extents::{Extent, Status};
-use super::negotiation::{Agreement, violation};
+use super::negotiation::Agreement;
 use super::stream::{Stream, broken};
 use super::wire;
 use super::wire::{Chunk, Fields, MAX_STRING_BYTES, ServerError, Violation};
@@ -25,7 +25,7 @@ use crate::source::retry::Failure;
 const READ_AHEAD_BYTES: usize = 4 << 10;
 
 /// Longest payload of an error: number, length, message, offset.
-const MAX_ERROR_BYTES: u32 = 4 + 2 + MAX_STRING_BYTES as u32 + 8;
+const MAX_ERROR_BYTES: usize = 4 + 2 + MAX_STRING_BYTES + 8;
 
 /// Descriptors in one answer ("a server SHOULD NOT send more than 2^20").
 const MAX_DESCRIPTORS: u32 = 1 << 20;
@@ -173,6 +173,14 @@ impl Connection {
         within(limit, self.send(&request)).await
     }
 
+    /// Waits for the replies to all that was asked for, whatever they say. The connection is then as new.
+    pub(super) async fn drain(&mut self, limit: Duration) -> Result<(), Failure> {
+        while !self.flights.is_empty() {
+            self.event(limit).await?;
+        }
+        Ok(())
+    }
+
     /// Says goodbye, as far as anybody still listens.
     pub(super) async fn close(mut self, limit: Duration) {
         let request = wire::request(wire::CMD_DISC, 0, 0, 0);
@@ -184,7 +192,7 @@ impl Connection {
     /// The next event of the oldest request. Waits for the server up to `limit` at a time.
     pub(super) async fn event(&mut self, limit: Duration) -> Result<Event, Failure> {
         loop {
-            match self.ready().map_err(violation)? {
+            match self.ready()? {
                 Some(event) => return Ok(event),
                 None => within(limit, self.receive()).await?,
             }
@@ -218,7 +226,7 @@ impl Connection {
         let mut head = [0; 12];
         self.take(&mut head).await?;
         let (errno, cookie) = wire::parse_simple(&head);
-        let flight = self.flight(cookie).map_err(violation)?;
+        let flight = self.flight(cookie)?;
         if errno != 0 {
             flight.error = Some(ServerError {
                 errno,
@@ -227,12 +235,12 @@ impl Connection {
             flight.is_done = true;
             return Ok(());
         }
-        let assembly = flight.assembly().map_err(violation)?;
+        let assembly = flight.assembly()?;
         let asked = assembly.range().clone();
         let part = assembly.part(asked.start, asked.end - asked.start);
         self.incoming = Some(Incoming {
             cookie,
-            left: part.map_err(violation)?,
+            left: part?,
             last: true,
         });
         Ok(())
@@ -242,7 +250,7 @@ impl Connection {
         let mut head = [0; 16];
         self.take(&mut head).await?;
         let chunk = Chunk::parse(&head);
-        self.flight(chunk.cookie).map_err(violation)?;
+        self.flight(chunk.cookie)?;
         match chunk.kind {
             wire::REPLY_TYPE_OFFSET_DATA => return self.begin_data(chunk).await,
             wire::REPLY_TYPE_OFFSET_HOLE => self.receive_hole(chunk).await?,
@@ -256,7 +264,7 @@ impl Connection {
                 )));
             }
         }
-        self.finish(chunk.cookie, chunk.done).map_err(violation)
+        self.finish(chunk.cookie, chunk.done).map_err(Failure::from)
     }
 
     /// Offset (u64), data.
@@ -266,14 +274,11 @@ impl Connection {
         };
         let mut offset = [0; 8];
         self.take(&mut offset).await?;
-        let assembly = self
-            .flight(chunk.cookie)
-            .and_then(Flight::assembly)
-            .map_err(violation)?;
+        let assembly = self.flight(chunk.cookie).and_then(Flight::assembly)?;
         let part = assembly.part(u64::from_be_bytes(offset), length.into());
         self.incoming = Some(Incoming {
             cookie: chunk.cookie,
-            left: part.map_err(violation)?,
+            left: part?,
             last: chunk.done,
         });
         Ok(())
@@ -291,12 +296,9 @@ impl Connection {
         self.take(&mut payload).await?;
         let mut fields = Fields(&payload);
         let (offset, length) = (fields.u64().unwrap_or_default(), fields.u32().unwrap_or_default());
-        let assembly = self
-            .flight(chunk.cookie)
-            .and_then(Flight::assembly)
-            .map_err(violation)?;
-        let hole = assembly.part(offset, length.into()).map_err(violation)?;
-        assembly.arrived(hole).map_err(violation)
+        let assembly = self.flight(chunk.cookie).and_then(Flight::assembly)?;
+        let hole = assembly.part(offset, length.into())?;
+        assembly.arrived(hole).map_err(Failure::from)
     }
 
     /// Number of the context (u32), then descriptors: length (u32), flags (u32).
@@ -322,22 +324,23 @@ impl Connection {
             self.take(&mut bytes).await?;
             let mut fields = Fields(&bytes);
             let (length, flags) = (fields.u32().unwrap_or_default(), fields.u32().unwrap_or_default());
-            let Answer::Status(status) = &mut self.flight(chunk.cookie).map_err(violation)?.answer else {
+            let Answer::Status(status) = &mut self.flight(chunk.cookie)?.answer else {
                 return Err(unexpected("block status in answer to a read".into()));
             };
-            status.descriptor(length, flags).map_err(violation)?;
+            status.descriptor(length, flags)?;
         }
         Ok(())
     }
 
     async fn receive_error(&mut self, chunk: Chunk) -> Result<(), Failure> {
-        if chunk.length > MAX_ERROR_BYTES {
-            return Err(unexpected(format!("an error of {} bytes", chunk.length)));
+        let length = usize::try_from(chunk.length).unwrap_or(usize::MAX);
+        if length > MAX_ERROR_BYTES {
+            return Err(unexpected(format!("an error of {length} bytes")));
         }
-        let mut payload = vec![0; usize::try_from(chunk.length).unwrap_or_default()];
+        let mut payload = vec![0; length];
         self.take(&mut payload).await?;
-        let error = ServerError::parse(&payload).map_err(violation)?;
-        let flight = self.flight(chunk.cookie).map_err(violation)?;
+        let error = ServerError::parse(&payload)?;
+        let flight = self.flight(chunk.cookie)?;
         // The first one is the cause of the others.
         flight.error.get_or_insert(error);
         Ok(())
@@ -349,22 +352,18 @@ impl Connection {
             return Ok(());
         };
         let (cookie, last) = (*cookie, *last);
-        let assembly = find(&mut self.flights, cookie)
-            .and_then(Flight::assembly)
-            .map_err(violation)?;
+        let assembly = find(&mut self.flights, cookie).and_then(Flight::assembly)?;
         let room = assembly.room(left);
         let count = match self.stream.read(room).await {
             Ok(0) => return Err(broken(&io::ErrorKind::UnexpectedEof.into())),
             Ok(count) => count as u64,
             Err(error) => return Err(broken(&error)),
         };
-        assembly
-            .arrived(left.start..left.start + count)
-            .map_err(violation)?;
+        assembly.arrived(left.start..left.start + count)?;
         left.start += count;
         if left.is_empty() {
             self.incoming = None;
-            self.finish(cookie, last).map_err(violation)?;
+            self.finish(cookie, last)?;
         }
         Ok(())
     }
@@ -401,7 +400,7 @@ fn find(flights: &mut VecDeque<Flight>, cookie: u64) -> Result<&mut Flight, Viol
 }
 
 fn unexpected(text: String) -> Failure {
-    violation(Violation(text))
+    Violation(text).into()
 }
 
 /// Waits no longer than `limit`.

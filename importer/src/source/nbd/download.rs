@@ -17,6 +17,9 @@ use crate::source::retry::{Attempts, Failure};
 /// Requests that are on their way at once, when they are small.
 const MAX_REQUESTS: usize = 16;
 
+/// Times that the longest read is halved: from 2 MiB to 64 KiB.
+const MAX_SHRUNK: u32 = 5;
+
 /// Errors of the server in a row before they are believed.
 const MAX_SERVER_ERRORS: u32 = 5;
 
@@ -30,8 +33,8 @@ pub(super) struct Download<'a, R> {
     /// Whether block status is worth asking for.
     sparse: bool,
     way: Option<Way>,
-    /// Failures in a row: reads get shorter with each.
-    failures: u32,
+    /// Connections that broke before their first read was answered: reads get shorter with each.
+    shrunk: u32,
     /// What a connection had brought before it broke.
     salvaged: VecDeque<Bytes>,
 }
@@ -47,6 +50,8 @@ struct Way {
     /// What will come, in order.
     asked: VecDeque<Asked>,
     asked_bytes: u64,
+    /// Whether a read was answered.
+    brought: bool,
 }
 
 enum Asked {
@@ -61,7 +66,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
     pub(super) fn new(export: &'a Export, ranges: R, connection: Option<Connection>, sparse: bool) -> Self {
         Self {
             way: connection.map(|connection| Way::new(export, connection, sparse, 0)),
-            failures: 0,
+            shrunk: 0,
             export,
             ranges,
             todo: VecDeque::new(),
@@ -79,35 +84,30 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
                 return Ok(Some(bytes));
             }
             let failure = match self.attempt(attempts.wait_limit()).await {
-                Ok(bytes) => {
-                    self.failures = 0;
-                    return Ok(bytes);
+                Ok(bytes) => return Ok(bytes),
+                Err(Trouble::Connection(failure)) => {
+                    self.salvage();
+                    failure
                 }
-                Err(Trouble::Connection(failure)) => failure,
                 Err(Trouble::Refused { what, error }) => {
+                    self.begin_again().await;
                     server_errors += 1;
-                    let text = format!("the NBD server answers the {what} with {error}");
-                    if server_errors == MAX_SERVER_ERRORS {
-                        let message = format!("{text}, {MAX_SERVER_ERRORS} times in a row");
-                        return Err(SourceError::new(SourceErrorKind::Io, message));
-                    }
-                    Failure::transient(SourceErrorKind::Io, text)
+                    refused(&what, &error, server_errors)?
                 }
             };
-            self.failures += 1;
-            self.salvage();
             let place = self.todo.front().map_or(self.export.size, |range| range.start);
             let pause = attempts.failed(failure, &format!("at byte {place}"))?;
             tokio::time::sleep(pause).await;
         }
     }
 
-    /// The connection, for another download, when all was read.
-    pub(super) fn into_connection(self) -> Option<Connection> {
-        let mut way = self.way?;
-        // The bytes have been handed out, but not that they were the last.
-        let done = matches!(way.connection.ready(), Ok(Some(Event::ReadDone)));
-        (way.asked.is_empty() || (done && way.asked.len() == 1)).then_some(way.connection)
+    /// Takes the replies to all that was asked for, wanted or not. The connection is then free for another download, or
+    /// for a goodbye.
+    pub(super) async fn finish(self) -> Option<Connection> {
+        let mut connection = self.way?.connection;
+        let limit = self.export.server.patience.idle_limit;
+        connection.drain(limit).await.ok()?;
+        Some(connection)
     }
 
     /// The next bytes over the connection that there is, or over a new one.
@@ -122,7 +122,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
             Some(way) => way,
             None => {
                 let connection = self.export.reconnect(limit).await?;
-                Way::new(self.export, connection, self.sparse, self.failures)
+                Way::new(self.export, connection, self.sparse, self.shrunk)
             }
         };
         let result = self.advance(&mut way, limit).await;
@@ -135,7 +135,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
         loop {
             way.ask(&mut self.todo, &mut self.ranges, limit).await?;
             if let Some((offset, bytes)) = way.next(limit).await?
-                && let Some(bytes) = self.hand_out(offset, bytes, Some(way))
+                && let Some(bytes) = self.hand_out(offset, &bytes, Some(way))
             {
                 return Ok(Some(bytes));
             }
@@ -143,7 +143,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
     }
 
     /// The part of `bytes`, which lie at `offset`, that is wanted next: whole blocks were asked for.
-    fn hand_out(&mut self, offset: u64, bytes: Bytes, way: Option<&mut Way>) -> Option<Bytes> {
+    fn hand_out(&mut self, offset: u64, bytes: &Bytes, way: Option<&mut Way>) -> Option<Bytes> {
         let wanted = self.todo.front_mut()?;
         let end = offset + bytes.len() as u64;
         let (from, to) = (offset.max(wanted.start), end.min(wanted.end));
@@ -161,13 +161,25 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
         Some(bytes.slice(index(from)..index(to)))
     }
 
+    /// Asks for nothing more on this way, but keeps the connection for a new one: a server that refuses is still there.
+    async fn begin_again(&mut self) {
+        let limit = self.export.server.patience.idle_limit;
+        if let Some(Way { mut connection, .. }) = self.way.take()
+            && connection.drain(limit).await.is_ok()
+        {
+            self.shrunk += 1;
+            self.way = Some(Way::new(self.export, connection, self.sparse, self.shrunk));
+        }
+    }
+
     /// Gives up the connection, but not the reads that it has already answered.
     fn salvage(&mut self) {
         let Some(mut way) = self.way.take() else { return };
+        self.shrunk += u32::from(!way.brought);
         while matches!(way.asked.front(), Some(Asked::Read(_))) {
             match way.connection.ready() {
                 Ok(Some(Event::Data(offset, bytes))) => {
-                    let wanted = self.hand_out(offset, bytes, None);
+                    let wanted = self.hand_out(offset, &bytes, None);
                     self.salvaged.extend(wanted);
                 }
                 Ok(Some(Event::ReadDone)) => {
@@ -180,12 +192,13 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
 }
 
 impl Way {
-    /// Reads are shorter after `failures` in a row: a connection that never lasts for a long one gets somewhere, and so does
-    /// a disk with a broken spot.
-    fn new(export: &Export, connection: Connection, sparse: bool, failures: u32) -> Self {
+    /// Reads are `shrunk` so many times: connections that do not last for a long one get somewhere, and what is readable
+    /// around a broken spot is read.
+    fn new(export: &Export, connection: Connection, sparse: bool, shrunk: u32) -> Self {
         let agreement = connection.agreement();
         let asks = sparse && agreement.allocation.is_some();
-        let longest_read = (export.read_bytes() >> failures.min(4)).min(agreement.block_sizes.maximum.into());
+        let longest_read =
+            (export.read_bytes() >> shrunk.min(MAX_SHRUNK)).min(agreement.block_sizes.maximum.into());
         Self {
             plan: Plan::new(export.size, agreement.block_sizes.minimum, longest_read, asks),
             ahead_bytes: export.ahead_bytes(),
@@ -193,6 +206,7 @@ impl Way {
             begun: 0,
             asked: VecDeque::new(),
             asked_bytes: 0,
+            brought: false,
             connection,
         }
     }
@@ -254,7 +268,10 @@ impl Way {
             return Ok(Some((offset, Bytes::from_static(&ZEROS[..length]))));
         }
         match self.connection.event(limit).await? {
-            Event::Data(offset, bytes) => return Ok(Some((offset, bytes))),
+            Event::Data(offset, bytes) => {
+                self.brought = true;
+                return Ok(Some((offset, bytes)));
+            }
             Event::ReadDone => {
                 if let Some(Asked::Read(range)) = self.asked.pop_front() {
                     self.asked_bytes -= range.end - range.start;
@@ -273,6 +290,16 @@ impl Way {
         }
         Ok(None)
     }
+}
+
+/// What to make of an error of the server, the `times`th in a row.
+fn refused(what: &str, error: &ServerError, times: u32) -> Result<Failure, SourceError> {
+    let text = format!("the NBD server answers the {what} with {error}");
+    if times == MAX_SERVER_ERRORS {
+        let message = format!("{text}, {times} times in a row");
+        return Err(SourceError::new(SourceErrorKind::Io, message));
+    }
+    Ok(Failure::transient(SourceErrorKind::Io, text))
 }
 
 /// Why an attempt brought nothing.

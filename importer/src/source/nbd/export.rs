@@ -7,6 +7,7 @@ use std::time::Duration;
 use datapath::buffer::Pool;
 use datapath::error::{SourceError, SourceErrorKind};
 use rustls::ClientConfig;
+use tokio_util::sync::CancellationToken;
 
 use super::connection::{Connection, within};
 use super::negotiation::negotiate;
@@ -70,6 +71,8 @@ pub(super) struct Export {
     pub(super) size: u64,
     /// How many connections the bytes are read over.
     pub(super) connections: NonZeroUsize,
+    /// Ends every wait.
+    pub(super) stop: CancellationToken,
 }
 
 impl Export {

@@ -45,7 +45,6 @@ const RESERVED_BYTES: u64 = 1 << 20;
 pub struct NbdSource {
     export: Arc<Export>,
     handle: Handle,
-    stop: CancellationToken,
     /// For the body.
     first: Mutex<Option<Connection>>,
     /// For ranges, one at a time.
@@ -91,9 +90,9 @@ impl NbdSource {
                 server,
                 size: agreement.size,
                 connections,
+                stop,
             }),
             handle,
-            stop,
             first: Mutex::new(Some(connection)),
             second: Mutex::new(None),
         })
@@ -113,7 +112,7 @@ impl NbdSource {
         while let Some(chunk) = download.next().await? {
             bytes.extend_from_slice(&chunk);
         }
-        *connection = download.into_connection();
+        *connection = download.finish().await;
         Ok(bytes.freeze())
     }
 }
@@ -133,9 +132,10 @@ impl Source for NbdSource {
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (export, handle, stop) = (Arc::clone(&self.export), self.handle.clone(), self.stop.clone());
+        let (export, handle) = (Arc::clone(&self.export), self.handle.clone());
         let start = move |position: u64| {
             let (export, first) = (Arc::clone(&export), first.take());
+            let stop = export.stop.clone();
             Pump::start(&handle, &stop, |sender| {
                 pump::pump(export, position, first, sender)
             })
@@ -159,7 +159,8 @@ impl Source for NbdSource {
         let mut connection = self.second.lock().unwrap_or_else(PoisonError::into_inner);
         self.handle
             .block_on(
-                self.stop
+                self.export
+                    .stop
                     .run_until_cancelled(self.collect(range, &mut connection)),
             )
             .unwrap_or_else(|| Err(stopped()))

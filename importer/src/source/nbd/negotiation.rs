@@ -83,7 +83,7 @@ impl Haggling {
         let mut fields = Fields(&bytes);
         let (password, style, flags) = (fields.u64(), fields.u64(), fields.u16().unwrap_or_default());
         if password != Some(wire::INIT_PASSWD) {
-            return Err(violation(Violation(format!(
+            return Err(Failure::from(Violation(format!(
                 "it begins with {bytes:02x?}, as no NBD server does"
             ))));
         }
@@ -171,7 +171,7 @@ impl Haggling {
             return Err(no_export(export, kind, &message));
         }
         let Some((size, multi_conn)) = described else {
-            return Err(violation(Violation(
+            return Err(Failure::from(Violation(
                 "it opens the export without saying how large it is".into(),
             )));
         };
@@ -187,9 +187,9 @@ impl Haggling {
         for _ in 0..MAX_REPLIES {
             let mut head = [0; OptionReply::BYTES];
             self.read(&mut head).await?;
-            let OptionReply { kind, length } = OptionReply::parse(option, &head).map_err(violation)?;
+            let OptionReply { kind, length } = OptionReply::parse(option, &head)?;
             if length > MAX_REPLY_BYTES {
-                return Err(violation(Violation(format!(
+                return Err(Failure::from(Violation(format!(
                     "a reply to option {option} has {length} bytes, up to {MAX_REPLY_BYTES} make sense"
                 ))));
             }
@@ -211,10 +211,10 @@ impl Haggling {
                     };
                     return Ok(Outcome::Refused { kind, message });
                 }
-                kind => inform(kind, Fields(&data)).map_err(violation)?,
+                kind => inform(kind, Fields(&data))?,
             }
         }
-        Err(violation(Violation(format!(
+        Err(Failure::from(Violation(format!(
             "more than {MAX_REPLIES} replies to option {option}"
         ))))
     }
@@ -272,7 +272,8 @@ fn invalid(message: impl Into<String>) -> Failure {
     Failure::Final(SourceError::new(SourceErrorKind::Invalid, message))
 }
 
-/// The server sends what it must not.
-pub(super) fn violation(violation: Violation) -> Failure {
-    invalid(format!("the NBD server breaks the protocol: {}", violation.0))
+impl From<Violation> for Failure {
+    fn from(violation: Violation) -> Self {
+        invalid(format!("the NBD server breaks the protocol: {}", violation.0))
+    }
 }

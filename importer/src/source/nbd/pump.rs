@@ -10,11 +10,12 @@ use datapath::buffer::CHUNK_BYTES;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::target::is_known_zero;
 use tokio::sync::mpsc;
-use tokio_util::task::AbortOnDropHandle;
+use tokio::task::JoinHandle;
 
 use super::connection::Connection;
 use super::download::Download;
 use super::export::Export;
+use crate::source::pumped::stopped;
 
 /// Bytes that wait for their turn, of all connections together.
 const WAITING_BYTES: usize = 8 << 20;
@@ -42,10 +43,10 @@ pub(super) async fn pump(
     let mut download = Download::new(&export, std::iter::once(range), first, true);
     while let Some(bytes) = download.next().await? {
         if send(&sender, bytes).await.is_err() {
-            return Ok(());
+            break;
         }
     }
-    close(download.into_connection()).await;
+    leave(download).await;
     Ok(())
 }
 
@@ -54,8 +55,10 @@ async fn send(sender: &bridge::Sender, bytes: Bytes) -> Result<(), bridge::Close
     sender.send(bytes, held).await
 }
 
-async fn close(connection: Option<Connection>) {
-    if let Some(connection) = connection {
+/// Takes what was asked for and says goodbye. Servers are not always up to clients that go away in the middle: nbdkit 1.32
+/// dies of it.
+async fn leave<R: Iterator<Item = Range<u64>>>(download: Download<'_, R>) {
+    if let Some(connection) = download.finish().await {
         connection.close(CLOSE_LIMIT).await;
     }
 }
@@ -63,7 +66,7 @@ async fn close(connection: Option<Connection>) {
 /// What one connection of several reads: every so-manieth segment.
 struct Lane {
     chunks: mpsc::Receiver<Bytes>,
-    task: AbortOnDropHandle<Result<(), SourceError>>,
+    task: JoinHandle<Result<(), SourceError>>,
 }
 
 impl Lane {
@@ -74,21 +77,24 @@ impl Lane {
     ) -> Self {
         let room = WAITING_BYTES / CHUNK_BYTES / export.connections;
         let (sender, chunks) = mpsc::channel(room.max(1));
-        let export = Arc::clone(export);
-        let task = tokio::spawn(async move {
-            let mut download = Download::new(&export, segments, first, true);
+        let reader = Arc::clone(export);
+        let reading = async move {
+            let mut download = Download::new(&reader, segments, first, true);
             while let Some(bytes) = download.next().await? {
                 if sender.send(bytes).await.is_err() {
-                    return Ok(());
+                    break;
                 }
             }
-            close(download.into_connection()).await;
+            leave(download).await;
             Ok(())
+        };
+        let stop = export.stop.clone();
+        let task = tokio::spawn(async move {
+            stop.run_until_cancelled(reading)
+                .await
+                .unwrap_or_else(|| Err(stopped()))
         });
-        Self {
-            chunks,
-            task: AbortOnDropHandle::new(task),
-        }
+        Self { chunks, task }
     }
 
     /// The next bytes; there are some.

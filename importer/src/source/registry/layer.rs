@@ -20,7 +20,7 @@ const EMPTY: [&str; 2] = [
 
 /// The disk of an image, at its first byte.
 pub(super) struct Disk {
-    file: FileInArchive<Lookup>,
+    file: Box<FileInArchive<Lookup>>,
     layer: Descriptor,
 }
 
@@ -67,7 +67,7 @@ impl Disk {
 impl Body for Disk {
     /// The end is reported when the whole layer was read and verified.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let failed = |error| unprefixed(in_layer(error, &self.layer));
+        let failed = |error| unprefixed(&in_layer(error, &self.layer));
         self.file.next_chunk().map_err(failed)
     }
 

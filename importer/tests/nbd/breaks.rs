@@ -1,0 +1,166 @@
+//! Connections and disks that break.
+
+use std::time::Instant;
+
+use datapath::error::SourceErrorKind;
+use testkit::nbd::NbdServer;
+use testkit::nbd_proxy::NbdProxy;
+
+use super::*;
+
+/// Bytes of the reads that may have to be done again after a cut, and of what was on its way to the client.
+const REPEATED_BYTES: u64 = 4 << 20;
+
+/// `qemu-nbd` with a disk of so many bytes, each word its own offset. (nbdkit 1.32 dies of an assertion when a client goes
+/// away in the middle of parallel reads.)
+fn pattern_of_qemu(folder: &Path, length: u64) -> NbdServer {
+    let path = folder.join("pattern");
+    let bytes: Vec<u8> = (0..length).step_by(8).flat_map(u64::to_be_bytes).collect();
+    std::fs::write(&path, bytes).unwrap();
+    NbdServer::qemu(["--format=raw".to_owned(), text(&path)])
+}
+
+fn is_pattern(bytes: &[u8]) -> bool {
+    let mut words = bytes.chunks(8).enumerate();
+    words.all(|(index, word)| word == (index as u64 * 8).to_be_bytes())
+}
+
+#[test]
+fn cut_connections_are_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = pattern_of_qemu(folder.path(), 128 << 20);
+    let cuts = vec![13 << 20, 300, 50 << 20, 40 << 20];
+    for count in [1, 2] {
+        let proxy = NbdProxy::start(&server.socket(), cuts.clone()).unwrap();
+        let received = fetch_with(&proxy.uri(""), &connections(count)).unwrap();
+        assert!(received.bytes.len() == 128 << 20 && is_pattern(&received.bytes));
+        assert!(proxy.connections() >= 5);
+        let repeated = proxy.bytes() - (128 << 20);
+        assert!(repeated < 4 * REPEATED_BYTES, "{repeated} bytes came twice");
+    }
+}
+
+#[test]
+fn connections_that_never_last_get_somewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = pattern_of_qemu(folder.path(), 4 << 20);
+    let proxy = NbdProxy::start(&server.socket(), vec![400_000; 100]).unwrap();
+    let received = fetch(&proxy.uri("")).unwrap();
+    assert!(received.bytes.len() == 4 << 20 && is_pattern(&received.bytes));
+}
+
+#[test]
+fn another_size_is_another_disk() {
+    let before = NbdServer::nbdkit(["pattern", "64M"]);
+    let after = NbdServer::nbdkit(["pattern", "65M"]);
+    let proxy = NbdProxy::start(&before.socket(), vec![10 << 20]).unwrap();
+    let source = open(&proxy.uri("")).unwrap();
+    proxy.redirect(&after.socket());
+    let error = receive(&mut *source.body().unwrap()).err().unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Changed);
+    assert_eq!(
+        error.to_string(),
+        "the NBD export had 67108864 bytes when it was opened and has 68157440 now: it changed while it was read"
+    );
+}
+
+#[test]
+fn a_server_that_stays_away_ends_the_import() {
+    let server = NbdServer::nbdkit(["pattern", "64M"]);
+    let proxy = NbdProxy::start(&server.socket(), vec![10 << 20]).unwrap();
+    let access = Access {
+        retries: Some(2),
+        ..access()
+    };
+    let source = open_with(&proxy.uri(""), &access).unwrap();
+    server.stop();
+    let error = receive(&mut *source.body().unwrap()).err().unwrap().to_string();
+    assert!(error.starts_with("giving up at byte "), "{error}");
+    assert!(error.contains("after 3 failures in a row"), "{error}");
+}
+
+#[test]
+fn nobody_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let access = Access {
+        retries: Some(0),
+        ..access()
+    };
+    let uri = format!("nbd+unix:///?socket={}", text(&folder.path().join("none")));
+    let error = open_with(&uri, &access).err().unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Connect);
+    assert_eq!(
+        error.to_string(),
+        "cannot connect to the NBD server: no such file or directory"
+    );
+}
+
+#[test]
+fn errors_of_the_disk_pass_or_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let trigger = folder.path().join("broken");
+    std::fs::write(&trigger, "").unwrap();
+    let file = format!("error-pread-file={}", text(&trigger));
+    let args = ["--filter=error", "pattern", "8M", "error-pread-rate=100%", &file];
+    let server = NbdServer::nbdkit(args);
+    let source = open(&server.uri("")).unwrap();
+    let error = receive(&mut *source.body().unwrap()).err().unwrap().to_string();
+    let ending = "bytes at offset 0 with EIO (5), 5 times in a row";
+    assert!(
+        error.starts_with("the NBD server answers the read of "),
+        "{error}"
+    );
+    assert!(error.ends_with(ending), "{error}");
+
+    let mut body = source.body().unwrap();
+    let healing = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        std::fs::remove_file(trigger).unwrap();
+    });
+    assert!(is_pattern(&receive(&mut *body).unwrap().bytes));
+    healing.join().unwrap();
+}
+
+#[test]
+fn block_status_that_fails_is_done_without() {
+    let args = [
+        "--filter=error",
+        "pattern",
+        "8M",
+        "error-extents=EIO",
+        "error-extents-rate=100%",
+    ];
+    let server = NbdServer::nbdkit(args);
+    assert!(is_pattern(&fetch(&server.uri("")).unwrap().bytes));
+}
+
+#[test]
+fn a_stop_ends_every_wait() {
+    let server = NbdServer::nbdkit(["--filter=delay", "pattern", "8M", "rdelay=60"]);
+    let stop = CancellationToken::new();
+    let source = NbdSource::open(&server.uri(""), &access(), RUNTIME.handle().clone(), stop.clone()).unwrap();
+    let stopping = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        stop.cancel();
+    });
+    let start = Instant::now();
+    let error = receive(&mut *source.body().unwrap()).err().unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Stopped);
+    assert!(start.elapsed() < Duration::from_secs(5));
+    stopping.join().unwrap();
+}
+
+#[test]
+fn silence_is_not_waited_for_forever() {
+    let server = NbdServer::nbdkit(["--filter=delay", "pattern", "8M", "rdelay=60"]);
+    let access = Access {
+        no_progress_limit: Duration::from_secs(3),
+        ..access()
+    };
+    let error = fetch_with(&server.uri(""), &access).err().unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Stalled);
+    assert_eq!(
+        error.to_string(),
+        "no new byte for 3 s at byte 0, giving up: the NBD server was silent for 1 s"
+    );
+}

@@ -1,0 +1,275 @@
+//! Servers that do what the protocol forbids.
+
+use proptest::prelude::*;
+use testkit::nbd_script::{NbdRequest, NbdScript, ScriptedNbd, option_reply};
+
+use super::*;
+
+fn run(script: NbdScript) -> Result<Received, SourceError> {
+    let server = ScriptedNbd::start(script).unwrap();
+    let access = Access {
+        retries: Some(0),
+        ..access()
+    };
+    fetch_with(&server.uri(), &access)
+}
+
+fn answering(answer: fn(&NbdRequest) -> Vec<u8>) -> Result<Received, SourceError> {
+    run(NbdScript {
+        answer,
+        ..NbdScript::default()
+    })
+}
+
+/// A server whose block status is in order and whose reads are not.
+macro_rules! reading {
+    ($request:ident => $answer:expr) => {
+        answering(|$request| match $request.command {
+            7 => $request.status(&[($request.length, 0)]),
+            _ => $answer,
+        })
+    };
+}
+
+#[track_caller]
+fn refused(result: Result<Received, SourceError>, reason: &str) {
+    let message = result.map(|_| ()).unwrap_err().to_string();
+    assert!(message.contains(reason), "{message}");
+}
+
+#[test]
+fn an_honest_answer_is_taken() {
+    assert!(reading!(request => request.sevens()).unwrap().bytes == vec![7; 1 << 20]);
+    let plain = run(NbdScript {
+        structured: false,
+        answer: |request| {
+            let mut bytes = 0x6744_6698_u32.to_be_bytes().to_vec();
+            bytes.extend([0; 4]);
+            bytes.extend(request.cookie.to_be_bytes());
+            bytes.resize(16 + request.length as usize, 7);
+            bytes
+        },
+        ..NbdScript::default()
+    });
+    assert!(plain.unwrap().bytes == vec![7; 1 << 20]);
+}
+
+#[test]
+fn parts_out_of_order_are_put_together() {
+    let received = reading!(request => {
+        let end = request.offset + u64::from(request.length);
+        let (tail, hole) = (end - 1000, end - 301_000);
+        let head = usize::try_from(hole - request.offset).unwrap();
+        let mut payload = hole.to_be_bytes().to_vec();
+        payload.extend(300_000u32.to_be_bytes());
+        [
+            request.data(false, tail, &[9; 1000]),
+            request.data(false, request.offset + 5, &vec![7; head - 5]),
+            request.chunk(false, 2, &payload),
+            request.data(false, request.offset, &[8; 5]),
+            request.chunk(true, 0, &[]),
+        ]
+        .concat()
+    });
+    let bytes = received.unwrap().bytes;
+    assert_eq!(bytes.len(), 1 << 20);
+    assert_eq!(bytes[..6], [8, 8, 8, 8, 8, 7]);
+    assert!(bytes[5..(1 << 20) - 301_000].iter().all(|byte| *byte == 7));
+    assert!(
+        bytes[(1 << 20) - 301_000..(1 << 20) - 1000]
+            .iter()
+            .all(|byte| *byte == 0)
+    );
+    assert!(bytes[(1 << 20) - 1000..].iter().all(|byte| *byte == 9));
+}
+
+#[test]
+fn data_that_was_not_asked_for_is_refused() {
+    refused(
+        reading!(request => request.data(true, request.offset + 1, &vec![7; request.length as usize])),
+        "1048576 bytes at offset 1 answer a read of 1048576 bytes at offset 0",
+    );
+    refused(
+        reading!(request => request.data(true, u64::MAX, &[7])),
+        "1 bytes at offset 18446744073709551615",
+    );
+    refused(
+        reading!(request => [request.data(false, 0, &[7; 10]), request.data(true, 9, &[7; 10])].concat()),
+        "some of the 10 bytes at offset 9 arrive twice",
+    );
+    refused(
+        reading!(request => request.data(true, 0, &[7; 10])),
+        "bytes are missing in the read of 1048576 bytes at offset 0",
+    );
+    refused(
+        reading!(request => request.data(true, 0, &[])),
+        "0 bytes at offset 0",
+    );
+    refused(
+        reading!(request => request.chunk(true, 1, &[0; 7])),
+        "a chunk of data of 7 bytes",
+    );
+    refused(
+        reading!(request => request.chunk(true, 2, &[0; 11])),
+        "11 bytes instead of 12",
+    );
+    refused(
+        reading!(request => request.chunk(true, 2, b"\0\0\0\0\0\0\0\0\xff\xff\xff\xff")),
+        "4294967295 bytes at offset 0 answer a read",
+    );
+    refused(
+        reading!(request => (0..5000u64).flat_map(|n| request.data(false, n * 2, &[7])).collect()),
+        "more than 1024 parts out of order",
+    );
+}
+
+#[test]
+fn replies_to_nothing_are_refused() {
+    refused(
+        reading!(request => NbdRequest { cookie: 99, ..*request }.sevens()),
+        "cookie 99, which no open request has",
+    );
+    let twice = run(NbdScript {
+        size: 8 << 20,
+        answer: |request| match request.command {
+            7 => request.status(&[(request.length, 0)]),
+            _ => [request.sevens(), request.sevens()].concat(),
+        },
+        ..NbdScript::default()
+    });
+    refused(twice, "which no open request has");
+    refused(
+        reading!(_request => vec![1; 100]),
+        "a reply begins with 0x01010101",
+    );
+    refused(
+        reading!(request => request.chunk(true, 77, &[])),
+        "a chunk of type 77",
+    );
+    refused(
+        reading!(request => request.chunk(false, 0, &[])),
+        "a chunk of type 0",
+    );
+    refused(
+        reading!(request => request.status(&[(5, 0)])),
+        "block status in answer to a read",
+    );
+    refused(
+        reading!(request => request.chunk(true, 0x8001, &[0; 6])),
+        "an error without an error number",
+    );
+    refused(
+        reading!(request => request.chunk(true, 0x8001, b"\0\0\0\x05\xff\xff")),
+        "cannot hold the error",
+    );
+    refused(
+        reading!(request => request.chunk(true, 0x8001, &[1; 9000])),
+        "an error of 9000 bytes",
+    );
+}
+
+#[test]
+fn errors_say_what_the_server_says() {
+    let error = reading!(request => {
+        // What came before an error is not valid.
+        let good = request.data(false, request.offset, &[7; 4096]);
+        [good, request.chunk(true, 0x8001, b"\0\0\0\x01\0\x09no\x1b entry")].concat()
+    });
+    refused(error, "at offset 0 with EPERM (1): no  entry");
+}
+
+#[test]
+fn block_status_that_cannot_be_is_refused() {
+    let status = |answer| answering(answer);
+    refused(
+        status(|request| request.status(&[(0, 0)])),
+        "no bytes at offset 0",
+    );
+    refused(
+        status(|request| request.status(&[(request.length, 3), (512, 0)])),
+        "goes on behind the 1048576 bytes",
+    );
+    refused(status(|request| request.status(&[])), "block status in 4 bytes");
+    refused(
+        status(|request| request.chunk(true, 5, &[0; 11])),
+        "block status in 11 bytes",
+    );
+    refused(
+        status(|request| request.chunk(true, 5, &[0; 12])),
+        "not asked for",
+    );
+    refused(status(|request| request.chunk(true, 0, &[])), "no block status");
+    refused(status(NbdRequest::sevens), "data in answer to a question");
+    // Less than was asked for is allowed, and so is a last extent that is longer.
+    let slow = answering(|request| match request.command {
+        7 => request.status(&[(request.length.min(3000), 3)]),
+        _ => request.sevens(),
+    });
+    assert_eq!(slow.unwrap().bytes.len(), 1 << 20);
+    let long = answering(|request| request.status(&[(u32::MAX, 3)])).unwrap();
+    assert_eq!((long.bytes.len(), long.zeros), (1 << 20, 1 << 20));
+}
+
+#[test]
+fn handshakes_that_cannot_be_are_refused() {
+    let greeted = |greeting: &[u8]| {
+        run(NbdScript {
+            greeting: Some(greeting.to_vec()),
+            ..NbdScript::default()
+        })
+    };
+    refused(
+        greeted(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+        "as no NBD server does",
+    );
+    refused(
+        greeted(b"NBDMAGIC\0\0\x42\x02\x81\x86\x12\x53\0\0\0\0"),
+        "the oldstyle protocol only",
+    );
+    refused(
+        greeted(b"NBDMAGICIHAVEOPT\0\0"),
+        "does not speak the fixed newstyle",
+    );
+    let sized = |size| {
+        run(NbdScript {
+            size,
+            ..NbdScript::default()
+        })
+    };
+    refused(sized(u64::MAX), "announces 18446744073709551615 bytes");
+    let option = |reply: Vec<u8>| {
+        run(NbdScript {
+            option: Some((7, reply)),
+            ..NbdScript::default()
+        })
+    };
+    refused(option(option_reply(7, 1, &[])), "without saying how large it is");
+    refused(option(option_reply(8, 1, &[])), "the reply to option 7");
+    refused(option(option_reply(7, 3, &[0; 5])), "wrong length");
+    refused(option(option_reply(7, 3, &[0; 40_000])), "40000 bytes");
+    refused(option(option_reply(7, 2, &[]).repeat(70)), "more than 64 replies");
+    refused(option(option_reply(7, (1 << 31) + 1, &[])), "NBD_OPT_GO");
+    refused(
+        option(option_reply(7, (1 << 31) + 2, b"go\naway")),
+        "does not give the export \"disk\" to us: go away",
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Any bytes in place of the description of the export end in an error or in a disk, and soon.
+    #[test]
+    fn any_reply_to_an_option_is_survived(
+        number in prop::sample::select(vec![7u32, 8, 10]),
+        kind in prop::sample::select(vec![1u32, 3, 4, (1 << 31) + 1, 99]),
+        data in prop::collection::vec(any::<u8>(), 0..40),
+    ) {
+        let reply = [option_reply(number, kind, &data), option_reply(number, 1, &[])].concat();
+        let result = run(NbdScript {
+            option: Some((number, reply)),
+            ..NbdScript::default()
+        });
+        prop_assert!(result.is_err());
+    }
+}

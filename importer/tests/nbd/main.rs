@@ -1,0 +1,112 @@
+//! The NBD source against `qemu-nbd`, `nbdkit` and servers that misbehave.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
+mod breaks;
+mod hostile;
+mod import;
+mod servers;
+mod tls;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use datapath::error::SourceError;
+use datapath::source::{Body, Source};
+use datapath::target::is_known_zero;
+use importer::source::access::Access;
+use importer::source::nbd::NbdSource;
+use importer::source::proxy::ProxyConfig;
+use testkit::{certs, disk};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+
+fn access() -> Access {
+    Access {
+        credentials: None,
+        tls: certs::distrustful_client_config().unwrap(),
+        insecure: false,
+        proxy: ProxyConfig::default(),
+        connections: NonZeroUsize::MIN,
+        no_progress_limit: Duration::from_secs(20),
+        retries: None,
+        environment: BTreeMap::new(),
+    }
+}
+
+fn connections(count: usize) -> Access {
+    Access {
+        connections: NonZeroUsize::new(count).unwrap(),
+        ..access()
+    }
+}
+
+fn open_with(uri: &str, access: &Access) -> Result<NbdSource, SourceError> {
+    NbdSource::open(uri, access, RUNTIME.handle().clone(), CancellationToken::new())
+}
+
+fn open(uri: &str) -> Result<NbdSource, SourceError> {
+    open_with(uri, &access())
+}
+
+/// What a body brought.
+#[derive(Default)]
+struct Received {
+    bytes: Vec<u8>,
+    /// Bytes that were known to be zeros.
+    zeros: usize,
+}
+
+fn receive(body: &mut dyn Body) -> Result<Received, SourceError> {
+    let mut received = Received::default();
+    while let Some(chunk) = body.next_chunk()? {
+        assert!(!chunk.is_empty());
+        if is_known_zero(&chunk) {
+            received.zeros += chunk.len();
+        }
+        received.bytes.extend_from_slice(&chunk);
+    }
+    Ok(received)
+}
+
+fn fetch_with(uri: &str, access: &Access) -> Result<Received, SourceError> {
+    receive(&mut *open_with(uri, access)?.body()?)
+}
+
+fn fetch(uri: &str) -> Result<Received, SourceError> {
+    fetch_with(uri, &access())
+}
+
+/// A message of an import that must fail.
+fn failure(uri: &str) -> String {
+    fetch(uri).map(|_| ()).unwrap_err().to_string()
+}
+
+/// A raw disk of `length` bytes in `folder`, sparse where it is zero.
+fn sparse_disk(folder: &Path, length: u64) -> (std::path::PathBuf, Vec<u8>) {
+    let bytes = disk::sparse_content(7, length, 8);
+    let (dense, path) = (folder.join("dense"), folder.join("sparse"));
+    std::fs::write(&dense, &bytes).unwrap();
+    let args = ["--sparse=always".as_ref(), dense.as_os_str(), path.as_os_str()];
+    testkit::tools::run("cp", args);
+    (path, bytes)
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+fn shared_tls(authority: &certs::Authority) -> Access {
+    Access {
+        tls: Arc::clone(&authority.client_config().unwrap()),
+        ..access()
+    }
+}

@@ -1,0 +1,66 @@
+//! Encryption, and certificates that are not the right ones.
+
+use testkit::certs::Authority;
+use testkit::nbd::NbdServer;
+
+use super::*;
+
+fn tls_server(authority: &Authority, folder: &Path, mode: &str) -> NbdServer {
+    let (certificate, key) = authority.leaf_pem().unwrap();
+    std::fs::write(folder.join("ca-cert.pem"), authority.pem()).unwrap();
+    std::fs::write(folder.join("server-cert.pem"), certificate).unwrap();
+    std::fs::write(folder.join("server-key.pem"), key).unwrap();
+    let args = [
+        format!("--tls={mode}"),
+        format!("--tls-certificates={}", text(folder)),
+        "pattern".into(),
+        "5M".into(),
+    ];
+    NbdServer::nbdkit(args)
+}
+
+fn encrypted(server: &NbdServer) -> String {
+    server.uri("").replacen("nbd+unix", "nbds+unix", 1)
+}
+
+#[test]
+fn an_encrypted_export_is_read() {
+    let (authority, folder) = (Authority::new().unwrap(), tempfile::tempdir().unwrap());
+    for mode in ["require", "on"] {
+        let server = tls_server(&authority, folder.path(), mode);
+        let received = fetch_with(&encrypted(&server), &shared_tls(&authority)).unwrap();
+        assert_eq!(received.bytes.len(), 5 << 20, "{mode}");
+        assert_eq!(received.bytes[8..16], 8u64.to_be_bytes());
+    }
+}
+
+#[test]
+fn servers_that_are_not_trusted_are_refused_at_once() {
+    let (authority, folder) = (Authority::new().unwrap(), tempfile::tempdir().unwrap());
+    let server = tls_server(&authority, folder.path(), "require");
+    let other = shared_tls(&Authority::new().unwrap());
+    let start = std::time::Instant::now();
+    let message = |uri: &str, access: &Access| open_with(uri, access).map(|_| ()).unwrap_err().to_string();
+    let untrusted = message(&encrypted(&server), &other);
+    assert!(
+        untrusted.starts_with("TLS with the NBD server failed:"),
+        "{untrusted}"
+    );
+    let wrong_name = format!("{}&tls-hostname=elsewhere.example", encrypted(&server));
+    let wrong_name = message(&wrong_name, &shared_tls(&authority));
+    assert!(wrong_name.contains("not valid for name"), "{wrong_name}");
+    assert!(start.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn whether_there_is_encryption_is_agreed_upon() {
+    let (authority, folder) = (Authority::new().unwrap(), tempfile::tempdir().unwrap());
+    let server = tls_server(&authority, folder.path(), "require");
+    assert_eq!(
+        failure(&server.uri("")),
+        "the NBD server requires TLS: use nbds:// or nbds+unix://"
+    );
+    let plain = NbdServer::nbdkit(["null", "1M"]);
+    let message = failure(&encrypted(&plain));
+    assert!(message.starts_with("the NBD server offers no TLS"), "{message}");
+}

@@ -1,0 +1,120 @@
+//! A relay in front of an NBD server that counts what passes and cuts connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::runtime::Runtime;
+
+/// Bytes that are passed on at once.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// A relay on a port of loopback; stops when dropped.
+pub struct NbdProxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    runtime: Option<Runtime>,
+}
+
+struct Shared {
+    upstream: Mutex<PathBuf>,
+    /// Bytes from the server after which each connection is cut, in the order of the connections.
+    cuts: Vec<u64>,
+    connections: AtomicUsize,
+    bytes: AtomicU64,
+}
+
+impl NbdProxy {
+    /// Relays to the Unix socket `upstream`. The i-th connection is cut after `cuts[i]` bytes from the server, later ones
+    /// never.
+    pub fn start(upstream: &Path, cuts: Vec<u64>) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            upstream: Mutex::new(upstream.to_owned()),
+            cuts,
+            connections: AtomicUsize::new(0),
+            bytes: AtomicU64::new(0),
+        });
+        let relaying = Arc::clone(&shared);
+        runtime.spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(relay(client, Arc::clone(&relaying)));
+            }
+        });
+        Ok(Self {
+            address,
+            shared,
+            runtime: Some(runtime),
+        })
+    }
+
+    /// The URI of the server's export `name`.
+    pub fn uri(&self, name: &str) -> String {
+        format!("nbd://{}/{name}", self.address)
+    }
+
+    /// Connections from now on go to another server.
+    pub fn redirect(&self, upstream: &Path) {
+        upstream.clone_into(
+            &mut self
+                .shared
+                .upstream
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+    }
+
+    /// Connections so far.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// Bytes from the server so far.
+    pub fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for NbdProxy {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn relay(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
+    let index = shared.connections.fetch_add(1, Ordering::Relaxed);
+    let upstream = shared
+        .upstream
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    let server = UnixStream::connect(upstream).await?;
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let requests = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+    let mut left = shared.cuts.get(index).copied().unwrap_or(u64::MAX);
+    let mut piece = vec![0; PIECE_BYTES];
+    while left > 0 {
+        let room = usize::try_from(left).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
+        let count = from_server.read(&mut piece[..room]).await?;
+        if count == 0 {
+            break;
+        }
+        to_client.write_all(&piece[..count]).await?;
+        shared.bytes.fetch_add(count as u64, Ordering::Relaxed);
+        left -= count as u64;
+    }
+    requests.abort();
+    Ok(())
+}
