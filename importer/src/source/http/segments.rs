@@ -72,7 +72,7 @@ impl Segments {
         sender: bridge::Sender,
     ) -> Result<(), SourceError> {
         loop {
-            while self.turns.len() < self.connections && self.start(&mut first) {}
+            while self.fetching() < self.connections && self.start(&mut first) {}
             let fetch = match self.turns.pop_front() {
                 None => return Ok(()),
                 Some(Turn::Fetch(fetch)) => fetch,
@@ -93,6 +93,11 @@ impl Segments {
                 }
             }
         }
+    }
+
+    fn fetching(&self) -> usize {
+        let is_fetch = |turn: &&Turn| matches!(turn, Turn::Fetch(_));
+        self.turns.iter().filter(is_fetch).count()
     }
 
     /// Begins with what comes next; false at the end. `first` is for the segment that the object begins with.
