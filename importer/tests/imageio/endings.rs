@@ -179,10 +179,20 @@ fn what_is_not_there_is_named_and_the_session_closed() {
 }
 
 #[test]
-fn a_token_that_expires_before_the_transfer_is_an_error_without_secrets() {
+fn a_token_that_expires_is_replaced_and_one_that_is_never_good_is_an_error_without_secrets() {
+    for uses in [1, 2, 3] {
+        let place = Place::new();
+        let engine = Engine::start(Script {
+            token_uses: uses,
+            initializing: 2,
+            ..raw_disk(sparse(1))
+        });
+        place.import_equals(&engine, &sparse(1));
+        assert_ended(&engine, "finished_success");
+    }
     let place = Place::new();
     let engine = Engine::start(Script {
-        token_uses: 1,
+        token_uses: 0,
         ..raw_disk(sparse(1))
     });
     let finished = place.assert_refused(place.import(&engine), "401");

@@ -80,8 +80,10 @@ fn a_ticket_is_kept_while_the_disk_is_slow_to_take_what_was_read() {
 #[test]
 fn a_ticket_that_is_taken_away_is_an_error() {
     let place = Place::new();
+    let mut faults = vec![Fault::CutAt(MIB)];
+    faults.resize(50, Fault::Status(403, None));
     let engine = Engine::start(Script {
-        faults: vec![Fault::CutAt(MIB), Fault::Status(403, None)],
+        faults,
         ..raw_disk(disk::content(4, 4 * MIB))
     });
     place.assert_refused(place.import(&engine), "403");

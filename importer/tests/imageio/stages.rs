@@ -238,8 +238,12 @@ fn an_archive_cannot_come_from_an_engine() {
 fn a_delta_without_a_first_stage_is_an_error() {
     let volume = Volume::new();
     let (_delta, engine) = warm(&volume.place);
-    let (finished, message) = volume.run(&engine, &SECOND);
-    assert_eq!(finished.code(), 1, "{}", finished.stderr);
-    assert!(message.unwrap_or_default().contains("no such file or directory"));
-    assert!(!volume.disk().exists());
+    let disk = volume.disk();
+    let wanted = format!(
+        "Unable to process data: Unable to apply delta to base image: unable to write to file: open {}: no such file or \
+         directory",
+        disk.display()
+    );
+    volume.fails(&engine, &SECOND, &wanted);
+    assert!(!disk.exists());
 }

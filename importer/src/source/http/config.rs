@@ -12,6 +12,7 @@ use url::Url;
 
 use super::dialect::Dialect;
 use super::headers::Header;
+use super::regions::Regions;
 use crate::source::proxy::ProxyConfig;
 use crate::source::retry;
 
@@ -69,6 +70,8 @@ pub struct HttpConfig {
     pub continuity: Continuity,
     /// What to call the source in logs, if not its URL.
     pub name: Option<String>,
+    /// Where the object has data, if somebody knows: with ranges, nothing else is asked for.
+    pub regions: Option<Regions>,
 }
 
 impl HttpConfig {
@@ -98,6 +101,7 @@ impl HttpConfig {
             dialect: None,
             continuity: Continuity::default(),
             name: None,
+            regions: None,
         }
     }
 }
