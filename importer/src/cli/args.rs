@@ -315,9 +315,9 @@ pub struct SourceArgs {
     #[arg(long, value_name = "N", help_heading = "Source")]
     pub retries: Option<u32>,
 
-    /// Read over this many connections at once, where the server has ranges: for servers that limit each of them
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8), help_heading = "Source")]
-    pub connections: u8,
+    /// Read over this many connections at once, where the server has ranges [default: 4 for S3 and GCS, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), help_heading = "Source")]
+    pub connections: Option<u8>,
 
     /// Give up after this many seconds without a new byte
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, help_heading = "Source")]

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::args::SourceArgs;
 use super::failure::Failure;
 use crate::source::Location;
-use crate::source::access::{self, Access};
+use crate::source::access::{self, Access, STORE_CONNECTIONS};
 use crate::source::file::FileSource;
 use crate::source::gcs::{GcsOptions, GcsSource};
 use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
@@ -40,8 +40,13 @@ impl Context {
     /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object will be verified.
     pub(super) fn open(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Box<dyn Source>, Failure> {
         let (handle, stop) = (self.handle.clone(), self.stop.clone());
-        let access = || access(arguments);
-        match Location::parse(&arguments.source).map_err(usage)? {
+        let location = Location::parse(&arguments.source).map_err(usage)?;
+        let usual = match location {
+            Location::S3(_) | Location::Gcs(_) => STORE_CONNECTIONS,
+            _ => NonZeroUsize::MIN,
+        };
+        let access = || access(arguments, usual);
+        match location {
             Location::Stdin => boxed(FileSource::stdin(stop)),
             Location::File(path) => boxed(FileSource::open(&path, stop)),
             Location::Http(url) => {
@@ -122,7 +127,8 @@ fn usage(error: impl std::fmt::Display) -> Failure {
     Failure::Usage(error.to_string())
 }
 
-fn access(arguments: &SourceArgs) -> Result<Access, Failure> {
+/// `usual` connections, if the user asks for no other number.
+fn access(arguments: &SourceArgs, usual: NonZeroUsize) -> Result<Access, Failure> {
     let tls = if arguments.insecure {
         tls::insecure_client_config()
     } else {
@@ -138,7 +144,10 @@ fn access(arguments: &SourceArgs) -> Result<Access, Failure> {
         tls: Arc::new(tls),
         insecure: arguments.insecure,
         proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage)?,
-        connections: NonZeroUsize::new(arguments.connections.into()).unwrap_or(NonZeroUsize::MIN),
+        connections: arguments
+            .connections
+            .and_then(|number| NonZeroUsize::new(number.into()))
+            .unwrap_or(usual),
         no_progress_limit: arguments.no_progress_timeout,
         retries: arguments.retries,
         environment: access::environment(&ProcessEnv),

@@ -10,7 +10,7 @@ use super::config::{Kind, Remote};
 use super::import::Import;
 use super::message::Failure;
 use super::node_pull;
-use crate::source::access::Access;
+use crate::source::access::{Access, STORE_CONNECTIONS};
 use crate::source::gcs::{GcsOptions, GcsSource};
 use crate::source::http::{Header, HttpConfig, HttpSource, read_secret_headers};
 use crate::source::imageio::ImageIoSource;
@@ -60,6 +60,10 @@ impl Import {
             let text = format!("Error creating http client: {error}");
             SourceError::new(SourceErrorKind::Invalid, text)
         })?;
+        let of_store = || Access {
+            connections: STORE_CONNECTIONS,
+            ..access.clone()
+        };
         let (handle, stop) = (self.handle.clone(), self.stop.clone());
         match &remote.kind {
             Kind::Http {
@@ -103,14 +107,14 @@ impl Import {
             }
             Kind::S3 { endpoint } => {
                 let options = S3Options::default();
-                S3Source::open(endpoint, &access, options, handle, stop).map(Opened::alone)
+                S3Source::open(endpoint, &of_store(), options, handle, stop).map(Opened::alone)
             }
             Kind::Gcs { endpoint, key_file } => {
                 let options = GcsOptions {
                     key_file: key_file.clone(),
                     anonymous: false,
                 };
-                GcsSource::open(endpoint, &access, options, handle, stop).map(Opened::alone)
+                GcsSource::open(endpoint, &of_store(), options, handle, stop).map(Opened::alone)
             }
         }
     }

@@ -23,6 +23,10 @@ pub fn environment(env: &dyn Strings) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Connections that an object store is read over, unless somebody says otherwise: stores limit each of them, and the network
+/// of a cluster carries several.
+pub const STORE_CONNECTIONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
+
 /// Who is asking, whom to trust, which way to go, how patient to be.
 #[derive(Debug, Clone)]
 pub struct Access {

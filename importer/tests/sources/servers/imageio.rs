@@ -28,6 +28,7 @@ impl Server for ImageIo {
             ..Contents::default()
         };
         let fault = |fault| match fault {
+            Fault::None => origin::Fault::None,
             Fault::Cut(bytes) => origin::Fault::CutAt(bytes),
             other => unreachable!("{other:?} is for gateways"),
         };

@@ -17,6 +17,9 @@ pub(crate) trait Server: Sized {
     /// What is said when a bit of the object was flipped on the way; `None` if only the user can know.
     const CORRUPTION: Option<&'static str> = None;
 
+    /// What is asked for at once and, if its answer is cut, asked for again from its beginning.
+    const UNIT_BYTES: u64 = 0;
+
     /// A server with `object`. The i-th answer with bytes of it suffers the i-th fault.
     fn start(object: &[u8], faults: Vec<Fault>) -> Self;
 
