@@ -23,7 +23,7 @@ impl Compression {
     fn apply(self, tar: &[u8]) -> (Vec<u8>, &'static str) {
         match self {
             Self::None => (tar.to_vec(), ""),
-            Self::Gzip => (tools::filter("gzip", ["-c", "-1"], tar), "+gzip"),
+            Self::Gzip => (tools::filter("gzip", ["-c", "-1", "-n"], tar), "+gzip"),
             Self::Zstd => (tools::filter("zstd", ["-c", "-1"], tar), "+zstd"),
         }
     }
@@ -70,10 +70,20 @@ pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
     tar_of(folder.path(), files.iter().map(|(name, _)| *name))
 }
 
-/// A tar of the files in `folder` with these names, in this order, without the directories above them.
+/// A tar of the files in `folder` with these names, in this order, without the directories above them. The same files make
+/// the same tar.
 pub fn tar_of<'a>(folder: &Path, names: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
     let folder = folder.to_str().or_fail("a path of ASCII").to_owned();
-    let options = ["--format=gnu", "--sparse", "--no-recursion", "-cf", "-", "-C"].map(str::to_owned);
+    let options = [
+        "--format=gnu",
+        "--sparse",
+        "--no-recursion",
+        "--mtime=@0",
+        "-cf",
+        "-",
+        "-C",
+    ];
+    let options = options.map(str::to_owned);
     let words = options.into_iter().chain([folder]);
     tools::filter("tar", words.chain(names.into_iter().map(str::to_owned)), &[])
 }

@@ -51,6 +51,10 @@ impl Request {
             if head.len() > HEAD_LIMIT_BYTES {
                 return Err(io::Error::other("the request head is too long"));
             }
+            // Somebody who tries TLS first must not wait for the answer to a request that never comes.
+            if !head[0].is_ascii_alphabetic() {
+                return Err(io::Error::other("not HTTP"));
+            }
         }
         Ok(Some(Self::parse(&String::from_utf8_lossy(&head))))
     }

@@ -44,7 +44,7 @@ pub trait Search: Send {
 /// What [`find_file`] came to.
 pub enum Found<S> {
     /// The file, at its first byte.
-    File(FileInArchive<S>),
+    File(Box<FileInArchive<S>>),
     /// The archive was read to its end, and `search` wanted none of its files.
     Nothing {
         /// What it has learned.
@@ -71,7 +71,8 @@ pub fn find_file<S: Search>(stream: Box<dyn Chunks>, mut search: S) -> Result<Fo
         {
             let file = Expanded::new(entries, size);
             let ended = false;
-            return Ok(Found::File(FileInArchive { file, search, ended }));
+            let found = FileInArchive { file, search, ended };
+            return Ok(Found::File(Box::new(found)));
         }
     }
     entries.drain()?;

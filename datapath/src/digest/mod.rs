@@ -5,6 +5,7 @@ mod hashing;
 use std::fmt;
 use std::str::FromStr;
 
+use crc_fast::CrcAlgorithm;
 use md5::Md5;
 use sha1::Sha1;
 use sha2::digest::DynDigest;
@@ -13,7 +14,8 @@ use sha2::{Sha256, Sha512};
 pub use self::hashing::Hashing;
 use crate::error::Error;
 
-/// A hash function that CDI's `checksum` field may name.
+/// What digests are taken with: the hash functions that CDI's `checksum` field may name, and the checksums that object
+/// stores announce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// RFC 1321.
@@ -24,10 +26,17 @@ pub enum Algorithm {
     Sha256,
     /// FIPS 180-4.
     Sha512,
+    /// The CRC of gzip and zip (RFC 1952 §8).
+    Crc32,
+    /// Castagnoli's, of iSCSI (RFC 3720 §12.1).
+    Crc32c,
+    /// NVM Command Set Specification §5.2.1.3.4: what S3 adds by default.
+    Crc64Nvme,
 }
 
 impl Algorithm {
-    const ALL: [Self; 4] = [Self::Md5, Self::Sha1, Self::Sha256, Self::Sha512];
+    /// Those that may be asked for: a CRC tells damage, and nothing about who made it.
+    const REQUESTABLE: [Self; 4] = [Self::Md5, Self::Sha1, Self::Sha256, Self::Sha512];
 
     /// The name, in lower case.
     pub const fn name(self) -> &'static str {
@@ -36,17 +45,27 @@ impl Algorithm {
             Self::Sha1 => "sha1",
             Self::Sha256 => "sha256",
             Self::Sha512 => "sha512",
+            Self::Crc32 => "crc32",
+            Self::Crc32c => "crc32c",
+            Self::Crc64Nvme => "crc64nvme",
         }
     }
 
-    /// Length of the hash in hexadecimal digits.
-    const fn hex_digits(self) -> usize {
+    /// Length of the digest in bytes.
+    const fn bytes(self) -> usize {
         match self {
-            Self::Md5 => 32,
-            Self::Sha1 => 40,
-            Self::Sha256 => 64,
-            Self::Sha512 => 128,
+            Self::Crc32 | Self::Crc32c => 4,
+            Self::Crc64Nvme => 8,
+            Self::Md5 => 16,
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+            Self::Sha512 => 64,
         }
+    }
+
+    /// Length of the digest in hexadecimal digits.
+    const fn hex_digits(self) -> usize {
+        self.bytes() * 2
     }
 }
 
@@ -83,7 +102,7 @@ pub enum ChecksumError {
     Hex(char),
 }
 
-/// A checksum that was asked for: `algorithm:hex`, in any case, with spaces around either part.
+/// A digest that is expected: as text, `algorithm:hex` in any case, with spaces around either part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checksum {
     algorithm: Algorithm,
@@ -91,7 +110,15 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// The hash function.
+    /// The digest `bytes`, as a source announces it; none of another length than the algorithm's.
+    pub fn announced(algorithm: Algorithm, bytes: &[u8]) -> Option<Self> {
+        (bytes.len() == algorithm.bytes()).then(|| Self {
+            algorithm,
+            hex: hex::encode(bytes),
+        })
+    }
+
+    /// What it was taken with.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
@@ -120,7 +147,10 @@ impl FromStr for Checksum {
         if hex.is_empty() {
             return Err(ChecksumError::Empty);
         }
-        let Some(algorithm) = Algorithm::ALL.into_iter().find(|known| known.name() == name) else {
+        let Some(algorithm) = Algorithm::REQUESTABLE
+            .into_iter()
+            .find(|known| known.name() == name)
+        else {
             return Err(ChecksumError::Algorithm(name));
         };
         let (expected, got) = (algorithm.hex_digits(), hex.len());
@@ -144,32 +174,49 @@ impl fmt::Display for Checksum {
     }
 }
 
-/// A running hash of the bytes that arrive.
+/// A running digest of the bytes that arrive.
 pub struct Digest {
     algorithm: Algorithm,
-    hasher: Box<dyn DynDigest + Send>,
+    state: State,
+}
+
+enum State {
+    Hash(Box<dyn DynDigest + Send>),
+    Crc(Box<crc_fast::Digest>),
 }
 
 impl Digest {
-    /// The hash of nothing yet.
+    /// The digest of nothing yet.
     pub fn new(algorithm: Algorithm) -> Self {
-        let hasher: Box<dyn DynDigest + Send> = match algorithm {
-            Algorithm::Md5 => Box::<Md5>::default(),
-            Algorithm::Sha1 => Box::<Sha1>::default(),
-            Algorithm::Sha256 => Box::<Sha256>::default(),
-            Algorithm::Sha512 => Box::<Sha512>::default(),
+        let crc = |parameters| State::Crc(Box::new(crc_fast::Digest::new(parameters)));
+        let state = match algorithm {
+            Algorithm::Md5 => State::Hash(Box::<Md5>::default()),
+            Algorithm::Sha1 => State::Hash(Box::<Sha1>::default()),
+            Algorithm::Sha256 => State::Hash(Box::<Sha256>::default()),
+            Algorithm::Sha512 => State::Hash(Box::<Sha512>::default()),
+            Algorithm::Crc32 => crc(CrcAlgorithm::Crc32IsoHdlc),
+            Algorithm::Crc32c => crc(CrcAlgorithm::Crc32Iscsi),
+            Algorithm::Crc64Nvme => crc(CrcAlgorithm::Crc64Nvme),
         };
-        Self { algorithm, hasher }
+        Self { algorithm, state }
     }
 
     /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
-        self.hasher.update(bytes);
+        match &mut self.state {
+            State::Hash(hash) => hash.update(bytes),
+            State::Crc(crc) => crc.update(bytes),
+        }
     }
 
     /// `algorithm:hex` of all bytes.
     pub fn finish(self) -> String {
-        format!("{}:{}", self.algorithm, hex::encode(self.hasher.finalize()))
+        let hex = match self.state {
+            State::Hash(hash) => hex::encode(hash.finalize()),
+            // Big-endian and as wide as its polynomial.
+            State::Crc(crc) => format!("{:0width$x}", crc.finalize(), width = self.algorithm.hex_digits()),
+        };
+        format!("{}:{hex}", self.algorithm)
     }
 }
 
@@ -206,6 +253,29 @@ mod tests {
             let shouted = format!("  {} :  {}\n", name.to_uppercase(), hash.to_uppercase());
             assert_eq!(shouted.parse(), Ok(checksum));
         }
+    }
+
+    #[test]
+    fn crcs_match_their_catalogued_check_values() {
+        // CRC-32/ISO-HDLC, CRC-32/ISCSI and CRC-64/NVME of "123456789" in Greg Cook's catalogue.
+        for (algorithm, check) in [
+            (Algorithm::Crc32, &[0xCB, 0xF4, 0x39, 0x26][..]),
+            (Algorithm::Crc32c, &[0xE3, 0x06, 0x92, 0x83]),
+            (
+                Algorithm::Crc64Nvme,
+                &[0xAE, 0x8B, 0x14, 0x86, 0x0A, 0x79, 0x98, 0x88],
+            ),
+        ] {
+            let mut digest = Digest::new(algorithm);
+            digest.update(b"1234");
+            digest.update(b"56789");
+            let expected = Checksum::announced(algorithm, check).unwrap();
+            assert!(expected.verify(&digest.finish()).is_ok(), "{algorithm}");
+            assert_eq!(Checksum::announced(algorithm, &check[1..]), None);
+            // However long, none of them can be asked for.
+            assert!(expected.to_string().parse::<Checksum>().is_err());
+        }
+        assert_eq!(Digest::new(Algorithm::Crc32).finish(), "crc32:00000000");
     }
 
     #[test]

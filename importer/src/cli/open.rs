@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use daemon::env::{ProcessEnv, Strings};
 use daemon::tls::{self, Roots};
-use datapath::error::errno_text;
+use datapath::error::{SourceError, errno_text};
 use datapath::source::Source;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -17,11 +17,16 @@ use super::failure::Failure;
 use crate::source::Location;
 use crate::source::access::{self, Access};
 use crate::source::file::FileSource;
+use crate::source::gcs::{GcsOptions, GcsSource};
 use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
 use crate::source::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
 use crate::source::nbd::NbdSource;
 use crate::source::proxy::ProxyConfig;
 use crate::source::registry::{RegistryOptions, RegistrySource};
+use crate::source::s3::{Addressing, S3Options, S3Source};
+
+/// The variable that Google's libraries find a key file by.
+const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 
 /// What a job needs from the process around it.
 pub(super) struct Context {
@@ -34,55 +39,82 @@ pub(super) struct Context {
 impl Context {
     /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object will be verified.
     pub(super) fn open(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Box<dyn Source>, Failure> {
-        let location = Location::parse(&arguments.source).map_err(usage)?;
-        match &location {
-            Location::Stdin => Ok(Box::new(FileSource::stdin(self.stop.clone())?)),
-            Location::File(path) => Ok(Box::new(FileSource::open(path, self.stop.clone())?)),
-            remote => self.open_remote(remote, arguments, is_checked),
-        }
-    }
-
-    fn open_remote(
-        &self,
-        location: &Location,
-        arguments: &SourceArgs,
-        is_checked: bool,
-    ) -> Result<Box<dyn Source>, Failure> {
-        let access = access(arguments)?;
         let (handle, stop) = (self.handle.clone(), self.stop.clone());
-        match location {
+        let access = || access(arguments);
+        match Location::parse(&arguments.source).map_err(usage)? {
+            Location::Stdin => boxed(FileSource::stdin(stop)),
+            Location::File(path) => boxed(FileSource::open(&path, stop)),
             Location::Http(url) => {
-                let url = HttpConfig::new(url, Arc::clone(&access.tls)).map_err(usage)?.url;
-                let config = HttpConfig {
-                    credentials: access.credentials.clone(),
-                    headers: headers(arguments)?,
-                    trust_unvalidated: is_checked,
-                    ..access.http(url)
+                let config = http_config(&url, arguments, &access()?, is_checked)?;
+                boxed(HttpSource::open(config, handle, stop))
+            }
+            Location::S3(url) => {
+                let options = S3Options {
+                    region: arguments.region.clone(),
+                    anonymous: arguments.anonymous,
+                    addressing: Addressing::Bucket,
                 };
-                Ok(Box::new(HttpSource::open(config, handle, stop)?))
+                boxed(S3Source::open(&url, &access()?, options, handle, stop))
+            }
+            Location::Gcs(url) => {
+                let access = access()?;
+                let configured = access.environment.get(GOOGLE_CREDENTIALS).map(Into::into);
+                let options = GcsOptions {
+                    key_file: arguments.key_file.clone().or(configured),
+                    anonymous: arguments.anonymous,
+                };
+                boxed(GcsSource::open(&url, &access, options, handle, stop))
             }
             Location::Registry(reference) => {
                 let options = RegistryOptions {
                     architecture: arguments.architecture.clone(),
                 };
-                let source = RegistrySource::open(reference, &access, options, handle, stop)?;
-                Ok(Box::new(source))
+                boxed(RegistrySource::open(
+                    &reference,
+                    &access()?,
+                    options,
+                    handle,
+                    stop,
+                ))
             }
-            Location::Nbd(uri) => Ok(Box::new(NbdSource::open(uri, &access, handle, stop)?)),
+            Location::Nbd(uri) => boxed(NbdSource::open(&uri, &access()?, handle, stop)),
             Location::Ovirt(address) => {
-                let (api, disk) = disk_of_engine(address).map_err(usage)?;
+                let (api, disk) = disk_of_engine(&address).map_err(usage)?;
                 let checkpoints = Checkpoints {
                     current: arguments.checkpoint.clone(),
                     previous: arguments.previous_checkpoint.clone(),
                 };
-                let source = ImageIoSource::open(&api, &disk, &checkpoints, &access, handle, stop)?;
-                Ok(Box::new(source))
+                let access = access()?;
+                boxed(ImageIoSource::open(
+                    &api,
+                    &disk,
+                    &checkpoints,
+                    &access,
+                    handle,
+                    stop,
+                ))
             }
-            other => Err(Failure::Usage(format!(
-                "{other:?} is not supported by this version"
-            ))),
         }
     }
+}
+
+fn boxed(source: Result<impl Source + 'static, SourceError>) -> Result<Box<dyn Source>, Failure> {
+    Ok(Box::new(source?))
+}
+
+fn http_config(
+    url: &str,
+    arguments: &SourceArgs,
+    access: &Access,
+    is_checked: bool,
+) -> Result<HttpConfig, Failure> {
+    let url = HttpConfig::new(url, Arc::clone(&access.tls)).map_err(usage)?.url;
+    Ok(HttpConfig {
+        credentials: access.credentials.clone(),
+        headers: headers(arguments)?,
+        trust_unvalidated: is_checked,
+        ..access.http(url)
+    })
 }
 
 /// What can never work is a mistake of the command line, not of the source.

@@ -21,15 +21,16 @@ use daemon::metrics::{Registry, server};
 use daemon::paths::Paths;
 use daemon::report::{self, Termination};
 use daemon::signal::{self, Shutdown, Signal};
+use datapath::observe::Phase;
 use datapath::target;
 use tokio::runtime::Handle;
 use worker::volume::Volume;
-use worker::wording::Made;
+use worker::wording::{self, Made};
 use worker::work::{self, Ended};
 
 use self::config::Config;
 use self::import::Import;
-use self::message::Failure;
+use self::message::{Failure, PROCESS};
 use self::watch::Watch;
 
 /// What fills the disk: `http` or `none`. Its presence makes the process a pod.
@@ -95,10 +96,18 @@ fn prepare(env: &dyn Strings, paths: &Paths) -> Result<(Config, Volume), String>
         refusal.log();
         refusal.message()
     })?;
-    let volume = Volume::find(paths, config.wanted.size, config.made()).map_err(|error| {
-        tracing::error!("cannot tell the space of the target: {error}");
-        String::new()
-    })?;
+    let volume =
+        Volume::find(paths, config.wanted.size, config.made()).map_err(|error| match config.made() {
+            // The stage before has left no disk.
+            Made::Delta => format!(
+                "{PROCESS}{}",
+                wording::transfer(&error.into(), Phase::Transfer, Made::Delta)
+            ),
+            Made::Disk | Made::Directory => {
+                tracing::error!("cannot tell the space of the target: {error}");
+                String::new()
+            }
+        })?;
     tracing::info!(
         target = %volume.path.display(),
         available_bytes = volume.available,

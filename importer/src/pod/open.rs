@@ -11,9 +11,11 @@ use super::import::Import;
 use super::message::Failure;
 use super::node_pull;
 use crate::source::access::Access;
+use crate::source::gcs::{GcsOptions, GcsSource};
 use crate::source::http::{Header, HttpConfig, HttpSource, read_secret_headers};
 use crate::source::imageio::ImageIoSource;
 use crate::source::registry::{RegistryOptions, RegistrySource};
+use crate::source::s3::{S3Options, S3Source};
 
 /// A source that is open, and what it knows besides bytes.
 pub(super) struct Opened {
@@ -99,10 +101,17 @@ impl Import {
             } => {
                 ImageIoSource::open(endpoint, disk_id, checkpoints, &access, handle, stop).map(Opened::alone)
             }
-            other => Err(SourceError::new(
-                SourceErrorKind::Invalid,
-                format!("source {} is not supported by this version", other.name()),
-            )),
+            Kind::S3 { endpoint } => {
+                let options = S3Options::default();
+                S3Source::open(endpoint, &access, options, handle, stop).map(Opened::alone)
+            }
+            Kind::Gcs { endpoint, key_file } => {
+                let options = GcsOptions {
+                    key_file: key_file.clone(),
+                    anonymous: false,
+                };
+                GcsSource::open(endpoint, &access, options, handle, stop).map(Opened::alone)
+            }
         }
     }
 

@@ -2,14 +2,17 @@
 
 pub mod access;
 pub mod file;
+pub mod gcs;
 pub mod http;
 pub mod imageio;
 mod location;
 pub mod nbd;
+mod objects;
 pub mod proxy;
 mod pumped;
 pub mod registry;
 mod retry;
+pub mod s3;
 pub mod vddk;
 pub mod verified;
 mod xml;

@@ -5,5 +5,6 @@ mod blank;
 mod failure;
 mod node_pull;
 mod pod;
+mod registry;
 mod running;
 mod success;

@@ -3,22 +3,60 @@
 use std::path::Path;
 use std::time::Duration;
 
-use testkit::disk;
 use testkit::fail::OrFail;
-use testkit::origin::Script;
+use testkit::images::{Compression, Content, Spec};
+use testkit::origin::{Origin, Script};
+use testkit::{disk, tools};
 
-use super::pod::{MIB, Pod, serve};
+use super::pod::{MIB, Pod, SUCCESS, serve};
+
+#[test]
+fn compressed_disks_of_a_container_are_unpacked_in_one_pass() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let spec = Spec {
+        compression: Compression::Zlib,
+        ..Spec::new(Content::Sparse)
+    };
+    let image = spec.build(folder.path(), "image");
+    let info = serve(Script::new("{}"));
+    for (program, suffix) in [("gzip", "gz"), ("xz", "xz"), ("zstd", "zst")] {
+        for (source, format) in [(&image.raw, "img"), (&image.qcow2, "qcow2")] {
+            let name = format!("disk.{format}.{suffix}");
+            let content = std::fs::read(source).or_fail(&name);
+            let origin = side_server(&info, tools::filter(program, ["-c", "-1"], &content));
+            let ready = folder.path().join("ready");
+            std::fs::write(&ready, &name).or_fail("write the ready file");
+            let env = [
+                ("IMPORTER_PULL_METHOD", "node"),
+                ("IMPORTER_READY_FILE", ready.to_str().or_fail("a path of ASCII")),
+            ];
+            let pod = Pod::http(&origin.url("/disk.img"), &env);
+            pod.assert_succeeds_with(SUCCESS);
+            disk::assert_same(&pod.disk(), &image.raw, image.virtual_size, &name);
+            let paths: Vec<_> = origin
+                .requests()
+                .iter()
+                .map(|seen| seen.request.path().to_owned())
+                .collect();
+            assert_eq!(paths, [format!("/{name}"), "/info".to_owned()], "one pass");
+        }
+    }
+}
+
+/// Serves `content`, and what `info` serves at `/info`.
+fn side_server(info: &Origin, content: Vec<u8>) -> Origin {
+    serve(Script {
+        redirects: [("/info".to_owned(), vec![info.url("/info")])].into(),
+        ..Script::new(content)
+    })
+}
 
 #[test]
 fn a_node_pull_follows_the_files_and_collects_the_labels() {
     let info = serve(Script::new(
         r#"{"env":["PATH=/bin","INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small"]}"#,
     ));
-    let redirects = [("/info".to_owned(), vec![info.url("/info")])].into();
-    let origin = serve(Script {
-        redirects,
-        ..Script::new(disk::content(5, MIB))
-    });
+    let origin = side_server(&info, disk::content(5, MIB));
     let folder = tempfile::tempdir().or_fail("a folder");
     let path = |name: &str| {
         folder

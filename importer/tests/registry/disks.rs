@@ -1,13 +1,15 @@
 //! Which bytes come out: layers, compressions, formats, platforms.
 
+use testkit::certs::Authority;
 use testkit::disk;
 use testkit::docker_registry::{DockerRegistry, Setup};
 use testkit::fail::OrFail;
+use testkit::gateway::{Gateway, Plan};
 use testkit::images::{Compression as Clusters, Content, Spec};
 use testkit::oci::{Compression, Image, tar, tar_of};
 use testkit::tools;
 
-use super::scene::{MIB, SOURCE_FAILED, Scene};
+use super::scene::{MIB, SOURCE_FAILED, Scene, behind};
 
 const DISK: &str = "disk/disk.img";
 
@@ -35,6 +37,24 @@ fn raw_and_qcow2_disks_come_out_of_every_compression() {
             assert!(peak < 64 << 20, "{tag}: {peak} bytes of memory");
         }
     }
+}
+
+#[test]
+fn a_layer_is_read_over_several_connections() {
+    let scene = Scene::new();
+    let content = disk::content(10, 24 * MIB);
+    let images = [Image::of_disk(&content, Compression::None)];
+    let registry = DockerRegistry::start_with(Setup::default(), &[("a", &images)]);
+    let tls = Authority::new().and_then(|authority| authority.server_config());
+    let plan = Plan::default();
+    let gateway = Gateway::start_tls(registry.address(), plan, tls.or_fail("TLS")).or_fail("a gateway");
+    let program = scene.import(&behind(&gateway, "a")).args(["--connections", "4"]);
+    scene.assert_imports(program, &content, "four connections");
+    let requests = gateway.requests();
+    let parts = requests
+        .iter()
+        .filter(|seen| seen.status == 206 && seen.body_bytes > MIB);
+    assert!(parts.count() >= 5, "{requests:?}");
 }
 
 #[test]
@@ -133,7 +153,7 @@ fn the_disk_is_the_one_that_a_container_would_see() {
         let program = scene.import(&registry.reference(&tag));
         match expected {
             Some(content) => {
-                let finished = scene.assert_imports(program.arg("--log-level=info"), content, name);
+                let finished = scene.assert_imports(program.arg("-v"), content, name);
                 assert!(
                     finished.stderr.contains("found in the layer"),
                     "{}",

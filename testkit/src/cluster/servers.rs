@@ -1,9 +1,8 @@
 //! The two programs that a cluster without nodes consists of: etcd and `kube-apiserver`.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -11,7 +10,7 @@ use rustix::process::Signal;
 use crate::certs::Authority;
 use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
-use crate::tools;
+use crate::{ports, tools};
 
 /// How long a server may take to get ready. Alone it takes 1 s (etcd) or 5 s (the API server).
 const START_PATIENCE: Duration = Duration::from_secs(90);
@@ -21,10 +20,6 @@ const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How often a server is asked whether it is ready.
 const POLL: Duration = Duration::from_millis(20);
-
-/// Ports below those that Linux gives to whoever asks for just any (`net.ipv4.ip_local_port_range` begins at 32768): one that is
-/// found free here is still free when a server takes it.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// The token of the cluster's administrator, whom RBAC lets do everything.
 pub(super) const ADMIN_TOKEN: &str = "administrator-of-a-test";
@@ -102,7 +97,7 @@ impl Place {
         ] {
             std::fs::write(folder.join(name), text).or_fail(name);
         }
-        let [etcd, api] = free_ports();
+        let [etcd, api] = ports::free();
         Self {
             folder: folder.to_owned(),
             etcd,
@@ -166,19 +161,4 @@ fn api_server_program() -> PathBuf {
         .or_fail(script.display());
     assert!(built.status.success(), "{} failed, see above", script.display());
     String::from_utf8_lossy(&built.stdout).trim().into()
-}
-
-/// Different ports that are free on loopback.
-pub(crate) fn free_ports<const N: usize>() -> [SocketAddr; N] {
-    // Whoever looks at the same time, in this process or another one, should not find the same ones.
-    static LOOKED: AtomicUsize = AtomicUsize::new(0);
-    let process = usize::try_from(std::process::id()).unwrap_or(0) % PORTS.len();
-    let start = process * 37 + LOOKED.fetch_add(N, Ordering::Relaxed);
-    let mut candidates = PORTS.cycle().skip(start % PORTS.len());
-    let listeners: [TcpListener; N] = std::array::from_fn(|_| {
-        candidates
-            .find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok())
-            .or_fail("a free port")
-    });
-    listeners.map(|listener| listener.local_addr().or_fail("a free port"))
 }

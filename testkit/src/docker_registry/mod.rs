@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::certs::Authority;
-use crate::cluster::servers::{Server, free_ports};
+use crate::cluster::servers::Server;
 use crate::fail::OrFail;
 use crate::oci::{Image, write_layout};
 use crate::process::Program;
@@ -73,7 +73,7 @@ impl DockerRegistry {
     }
 
     fn serve(folder: TempDir, setup: Setup<'_>) -> Self {
-        let [address] = free_ports();
+        let [address] = crate::ports::free();
         let config = folder.path().join("config.yml");
         // JSON is YAML.
         let text = configuration(folder.path(), address, setup).to_string();

@@ -126,7 +126,8 @@ fn log_in(log: &mut Log, request: &Request, body: &str) -> Answer {
         let error = "Cannot authenticate user: The user name or password is incorrect..";
         return Answer::json(400, &json!({"error_code": "access_denied", "error": error}));
     }
-    let token = format!("token-{}", log.tokens.len());
+    let token = format!("token-{}", log.log_ins);
+    log.log_ins += 1;
     log.tokens.insert(token.clone(), 0);
     let answer = json!({"access_token": token, "scope": "ovirt-app-api", "exp": "9223372036854775807", "token_type": "bearer"});
     Answer::json(200, &answer)

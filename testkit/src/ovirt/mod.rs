@@ -71,6 +71,7 @@ struct Log {
     transfers: Vec<Transfer>,
     /// Requests for a transfer.
     posted: usize,
+    log_ins: usize,
     /// GETs of an image.
     reads: usize,
     body_bytes: u64,
@@ -219,13 +220,20 @@ impl State {
 }
 
 impl Log {
-    /// Whether the token is good, once more.
+    /// Whether the token is good, once more. One that is used up is forgotten.
     fn admits(&mut self, token: Option<&str>, most: usize) -> bool {
-        let uses = token.and_then(|token| self.tokens.get_mut(token));
-        uses.is_some_and(|uses| {
-            *uses += 1;
-            *uses <= most
-        })
+        let Some(token) = token else {
+            return false;
+        };
+        match self.tokens.get_mut(token) {
+            Some(uses) if *uses < most => *uses += 1,
+            Some(_) => {
+                self.tokens.remove(token);
+                return false;
+            }
+            None => return false,
+        }
+        true
     }
 
     fn transfer(&mut self, id: &str, forgetful: bool) -> Option<&mut Transfer> {

@@ -6,7 +6,7 @@ use super::script::{Contents, DISK_ID, Script};
 use super::xml;
 
 /// A transfer, as the engine sees it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Transfer {
     /// Its id; that of its ticket is the same.
     pub id: String,
@@ -21,6 +21,23 @@ pub struct Transfer {
     pub(super) looks: usize,
     pub(super) active: Instant,
     pub(super) contents: Contents,
+}
+
+impl std::fmt::Debug for Transfer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            id,
+            phase,
+            format,
+            subject,
+            extended,
+            ..
+        } = self;
+        write!(
+            f,
+            "{id}: {format} of {subject}, {phase}, extended {extended} times"
+        )
+    }
 }
 
 /// Phases in which nothing can be changed any more.

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::download::Object;
 use super::pump::Pump;
+use super::regions::Regions;
 
 /// Gaps below this are read and dropped: so much is on its way already (bridge and socket buffers), and a
 /// new connection costs several round trips.
@@ -27,6 +28,7 @@ pub(super) struct Surroundings {
     pub(super) bridge_budget_bytes: usize,
     pub(super) connections: NonZeroUsize,
     pub(super) pool: Pool,
+    pub(super) regions: Option<Regions>,
 }
 
 /// The object from some offset to its end.

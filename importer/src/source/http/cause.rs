@@ -43,11 +43,15 @@ pub(super) fn plain_cause(error: reqwest::Error) -> String {
 pub(super) fn is_tls_refusal(error: &reqwest::Error) -> bool {
     let mut layer: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(current) = layer {
-        let wrapped = current.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        if current.is::<rustls::Error>() || wrapped.is_some_and(|inner| inner.is::<rustls::Error>()) {
+        if current.is::<rustls::Error>() {
             return true;
         }
-        layer = current.source();
+        // What an `io::Error` wraps is not its source, but the source's source is.
+        let wrapped = current.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        layer = match wrapped {
+            Some(wrapped) => Some(wrapped),
+            None => current.source(),
+        };
     }
     false
 }

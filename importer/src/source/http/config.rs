@@ -12,6 +12,7 @@ use url::Url;
 
 use super::dialect::Dialect;
 use super::headers::Header;
+use super::regions::Regions;
 use crate::source::proxy::ProxyConfig;
 use crate::source::retry;
 
@@ -69,6 +70,8 @@ pub struct HttpConfig {
     pub continuity: Continuity,
     /// What to call the source in logs, if not its URL.
     pub name: Option<String>,
+    /// Where the object has data, if somebody knows: with ranges, nothing else is asked for.
+    pub regions: Option<Regions>,
 }
 
 impl HttpConfig {
@@ -98,6 +101,7 @@ impl HttpConfig {
             dialect: None,
             continuity: Continuity::default(),
             name: None,
+            regions: None,
         }
     }
 }
@@ -117,7 +121,7 @@ fn parse_endpoint(endpoint: &str) -> Result<Url, SourceError> {
 }
 
 /// A text that may be no URL at all, without what could be a password or a signature in it.
-fn redacted(endpoint: &str) -> &str {
+pub(in crate::source) fn redacted(endpoint: &str) -> &str {
     let visible = endpoint.split(['?', '#']).next().unwrap_or_default();
     visible.rsplit('@').next().unwrap_or_default()
 }

@@ -18,6 +18,7 @@ mod download;
 mod headers;
 mod identity;
 mod pump;
+mod regions;
 mod segments;
 mod status;
 
@@ -39,11 +40,13 @@ pub use self::agent::{Agent, Answer};
 use self::body::{HttpBody, Surroundings, stopped};
 use self::client::Client;
 use self::config::printable;
+pub(in crate::source) use self::config::redacted;
 pub use self::config::{Continuity, Credentials, HttpConfig, USER_AGENT};
 pub use self::dialect::{BoxFuture, Dialect, Refusal, Verdict};
 use self::download::{Download, Object, within};
 pub use self::headers::{Header, parse_header, read_secret_headers};
 use self::identity::{ContentRange, Identity};
+pub use self::regions::Regions;
 pub(in crate::source) use self::status::status_text;
 use super::retry::{Failure, Patience};
 
@@ -75,6 +78,7 @@ impl HttpSource {
         let patience = Patience::of(&config);
         let (trust_unvalidated, continuity) = (config.trust_unvalidated, config.continuity);
         let (bridge_budget_bytes, connections) = (config.bridge_budget_bytes, config.connections);
+        let regions = config.regions.clone();
         let client = Client::new(config)?;
         let asking = ask(&client, &patience);
         let answer = handle
@@ -101,6 +105,7 @@ impl HttpSource {
                 bridge_budget_bytes,
                 connections,
                 pool: Pool::default(),
+                regions,
             },
             name,
             headers,
@@ -178,9 +183,9 @@ impl Source for HttpSource {
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Several connections need ranges; for one, finding out can wait until an image needs them.
+        // Several connections and holes need ranges; for one connection, finding out can wait until an image needs them.
         let is_ranged = match self.surroundings.connections.get() {
-            1 => self.is_ranged.get().copied().unwrap_or(false),
+            1 if self.surroundings.regions.is_none() => self.is_ranged.get().copied().unwrap_or(false),
             _ => self.is_ranged(),
         };
         Ok(Box::new(HttpBody::new(

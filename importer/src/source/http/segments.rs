@@ -4,6 +4,7 @@
 //! handed over in order. What waits for its turn is bounded.
 
 use std::collections::VecDeque;
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::body::Surroundings;
 use super::download::{Download, Object};
+use super::pump::send_zeros;
+use super::regions::{Piece, Regions};
 
 /// Bytes of all segments that are on their way.
 const AHEAD_BYTES: u64 = 16 << 20;
@@ -23,16 +26,23 @@ const AHEAD_BYTES: u64 = 16 << 20;
 /// Longest segment: from here on the round trip of a request does not show.
 const MAX_SEGMENT_BYTES: u64 = 4 << 20;
 
-type Fetch = AbortOnDropHandle<Result<Vec<Packed>, SourceError>>;
+/// What comes next, when it is its turn.
+enum Turn {
+    /// A segment that is on its way.
+    Fetch(AbortOnDropHandle<Result<Vec<Packed>, SourceError>>),
+    /// So many zeros.
+    Zeros(u64),
+}
 
 /// What is left of an object, to be read over several connections.
 pub(super) struct Segments {
     object: Arc<Object>,
     pool: Pool,
     connections: usize,
+    regions: Regions,
     next: u64,
     end: u64,
-    running: VecDeque<Fetch>,
+    turns: VecDeque<Turn>,
 }
 
 impl Segments {
@@ -44,9 +54,14 @@ impl Segments {
             object: Arc::clone(&surroundings.object),
             pool: surroundings.pool.clone(),
             connections,
+            // What is not known to be zero is data.
+            regions: surroundings
+                .regions
+                .clone()
+                .unwrap_or_else(|| Regions::new(iter::once(0..end))),
             next: position,
             end,
-            running: VecDeque::new(),
+            turns: VecDeque::new(),
         })
     }
 
@@ -57,11 +72,16 @@ impl Segments {
         sender: bridge::Sender,
     ) -> Result<(), SourceError> {
         loop {
-            while self.running.len() < self.connections && self.next < self.end {
-                self.start(first.take());
-            }
-            let Some(fetch) = self.running.pop_front() else {
-                return Ok(());
+            while self.fetching() < self.connections && self.start(&mut first) {}
+            let fetch = match self.turns.pop_front() {
+                None => return Ok(()),
+                Some(Turn::Fetch(fetch)) => fetch,
+                Some(Turn::Zeros(length)) => {
+                    if send_zeros(length, &sender).await.is_err() {
+                        return Ok(());
+                    }
+                    continue;
+                }
             };
             let packed = fetch.await.map_err(|error| {
                 let message = format!("the task that reads a segment failed: {error}");
@@ -75,14 +95,30 @@ impl Segments {
         }
     }
 
-    fn start(&mut self, response: Option<Response>) {
+    fn fetching(&self) -> usize {
+        let is_fetch = |turn: &&Turn| matches!(turn, Turn::Fetch(_));
+        self.turns.iter().filter(is_fetch).count()
+    }
+
+    /// Begins with what comes next; false at the end. `first` is for the segment that the object begins with.
+    fn start(&mut self, first: &mut Option<Response>) -> bool {
         let connections = u64::try_from(self.connections).unwrap_or(u64::MAX);
-        let length = (AHEAD_BYTES / connections).clamp(1, MAX_SEGMENT_BYTES);
-        let range = self.next..self.end.min(self.next.saturating_add(length));
-        self.next = range.end;
-        let fetching = fetch(Arc::clone(&self.object), range, response, self.pool.clone());
-        self.running
-            .push_back(AbortOnDropHandle::new(tokio::spawn(fetching)));
+        let most = (AHEAD_BYTES / connections).clamp(1, MAX_SEGMENT_BYTES);
+        let turn = match self.regions.piece(self.next, self.end, most) {
+            None => return false,
+            Some(Piece::Zeros(length)) => {
+                self.next += length;
+                Turn::Zeros(length)
+            }
+            Some(Piece::Data(range)) => {
+                self.next = range.end;
+                let first = first.take().filter(|_| range.start == 0);
+                let fetching = fetch(Arc::clone(&self.object), range, first, self.pool.clone());
+                Turn::Fetch(AbortOnDropHandle::new(tokio::spawn(fetching)))
+            }
+        };
+        self.turns.push_back(turn);
+        true
     }
 }
 

@@ -4,6 +4,7 @@ use datapath::error::{SourceError, SourceErrorKind};
 use http::Method;
 use url::Url;
 
+use super::Checkpoints;
 use super::session::{Session, segment};
 use crate::source::access::Access;
 use crate::source::xml::Element;
@@ -29,8 +30,24 @@ impl Engine {
         Ok(Self { session })
     }
 
+    /// What an import with these checkpoints transfers.
+    pub(super) async fn find(
+        &self,
+        disk_id: &str,
+        checkpoints: &Checkpoints,
+    ) -> Result<Subject, SourceError> {
+        self.session.call(Method::GET, "", None).await?;
+        match &checkpoints.current {
+            Some(snapshot) => self.snapshot_of(disk_id, snapshot).await,
+            None => {
+                self.disk(disk_id).await?;
+                Ok(Subject::Disk(disk_id.to_owned()))
+            }
+        }
+    }
+
     /// The disk, which has a size.
-    pub(super) async fn disk(&self, id: &str) -> Result<Element, SourceError> {
+    async fn disk(&self, id: &str) -> Result<Element, SourceError> {
         let path = format!("disks/{}", segment(id));
         let disk = self.session.call(Method::GET, &path, None).await?;
         let size = disk
@@ -46,7 +63,7 @@ impl Engine {
     }
 
     /// The snapshot `snapshot` of a disk. The newest state is no snapshot of its own: it is the disk's active image.
-    pub(super) async fn snapshot_of(&self, disk_id: &str, snapshot: &str) -> Result<Subject, SourceError> {
+    async fn snapshot_of(&self, disk_id: &str, snapshot: &str) -> Result<Subject, SourceError> {
         let disk = self.disk(disk_id).await?;
         let domains = disk.child("storage_domains");
         let domains = domains

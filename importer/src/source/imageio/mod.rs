@@ -25,12 +25,12 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use self::body::DiskBody;
-use self::engine::{Engine, Subject};
+use self::engine::Engine;
 use self::extents::{Extent, total};
 use self::ticket::{Progress, Ticket};
 use self::transfer::{Format, Transfer};
 use super::access::Access;
-use super::http::{Continuity, HttpConfig, HttpSource};
+use super::http::{Continuity, HttpConfig, HttpSource, Regions};
 
 /// The snapshots of a warm import: what is copied, and what the target already holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,8 +55,6 @@ pub struct ImageIoSource {
     _ticket: Ticket,
     _transfer: Transfer,
     name: String,
-    /// What the image server says about data and holes; `None` to read everything.
-    extents: Option<Arc<[Extent]>>,
     progress: Arc<Progress>,
 }
 
@@ -70,14 +68,10 @@ impl ImageIoSource {
         handle: Handle,
         stop: CancellationToken,
     ) -> Result<Self, SourceError> {
-        let opening = begin(api, disk_id, checkpoints, access, &handle);
-        let begun = handle.block_on(stop.run_until_cancelled(opening));
-        let (transfer, format) = begun.unwrap_or_else(|| Err(stopped()))?;
+        let transfer = handle.block_on(begin(api, disk_id, checkpoints, access, &handle, &stop))?;
         let url = transfer.data_url().clone();
-        let extents = match format {
-            Format::Raw => handle
-                .block_on(stop.run_until_cancelled(extents::read(access, &url)))
-                .unwrap_or_else(|| Err(stopped()))?,
+        let extents = match transfer.format() {
+            Format::Raw => handle.block_on(unless(&stop, extents::read(access, &url)))?,
             Format::Cow => None,
         };
         let name = format!("oVirt disk {disk_id}");
@@ -85,7 +79,8 @@ impl ImageIoSource {
             // The engine locks the disk while it is transferred.
             continuity: Continuity::Immutable,
             name: Some(name.clone()),
-            ..access.http(url.clone())
+            regions: extents.as_deref().map(data_of),
+            ..access.http(url)
         };
         let progress = Arc::new(Progress::default());
         let ticket = Ticket::keep(&handle, transfer.handle(), config.clone(), Arc::clone(&progress));
@@ -104,7 +99,6 @@ impl ImageIoSource {
             _ticket: ticket,
             _transfer: transfer,
             name,
-            extents: extents.map(Into::into),
             progress,
         })
     }
@@ -125,11 +119,7 @@ impl Source for ImageIoSource {
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {
         let data = self.data.body()?;
-        Ok(Box::new(DiskBody::new(
-            data,
-            self.extents.clone(),
-            Arc::clone(&self.progress),
-        )))
+        Ok(Box::new(DiskBody::new(data, Arc::clone(&self.progress))))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
@@ -162,25 +152,27 @@ async fn begin(
     checkpoints: &Checkpoints,
     access: &Access,
     handle: &Handle,
-) -> Result<(Transfer, Format), SourceError> {
-    let engine = Engine::log_in(api, access).await?;
-    let subject = match &checkpoints.current {
-        Some(snapshot) => engine.snapshot_of(disk_id, snapshot).await?,
-        None => {
-            engine.disk(disk_id).await?;
-            Subject::Disk(disk_id.to_owned())
-        }
-    };
-    let format = match checkpoints.base() {
-        Some(_) => Format::Cow,
-        None => Format::Raw,
-    };
-    let transfer = Transfer::begin(engine, &subject, format, handle.clone()).await?;
-    Ok((transfer, format))
+    stop: &CancellationToken,
+) -> Result<Transfer, SourceError> {
+    let engine = unless(stop, Engine::log_in(api, access)).await?;
+    Transfer::begin(engine, disk_id, checkpoints, handle.clone(), stop).await
 }
 
-fn stopped() -> SourceError {
-    SourceError::new(SourceErrorKind::Stopped, "stopped while reading the source")
+/// Where the disk has data.
+fn data_of(extents: &[Extent]) -> Regions {
+    let data = extents.iter().filter(|extent| !extent.zero);
+    Regions::new(data.map(|extent| extent.start..extent.end()))
+}
+
+/// Waits for `work`, unless stopped before.
+async fn unless<T>(
+    stop: &CancellationToken,
+    work: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
+    let stopped = || SourceError::new(SourceErrorKind::Stopped, "stopped while reading the source");
+    stop.run_until_cancelled(work)
+        .await
+        .unwrap_or_else(|| Err(stopped()))
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! A session with the engine: a token for a password, and XML with it.
 
+use std::sync::{Mutex, PoisonError};
+
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{Method, StatusCode, header};
 use url::{Url, form_urlencoded};
 
 use crate::source::access::Access;
-use crate::source::http::{Agent, Answer, USER_AGENT, status_text};
+use crate::source::http::{Agent, Answer, Credentials, USER_AGENT, status_text};
 use crate::source::xml::{Element, escaped};
 
 /// Bytes of a document of the engine: a list of a thousand snapshots has one megabyte.
@@ -19,7 +21,8 @@ const SCOPE: &str = "ovirt-app-api";
 pub(super) struct Session {
     agent: Agent,
     api: Url,
-    token: String,
+    credentials: Credentials,
+    token: Mutex<String>,
 }
 
 /// An answer of the engine that is no success.
@@ -37,28 +40,35 @@ impl From<Fault> for SourceError {
 }
 
 impl Session {
-    /// Exchanges user and password for a token, and tries it.
+    /// Exchanges user and password for a token.
     pub(super) async fn open(api: &Url, access: &Access) -> Result<Self, SourceError> {
         let mut api = api.clone();
         if !api.path().ends_with('/') {
             api.set_path(&format!("{}/", api.path()));
         }
-        let agent = Agent::new(access, USER_AGENT)?;
-        let mut session = Self {
-            token: String::new(),
-            agent,
+        let Some(credentials) = access.credentials.clone() else {
+            let message = "oVirt needs a user name and a password, such as admin@internal";
+            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+        };
+        let session = Self {
+            token: Mutex::default(),
+            agent: Agent::new(access, USER_AGENT)?,
             api,
+            credentials,
         };
-        let (user, password) = match &access.credentials {
-            Some(credentials) => (credentials.user(), credentials.password()),
-            None => {
-                let message = "oVirt needs a user name and a password, such as admin@internal";
-                return Err(SourceError::new(SourceErrorKind::Invalid, message));
-            }
-        };
-        session.token = session.token_for(user, password).await?;
-        session.call(Method::GET, "", None).await?;
+        session.log_in().await?;
         Ok(session)
+    }
+
+    async fn log_in(&self) -> Result<(), SourceError> {
+        let (user, password) = (self.credentials.user(), self.credentials.password());
+        let token = self.token_for(user, password).await?;
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
+        Ok(())
+    }
+
+    fn token(&self) -> String {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn token_for(&self, user: &str, password: &str) -> Result<String, SourceError> {
@@ -108,7 +118,7 @@ impl Session {
 
     /// Forgets the token, on the engine too. A failure is of no consequence: tokens expire.
     pub(super) async fn close(&self) {
-        let form = form(&[("scope", SCOPE), ("token", &self.token)]);
+        let form = form(&[("scope", SCOPE), ("token", &self.token())]);
         if let Err(error) = self.post_form("../services/sso-logout", &form).await {
             tracing::debug!("cannot log out of the engine: {error}");
         }
@@ -126,21 +136,36 @@ impl Session {
             .map_err(|fault| SourceError::from(fault).of(path))
     }
 
-    /// One call whose fault the caller looks at.
+    /// One call whose fault the caller looks at. A token that has expired, as in hours of reading, is replaced.
     pub(super) async fn try_call(
         &self,
         method: Method,
         path: &str,
         body: Option<&str>,
     ) -> Result<Result<Element, Fault>, SourceError> {
-        let url = self.url(path)?;
+        match self.call_once(&method, path, body).await? {
+            Err(fault) if fault.status == StatusCode::UNAUTHORIZED => {
+                self.log_in().await?;
+                self.call_once(&method, path, body).await
+            }
+            other => Ok(other),
+        }
+    }
+
+    async fn call_once(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&str>,
+    ) -> Result<Result<Element, Fault>, SourceError> {
+        let (url, token) = (self.url(path)?, self.token());
         let make = || {
             let request = self
                 .agent
                 .request(method.clone(), url.clone())
                 .header("Version", "4")
                 .header(header::ACCEPT, "application/xml")
-                .bearer_auth(&self.token);
+                .bearer_auth(&token);
             match body {
                 Some(xml) => request
                     .header(header::CONTENT_TYPE, "application/xml")
@@ -149,7 +174,7 @@ impl Session {
             }
         };
         // What is asked for twice must not happen twice.
-        let answer = if method == Method::GET {
+        let answer = if *method == Method::GET {
             self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?
         } else {
             self.agent.send(make(), MAX_DOCUMENT_BYTES).await?

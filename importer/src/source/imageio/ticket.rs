@@ -1,8 +1,7 @@
 //! The ticket of a transfer: it expires unless somebody reads, and a slow disk may keep us from reading.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -16,18 +15,25 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// Bytes that are read for the image server to notice us: one sector.
 const TOUCH_RANGE: &str = "bytes=0-511";
 
-/// Counts signs of life.
-#[derive(Debug, Default)]
-pub(super) struct Progress(AtomicU64);
+/// Knows when something was last read.
+#[derive(Debug)]
+pub(super) struct Progress(Mutex<Instant>);
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+}
 
 impl Progress {
-    /// Something was read.
+    /// Something is read.
     pub(super) fn advanced(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    /// How long nothing was.
+    fn silence(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 }
 
@@ -37,7 +43,7 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// Looks every 30 s whether anything was read, and extends the ticket when not.
+    /// Extends the ticket whenever nothing was read for 30 s.
     pub(super) fn keep(
         runtime: &Handle,
         transfer: Arc<Shared>,
@@ -45,17 +51,18 @@ impl Ticket {
         progress: Arc<Progress>,
     ) -> Self {
         let task = runtime.spawn(async move {
-            let mut seen = progress.value();
             loop {
-                tokio::time::sleep(SILENCE).await;
-                if progress.value() == seen {
-                    tracing::debug!("nothing was read for 30 s, extending the image transfer");
-                    if let Err(error) = transfer.extend().await {
-                        tracing::warn!("cannot extend the image transfer: {error}");
-                    }
-                    touch(&data).await;
+                let left = SILENCE.saturating_sub(progress.silence());
+                if !left.is_zero() {
+                    tokio::time::sleep(left).await;
+                    continue;
                 }
-                seen = progress.value();
+                tracing::debug!("nothing was read for 30 s, extending the image transfer");
+                if let Err(error) = transfer.extend().await {
+                    tracing::warn!("cannot extend the image transfer: {error}");
+                }
+                touch(&data).await;
+                progress.advanced();
             }
         });
         Self { task }

@@ -1,16 +1,18 @@
 //! An image transfer of the engine: begun, kept alive, and ended whatever happens.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{Method, StatusCode};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::engine::{Engine, Subject};
 use super::session::{element, segment};
+use super::{Checkpoints, unless};
 use crate::source::xml::{Element, escaped};
 
 /// Seconds without a sign of us after which the engine gives the transfer up.
@@ -50,6 +52,7 @@ impl Format {
 /// A transfer that has begun, and the engine that it belongs to. Dropping it ends the transfer and logs out.
 pub(super) struct Transfer {
     shared: Arc<Shared>,
+    format: Format,
     data_url: Url,
     runtime: Handle,
 }
@@ -57,59 +60,50 @@ pub(super) struct Transfer {
 /// What is asked about a transfer while it lasts.
 pub(super) struct Shared {
     engine: Engine,
-    id: String,
-}
-
-/// Ends what was begun if beginning it fails half-way.
-struct Guard {
-    shared: Option<Arc<Shared>>,
-    runtime: Handle,
+    /// Known from the moment on from which there is something to be ended.
+    id: OnceLock<String>,
 }
 
 impl Transfer {
-    /// Begins the transfer of `subject` and waits until its data can be read.
+    /// Begins the transfer of a disk, or of one of its snapshots, and waits until its data can be read. When this fails, or is
+    /// stopped, what was begun has been ended.
     pub(super) async fn begin(
         engine: Engine,
-        subject: &Subject,
-        format: Format,
+        disk_id: &str,
+        checkpoints: &Checkpoints,
         runtime: Handle,
+        stop: &CancellationToken,
     ) -> Result<Self, SourceError> {
-        let request = request(subject, format);
-        let mut transfer = match start(&engine, &request).await {
-            Ok(transfer) => transfer,
-            Err(error) => {
-                engine.session.close().await;
-                return Err(error);
-            }
+        let format = match checkpoints.base() {
+            Some(_) => Format::Cow,
+            None => Format::Raw,
         };
-        let id = transfer.id.clone().unwrap_or_default();
-        let mut guard = Guard {
-            shared: Some(Arc::new(Shared { engine, id })),
-            runtime: runtime.clone(),
+        let shared = Arc::new(Shared {
+            engine,
+            id: OnceLock::new(),
+        });
+        let found = unless(stop, shared.engine.find(disk_id, checkpoints)).await;
+        let begun = match found {
+            Ok(subject) => shared.begin(&request(&subject, format), stop).await,
+            Err(error) => Err(error),
         };
-        let deadline = Instant::now() + PHASE_LIMIT;
-        loop {
-            match transfer.text_of("phase").unwrap_or_default() {
-                "transferring" => break,
-                "initializing" if Instant::now() < deadline => sleep(PHASE_PAUSE).await,
-                phase => {
-                    let message = format!("Error transfer phase: {phase}");
-                    return Err(SourceError::new(SourceErrorKind::Io, message));
-                }
-            }
-            if let Some(shared) = &guard.shared {
-                transfer = shared.look().await?;
-            }
-        }
-        let data_url = data_url(&transfer)?;
-        match guard.shared.take() {
-            Some(shared) => Ok(Self {
+        match begun {
+            Ok(data_url) => Ok(Self {
                 shared,
+                format,
                 data_url,
                 runtime,
             }),
-            None => Err(SourceError::new(SourceErrorKind::Io, "the transfer has ended")),
+            Err(error) => {
+                shared.end().await;
+                Err(error)
+            }
         }
+    }
+
+    /// What the data is.
+    pub(super) fn format(&self) -> Format {
+        self.format
     }
 
     /// Where the data is.
@@ -130,18 +124,69 @@ impl Drop for Transfer {
     }
 }
 
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if let Some(shared) = self.shared.take() {
-            // This is dropped inside the runtime, where nothing may block.
-            self.runtime.spawn(async move { shared.end().await });
+impl Shared {
+    /// Asks for the transfer, and waits until there is something to read at the address that is returned.
+    async fn begin(&self, request: &str, stop: &CancellationToken) -> Result<Url, SourceError> {
+        let mut transfer = self.start(request, stop).await?;
+        let deadline = Instant::now() + PHASE_LIMIT;
+        loop {
+            match transfer.text_of("phase").unwrap_or_default() {
+                "transferring" => return data_url(&transfer),
+                "initializing" if Instant::now() < deadline => {}
+                phase => {
+                    let message = format!("Error transfer phase: {phase}");
+                    return Err(SourceError::new(SourceErrorKind::Io, message));
+                }
+            }
+            transfer = unless(stop, async {
+                sleep(PHASE_PAUSE).await;
+                self.look().await
+            })
+            .await?;
         }
     }
-}
 
-impl Shared {
+    /// Asks for the transfer, again and again while the disk is locked.
+    async fn start(&self, request: &str, stop: &CancellationToken) -> Result<Element, SourceError> {
+        let deadline = Instant::now() + LOCKED_LIMIT;
+        loop {
+            let session = &self.engine.session;
+            // Not to be stopped: the answer says what will have to be ended.
+            let answer = session
+                .try_call(Method::POST, "imagetransfers", Some(request))
+                .await?;
+            match answer {
+                Ok(transfer) => {
+                    let Some(id) = &transfer.id else {
+                        let message = "the engine began an image transfer without an id";
+                        return Err(SourceError::new(SourceErrorKind::Io, message));
+                    };
+                    self.id.get_or_init(|| id.clone());
+                    return Ok(transfer);
+                }
+                Err(fault) if is_locked(&fault.text) && Instant::now() < deadline => {
+                    tracing::info!("the disk is locked, waiting: {}", fault.text);
+                    unless(stop, async {
+                        sleep(LOCKED_PAUSE).await;
+                        Ok(())
+                    })
+                    .await?;
+                }
+                Err(fault) => {
+                    let kind = SourceErrorKind::Status(fault.status.as_u16());
+                    let message = format!("the engine does not begin an image transfer: {}", fault.text);
+                    return Err(SourceError::new(kind, message));
+                }
+            }
+        }
+    }
+
+    fn id(&self) -> &str {
+        self.id.get().map_or("", String::as_str)
+    }
+
     fn path(&self) -> String {
-        format!("imagetransfers/{}", segment(&self.id))
+        format!("imagetransfers/{}", segment(self.id()))
     }
 
     async fn look(&self) -> Result<Element, SourceError> {
@@ -165,13 +210,14 @@ impl Shared {
 
     /// Ends the transfer and the session; what cannot be ended is logged, and left to the engine's own time limit.
     async fn end(&self) {
-        if tokio::time::timeout(END_LIMIT, self.end_transfer())
-            .await
-            .is_err()
+        if self.id.get().is_some()
+            && tokio::time::timeout(END_LIMIT, self.end_transfer())
+                .await
+                .is_err()
         {
             tracing::warn!(
                 "image transfer {} does not end, leaving it to the engine",
-                self.id
+                self.id()
             );
         }
         tokio::time::timeout(END_PAUSE, self.engine.session.close())
@@ -184,7 +230,7 @@ impl Shared {
             match self.try_end().await {
                 Ok(true) => return,
                 Ok(false) => {}
-                Err(error) => tracing::debug!("cannot end image transfer {}: {error}", self.id),
+                Err(error) => tracing::debug!("cannot end image transfer {}: {error}", self.id()),
             }
             sleep(END_PAUSE).await;
         }
@@ -203,7 +249,7 @@ impl Shared {
             Err(fault) => return Err(fault.into()),
         };
         let phase = transfer.text_of("phase").unwrap_or("unknown");
-        tracing::debug!(phase, "ending image transfer {}", self.id);
+        tracing::debug!(phase, "ending image transfer {}", self.id());
         match phase {
             "transferring" => self.act("finalize").await.map(|()| true),
             "initializing" | "resuming" | "unknown" | "paused_system" | "paused_user" => {
@@ -211,33 +257,6 @@ impl Shared {
             }
             // It is ending, or has ended.
             _ => Ok(true),
-        }
-    }
-}
-
-/// Asks for the transfer, again and again while the disk is locked.
-async fn start(engine: &Engine, request: &str) -> Result<Element, SourceError> {
-    let deadline = Instant::now() + LOCKED_LIMIT;
-    loop {
-        let session = &engine.session;
-        let answer = session
-            .try_call(Method::POST, "imagetransfers", Some(request))
-            .await?;
-        match answer {
-            Ok(transfer) if transfer.id.is_some() => return Ok(transfer),
-            Ok(_) => {
-                let message = "the engine began an image transfer without an id";
-                return Err(SourceError::new(SourceErrorKind::Io, message));
-            }
-            Err(fault) if is_locked(&fault.text) && Instant::now() < deadline => {
-                tracing::info!("the disk is locked, waiting: {}", fault.text);
-                sleep(LOCKED_PAUSE).await;
-            }
-            Err(fault) => {
-                let kind = SourceErrorKind::Status(fault.status.as_u16());
-                let message = format!("the engine does not begin an image transfer: {}", fault.text);
-                return Err(SourceError::new(kind, message));
-            }
         }
     }
 }

@@ -79,8 +79,9 @@ impl RegistrySource {
         handle: Handle,
         stop: CancellationToken,
     ) -> Result<Self, SourceError> {
+        let RegistryOptions { architecture } = options;
         let store = open_store(reference, access, handle, stop)?;
-        let image = Image::open(&*store, options.architecture.as_deref())?;
+        let image = Image::open(&*store, architecture.as_deref())?;
         let disk = find_disk(&*store, &image.layers)?;
         Ok(Self {
             name: store.name(),

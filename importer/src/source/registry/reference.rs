@@ -29,7 +29,7 @@ impl Endpoint {
     /// Parses `text`; the messages are CDI's.
     pub(super) fn parse(text: &str) -> Result<Self, SourceError> {
         let (transport, rest) = text.split_once(':').ok_or_else(|| {
-            unparsed(format!(
+            unparsed(&format!(
                 "Invalid image name \"{text}\", expected colon-separated transport:reference"
             ))
         })?;
@@ -43,7 +43,7 @@ impl Endpoint {
         match transport {
             "docker" => match rest.strip_prefix("//") {
                 Some(reference) => Reference::parse(reference).map(Self::Registry),
-                None => Err(unparsed(format!(
+                None => Err(unparsed(&format!(
                     "Invalid image name \"{text}\", a registry's begins with docker://"
                 ))),
             },
@@ -55,7 +55,7 @@ impl Endpoint {
                 let (path, image) = layout();
                 Ok(Self::Directory(path, image))
             }
-            _ => Err(unparsed(format!(
+            _ => Err(unparsed(&format!(
                 "Invalid image name \"{text}\", unknown transport"
             ))),
         }
@@ -108,7 +108,7 @@ impl fmt::Display for Reference {
 impl Reference {
     /// `[registry/]repository[:tag | @digest]`, by the grammar of distribution.
     fn parse(text: &str) -> Result<Self, SourceError> {
-        let invalid = |reason: &str| unparsed(format!("invalid reference \"{text}\": {reason}"));
+        let invalid = |reason: &str| unparsed(&format!("invalid reference \"{text}\": {reason}"));
         let (name, digest) = match text.split_once('@') {
             Some((name, digest)) => (name, Some(digest)),
             None => (text, None),
@@ -214,7 +214,7 @@ fn is_tag(tag: &str) -> bool {
             .all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'))
 }
 
-fn unparsed(reason: String) -> SourceError {
+fn unparsed(reason: &str) -> SourceError {
     SourceError::new(
         SourceErrorKind::Invalid,
         format!("Could not parse image: {reason}"),

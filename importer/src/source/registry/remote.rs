@@ -51,9 +51,9 @@ impl Remote {
         stop: CancellationToken,
     ) -> Result<Self, SourceError> {
         let agent = Agent::new(access, CONNECT_AGENT)?;
-        let greeting = greet(&agent, reference.host(), access.insecure);
+        let greeted = greet(&agent, reference.host(), access.insecure);
         let answer = handle
-            .block_on(stop.run_until_cancelled(greeting))
+            .block_on(stop.run_until_cancelled(greeted))
             .unwrap_or_else(|| Err(stopped()))?;
         let may_be_heard = access.insecure;
         let session = Session::new(
@@ -64,6 +64,8 @@ impl Remote {
         );
         match answer.status {
             StatusCode::OK => {}
+            // It says no more than that the registry is elsewhere: where, each request finds out.
+            status if status.is_redirection() => {}
             StatusCode::UNAUTHORIZED => {
                 handle.block_on(session.refused(&answer.headers));
             }
@@ -88,7 +90,7 @@ impl Remote {
     }
 
     /// A GET below the repository. The answer of a registry may be a redirect to where its blobs are.
-    fn get(&self, what: String, path: &str, headers: Vec<Header>) -> Result<HttpSource, SourceError> {
+    fn get(&self, what: &str, path: &str, headers: Vec<Header>) -> Result<HttpSource, SourceError> {
         let url = self.base.join(&format!("{}/{path}", self.reference.repository));
         let url = url.map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string()))?;
         let dialect = RegistryDialect::new(Arc::clone(&self.session));
@@ -100,7 +102,7 @@ impl Remote {
             first_attempts: ATTEMPTS,
             first_delay: FIRST_DELAY,
             max_delay: MAX_DELAY,
-            name: Some(what.clone()),
+            name: Some(what.to_owned()),
             ..self.access.http(url)
         };
         let source = HttpSource::open(config, self.handle.clone(), self.stop.clone());
@@ -122,7 +124,7 @@ impl Remote {
             name: header::ACCEPT,
             value: HeaderValue::from_static(media_type),
         });
-        let source = self.get(what.clone(), &format!("manifests/{version}"), accept.collect())?;
+        let source = self.get(&what, &format!("manifests/{version}"), accept.collect())?;
         let mut body = source.body()?;
         let mut bytes = BytesMut::new();
         while let Some(chunk) = body.next_chunk()? {
@@ -132,10 +134,12 @@ impl Remote {
             }
             bytes.extend_from_slice(&chunk);
         }
-        let digest = match (version, announced(source.headers())) {
-            (Version::Digest(digest), _) => digest.clone(),
-            (Version::Tag(_), Some(digest)) => digest,
-            (Version::Tag(_), None) => Digest::of(&bytes)?,
+        if let Some(announced) = announced(source.headers()) {
+            announced.verify(&bytes, &what)?;
+        }
+        let digest = match version {
+            Version::Digest(digest) => digest.clone(),
+            Version::Tag(_) => Digest::of(&bytes)?,
         };
         digest.verify(&bytes, &what)?;
         Ok(Served {
@@ -161,7 +165,7 @@ impl Store for Remote {
 
     fn open(&self, blob: &Descriptor) -> Result<Box<dyn Body>, SourceError> {
         let what = format!("reading blob {}", blob.digest);
-        let source = self.get(what.clone(), &format!("blobs/{}", blob.digest), Vec::new())?;
+        let source = self.get(&what, &format!("blobs/{}", blob.digest), Vec::new())?;
         match source.length() {
             Some(length) if length != blob.size => {
                 let message = format!(

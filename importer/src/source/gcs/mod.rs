@@ -1,0 +1,273 @@
+//! Google Cloud Storage, through its XML API.
+//!
+//! Objects are read by [`HttpSource`]: resumed under `If-Match` and pinned to the generation that was found first. Who asks
+//! stands in a service account's key file, or the machine's metadata server knows it; otherwise nobody asks.
+
+mod dialect;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use datapath::digest::{Algorithm, Checksum};
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::{Body, Source};
+use http::HeaderMap;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use self::dialect::GcsDialect;
+use super::access::Access;
+use super::http::{Continuity, HttpConfig, HttpSource, redacted};
+use super::objects::{encoded, survives_urls};
+use super::verified::Verified;
+
+/// Where objects are without an endpoint of one's own.
+const GOOGLE: &str = "https://storage.googleapis.com";
+
+/// The variable that Google's libraries find an emulator by: a URL, or just host and port.
+const EMULATOR: &str = "STORAGE_EMULATOR_HOST";
+
+/// Names the generation that an answer is about.
+const GENERATION: &str = "x-goog-generation";
+
+/// Lists the digests of an object as it is stored: `crc32c=BASE64,md5=BASE64`, on one line or two.
+const HASH: &str = "x-goog-hash";
+
+/// How an object is stored, and thereby what its digests are about.
+const STORED_ENCODING: &str = "x-goog-stored-content-encoding";
+
+/// What is particular to an import from Google Cloud Storage.
+#[derive(Debug, Clone, Default)]
+pub struct GcsOptions {
+    /// The key file of a service account or the application default credentials of a user.
+    pub key_file: Option<PathBuf>,
+    /// Nobody asks, whatever keys there are.
+    pub anonymous: bool,
+}
+
+/// An object in a bucket. Methods block, as those of [`HttpSource`] do.
+pub struct GcsSource {
+    http: HttpSource,
+    checksum: Option<Checksum>,
+    what: String,
+}
+
+impl GcsSource {
+    /// Asks for the object at `gs://BUCKET/OBJECT` or `http(s)://HOST/BUCKET/OBJECT`.
+    pub fn open(
+        endpoint: &str,
+        access: &Access,
+        options: GcsOptions,
+        handle: Handle,
+        stop: CancellationToken,
+    ) -> Result<Self, SourceError> {
+        let place = Place::parse(endpoint, &access.environment)?;
+        let what = format!("\"{}/{}\"", place.bucket, place.object);
+        let dialect = Arc::new(GcsDialect::new(access, options)?);
+        let config = HttpConfig {
+            dialect: Some(Arc::clone(&dialect) as _),
+            continuity: Continuity::IfMatch,
+            ..access.http(place.url)
+        };
+        let http = HttpSource::open(config, handle, stop).map_err(|error| match error.kind() {
+            SourceErrorKind::Stopped => error,
+            kind => SourceError::new(kind, format!("could not get gcs object: {what}: {error}")),
+        })?;
+        if let Some(generation) = http
+            .headers()
+            .get(GENERATION)
+            .and_then(|value| value.to_str().ok())
+        {
+            dialect.pin(generation);
+        }
+        let checksum = announced(http.headers(), http.content_encoding());
+        Ok(Self { http, checksum, what })
+    }
+}
+
+impl Source for GcsSource {
+    fn name(&self) -> String {
+        self.http.name()
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.http.length()
+    }
+
+    fn is_ranged(&self) -> bool {
+        self.http.is_ranged()
+    }
+
+    fn verifies(&self) -> bool {
+        self.checksum.is_some()
+    }
+
+    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+        let body = self.http.body()?;
+        Ok(match self.checksum.clone() {
+            Some(checksum) => Box::new(Verified::new(body, checksum, self.what.clone())),
+            None => body,
+        })
+    }
+
+    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        self.http.read_range(range)
+    }
+}
+
+/// An object and how to ask for it.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    url: Url,
+    bucket: String,
+    object: String,
+}
+
+impl Place {
+    /// As CDI does, takes bucket and object as they are written: nothing in them is decoded.
+    fn parse(endpoint: &str, environment: &BTreeMap<String, String>) -> Result<Self, SourceError> {
+        let invalid = |reason: &str| {
+            let endpoint = redacted(endpoint);
+            let message = format!("GCS Importer: unable to parse endpoint \"{endpoint}\": {reason}");
+            SourceError::new(SourceErrorKind::Invalid, message)
+        };
+        let (scheme, rest) = endpoint
+            .split_once("://")
+            .ok_or_else(|| invalid("it has no scheme"))?;
+        let (server, names) = match scheme {
+            "gs" => {
+                let emulator = environment.get(EMULATOR).filter(|host| !host.is_empty());
+                (
+                    emulator.map_or_else(|| GOOGLE.to_owned(), |host| with_scheme(host)),
+                    rest,
+                )
+            }
+            "http" | "https" => {
+                let (host, names) = rest.split_once('/').unwrap_or((rest, ""));
+                (format!("{scheme}://{host}"), names)
+            }
+            _ => return Err(invalid("its scheme is none of gs, http and https")),
+        };
+        let (bucket, object) = names.split_once('/').unwrap_or((names, ""));
+        if bucket.is_empty() || object.is_empty() {
+            return Err(invalid("it has to name a bucket and an object: BUCKET/OBJECT"));
+        }
+        if !survives_urls(names.as_bytes()) {
+            return Err(invalid(
+                "a name with a segment that is \".\" or \"..\" cannot be asked for over HTTP",
+            ));
+        }
+        let mut url = Url::parse(&server).map_err(|error| invalid(&error.to_string()))?;
+        let base = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&format!("{base}/{}", encoded(names.as_bytes())));
+        Ok(Self {
+            url,
+            bucket: bucket.to_owned(),
+            object: object.to_owned(),
+        })
+    }
+}
+
+fn with_scheme(host: &str) -> String {
+    if host.contains("://") {
+        host.to_owned()
+    } else {
+        format!("http://{host}")
+    }
+}
+
+/// The CRC of the bytes that come. It is of the stored ones: of no use where the server has unpacked them.
+fn announced(headers: &HeaderMap, encoding: Option<&str>) -> Option<Checksum> {
+    let stored = headers.get(STORED_ENCODING).and_then(|value| value.to_str().ok());
+    if stored.is_some_and(|stored| stored != encoding.unwrap_or("identity")) {
+        return None;
+    }
+    let lines = headers.get_all(HASH).iter().filter_map(|line| line.to_str().ok());
+    let mut digests = lines.flat_map(|line| line.split(',')).map(str::trim);
+    let crc = digests.find_map(|digest| digest.strip_prefix("crc32c="))?;
+    Checksum::announced(Algorithm::Crc32c, &BASE64_STANDARD.decode(crc).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderName, HeaderValue};
+
+    fn place(endpoint: &str, emulator: &str) -> Result<Place, SourceError> {
+        let environment = BTreeMap::from([(EMULATOR.to_owned(), emulator.to_owned())]);
+        Place::parse(endpoint, &environment)
+    }
+
+    #[test]
+    fn endpoints_name_bucket_and_object_as_they_are_written() {
+        for (endpoint, emulator, url) in [
+            (
+                "gs://b/a/disk.img",
+                "",
+                "https://storage.googleapis.com/b/a/disk.img",
+            ),
+            (
+                "gs://b/a%20b+c?d#e",
+                "localhost:9",
+                "http://localhost:9/b/a%2520b%2Bc%3Fd%23e",
+            ),
+            (
+                "gs://b/ü",
+                "https://emulator/base/",
+                "https://emulator/base/b/%C3%BC",
+            ),
+            ("http://host:8080/b/o", "localhost:9", "http://host:8080/b/o"),
+        ] {
+            assert_eq!(place(endpoint, emulator).unwrap().url.as_str(), url);
+        }
+        for endpoint in [
+            "b/o",
+            "gs://b",
+            "gs://b/",
+            "s3://b/o",
+            "gs://b/../o",
+            "https://user:hidden@host/b/",
+        ] {
+            let error = place(endpoint, "").unwrap_err().to_string();
+            assert!(
+                error.starts_with("GCS Importer: unable to parse endpoint \""),
+                "{error}"
+            );
+            assert!(!error.contains("hidden"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_crc_counts_where_bytes_come_as_they_are_stored() {
+        let read = |pairs: &[(&'static str, &'static str)], encoding| {
+            let pairs = pairs
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(name, value);
+            }
+            announced(&headers, encoding).map(|checksum| checksum.to_string())
+        };
+        let crc = "crc32c:e3069283";
+        let one_line = [(HASH, "crc32c=4waSgw==,md5=AAAA")];
+        let two_lines = [(HASH, "md5=AAAA"), (HASH, "crc32c=4waSgw==")];
+        assert_eq!(read(&one_line, None).as_deref(), Some(crc));
+        assert_eq!(read(&two_lines, None).as_deref(), Some(crc));
+        for (stored, encoding, expected) in [
+            ("identity", None, Some(crc)),
+            ("gzip", Some("gzip"), Some(crc)),
+            ("gzip", None, None),
+        ] {
+            let headers = [one_line[0], (STORED_ENCODING, stored)];
+            assert_eq!(read(&headers, encoding).as_deref(), expected, "{stored}");
+        }
+        assert_eq!(read(&[(HASH, "crc32c=4waS")], None), None);
+    }
+}

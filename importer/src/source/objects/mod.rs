@@ -1,0 +1,9 @@
+//! What the object stores have in common. Their bytes move through [`super::http`]; a store is a dialect of it.
+
+mod connector;
+mod document;
+mod key;
+
+pub(super) use self::connector::{Connector, credential_failure, patience, take_no_proxy};
+pub(super) use self::document::{StoreError, plain};
+pub(super) use self::key::{encoded, survives_urls};

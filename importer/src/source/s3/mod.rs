@@ -1,0 +1,120 @@
+//! Amazon S3 and the many servers that speak its protocol.
+//!
+//! Objects are read by [`HttpSource`]: resumed under `If-Match`, over several connections if wanted. What is particular to
+//! S3 is how requests are addressed (`place`), signed (`keys`) and refused (`dialect`), and the checksum that it keeps
+//! of an object (`checksum`).
+
+mod checksum;
+mod dialect;
+mod keys;
+mod place;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapath::digest::Checksum;
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::{Body, Source};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use self::dialect::S3Dialect;
+use self::keys::Keys;
+use self::place::Place;
+use super::access::Access;
+use super::http::{Continuity, HttpConfig, HttpSource};
+use super::verified::Verified;
+
+/// Names the version that an answer is about.
+const VERSION: &str = "x-amz-version-id";
+
+/// What is particular to an import from S3.
+#[derive(Debug, Clone, Default)]
+pub struct S3Options {
+    /// The region that requests are signed for first; otherwise it follows from the host or the environment.
+    pub region: Option<String>,
+    /// Requests are not signed, whatever keys there are.
+    pub anonymous: bool,
+    /// How endpoints are written.
+    pub addressing: Addressing,
+}
+
+/// How endpoints are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Addressing {
+    /// `SCHEME://HOST/BUCKET/KEY`, as CDI does. HTTPS is spoken unless the scheme is `http`.
+    #[default]
+    Host,
+    /// `s3://BUCKET/KEY`, at Amazon or the server that `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` names.
+    Bucket,
+}
+
+/// An object in a bucket. Methods block, as those of [`HttpSource`] do.
+pub struct S3Source {
+    http: HttpSource,
+    checksum: Option<Checksum>,
+    what: String,
+}
+
+impl S3Source {
+    /// Asks for the object, with the credentials of `access` or those that its environment leads to, else without.
+    pub fn open(
+        endpoint: &str,
+        access: &Access,
+        options: S3Options,
+        handle: Handle,
+        stop: CancellationToken,
+    ) -> Result<Self, SourceError> {
+        let place = Place::parse(endpoint, options.addressing, options.region, &access.environment)?;
+        let what = format!("\"{}\"", place.name());
+        let keys = Keys::find(access, options.anonymous, &place.region)?;
+        let dialect = Arc::new(S3Dialect::new(keys, place.region));
+        let config = HttpConfig {
+            dialect: Some(Arc::clone(&dialect) as _),
+            continuity: Continuity::IfMatch,
+            ..access.http(place.url)
+        };
+        let http = HttpSource::open(config, handle, stop).map_err(|error| match error.kind() {
+            SourceErrorKind::Stopped => error,
+            kind => SourceError::new(kind, format!("could not get s3 object: {what}: {error}")),
+        })?;
+        let text = |name: &str| http.headers().get(name)?.to_str().ok();
+        // A bucket without versions says "null".
+        if let Some(version) = text(VERSION).filter(|version| *version != "null") {
+            dialect.pin(version);
+        }
+        let checksum = checksum::announced(http.headers());
+        Ok(Self { http, checksum, what })
+    }
+}
+
+impl Source for S3Source {
+    fn name(&self) -> String {
+        self.http.name()
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.http.length()
+    }
+
+    fn is_ranged(&self) -> bool {
+        self.http.is_ranged()
+    }
+
+    fn verifies(&self) -> bool {
+        self.checksum.is_some()
+    }
+
+    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+        let body = self.http.body()?;
+        Ok(match self.checksum.clone() {
+            Some(checksum) => Box::new(Verified::new(body, checksum, self.what.clone())),
+            None => body,
+        })
+    }
+
+    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        self.http.read_range(range)
+    }
+}

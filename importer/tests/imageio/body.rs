@@ -1,0 +1,106 @@
+//! The source by itself: bytes in order, over holes, by leaps.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use datapath::source::Source;
+use importer::source::access::Access;
+use importer::source::http::Credentials;
+use importer::source::imageio::{Checkpoints, ImageIoSource};
+use importer::source::proxy::ProxyConfig;
+use testkit::certs;
+use testkit::ovirt::{DISK_ID, Engine, Extents, PASSWORD, Script, USER};
+use testkit::random::Random;
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use crate::{MIB, assert_ended, raw_disk};
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+
+fn open(engine: &Engine, connections: usize) -> ImageIoSource {
+    let access = Access {
+        credentials: Credentials::new(USER, PASSWORD),
+        tls: certs::distrustful_client_config().unwrap(),
+        insecure: false,
+        proxy: ProxyConfig::from_env(|_| None).unwrap(),
+        connections: NonZeroUsize::new(connections).unwrap(),
+        no_progress_limit: Duration::from_secs(20),
+        retries: None,
+        environment: BTreeMap::new(),
+    };
+    ImageIoSource::open(
+        &engine.api_url().parse().unwrap(),
+        DISK_ID,
+        &Checkpoints::default(),
+        &access,
+        RUNTIME.handle().clone(),
+        CancellationToken::new(),
+    )
+    .unwrap()
+}
+
+/// Runs of data and of zeros from a cluster to some MiB, data that is zero among them.
+fn disk(random: &mut Random) -> Vec<u8> {
+    let mut raw = Vec::new();
+    while raw.len() < 24 << 20 {
+        let length = usize::try_from((64 << 10) << random.below(7)).unwrap();
+        let mut run = vec![0; length];
+        if random.one_in(2) {
+            random.fill(&mut run);
+        }
+        raw.extend(run);
+    }
+    raw.truncate(raw.len() - usize::try_from(random.below(100)).unwrap() * 512);
+    raw
+}
+
+#[test]
+fn bytes_are_those_of_the_disk_wherever_one_leaps() {
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let raw = disk(&mut random);
+        let extents = match seed % 4 {
+            3 => Extents::Unsupported,
+            _ => Extents::Served,
+        };
+        let engine = Engine::start(Script {
+            extents,
+            ..raw_disk(raw.clone())
+        });
+        {
+            let source = open(&engine, if seed % 2 == 0 { 1 } else { 3 });
+            assert_eq!(
+                (source.length(), source.is_ranged()),
+                (Some(raw.len() as u64), true)
+            );
+            let mut body = source.body().unwrap();
+            let mut at = 0;
+            while let Some(chunk) = body.next_chunk().unwrap() {
+                assert!(
+                    !chunk.is_empty() && raw[at..].starts_with(&chunk),
+                    "seed {seed}, byte {at}"
+                );
+                at += chunk.len();
+                if random.one_in(8) {
+                    let most = MIB << random.below(3);
+                    let leap = random.below(most);
+                    at = (at + usize::try_from(leap).unwrap()).min(raw.len());
+                    body.skip_to(at as u64).unwrap();
+                }
+                if random.one_in(32) {
+                    let start = random.below(raw.len() as u64 - 512);
+                    let range = start..start + 1 + random.below(511);
+                    let bytes = source.read_range(range.clone()).unwrap();
+                    let expected =
+                        &raw[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()];
+                    assert_eq!(bytes, expected, "seed {seed}, {range:?}");
+                }
+            }
+            assert_eq!(at, raw.len(), "seed {seed}");
+        }
+        assert_ended(&engine, "finished_success");
+    }
+}

@@ -1,0 +1,83 @@
+//! What only Google Cloud Storage has: generations, tokens, and a CRC of every object.
+
+use datapath::error::SourceErrorKind;
+use testkit::certs::{Authority, KeyKind};
+
+use super::*;
+
+#[test]
+fn the_crc_of_the_service_is_verified() {
+    let faults = vec![Fault::None, Fault::Corrupt(1_500_000), Fault::Short(1_000_000)];
+    let setup = Setup::new(&GCS, "crc", faults);
+    assert!(setup.open().unwrap().verifies());
+    for _ in 0..2 {
+        let error = setup.read().unwrap_err();
+        assert_eq!(error.kind(), SourceErrorKind::Digest);
+        let expected = format!("\"{BUCKET}/{}\": the bytes that arrived have crc32c:", setup.key);
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
+}
+
+#[test]
+fn a_resume_names_the_generation() {
+    let setup = Setup::new(&GCS, "generation", vec![Fault::Cut(1_000_000)]);
+    setup.assert_read();
+    let requests = setup.gateway.requests();
+    assert!(!requests[0].request.target.contains('?'));
+    assert!(requests[1].request.target.contains("?generation="));
+}
+
+#[test]
+fn what_is_stored_as_gzip_comes_as_gzip() {
+    let setup = Setup::new(&GCS, "gzip", Vec::new());
+    setup.assert_read();
+    assert_eq!(setup.sent("accept-encoding"), [Some("gzip".to_owned())]);
+}
+
+#[test]
+fn an_emulator_is_found_by_its_variable() {
+    let setup = Setup::new(&GCS, "emulator", Vec::new());
+    let access = environment(&[("STORAGE_EMULATOR_HOST", &setup.gateway.address().to_string())]);
+    let source = open(Kind::Gcs, &format!("gs://{BUCKET}/{}", setup.key), &access).unwrap();
+    assert!(read_all(&*source).unwrap() == setup.content);
+}
+
+#[test]
+fn a_service_account_signs_its_own_token() {
+    let key = Authority::new().unwrap().server(KeyKind::Rsa).unwrap().key_pem();
+    let account = serde_json::json!({
+        "type": "service_account",
+        "client_email": "importer@project.iam.gserviceaccount.com",
+        "private_key": key,
+        "private_key_id": "1",
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sa.json");
+    std::fs::write(&file, account.to_string()).unwrap();
+
+    let content = noise(7);
+    GCS.put_with("private", "disk", &[], &content);
+    let url = format!("http://{}/private/disk", GCS.address());
+    let open = |key_file, anonymous| {
+        let (handle, stop) = (RUNTIME.handle().clone(), CancellationToken::new());
+        let options = GcsOptions { key_file, anonymous };
+        GcsSource::open(&url, &access(Kind::Gcs), options, handle, stop)
+    };
+    let source = open(Some(file.clone()), false).unwrap();
+    assert!(read_all(&source).unwrap() == content);
+
+    for nobody in [open(None, false), open(Some(file), true)] {
+        assert_eq!(
+            nobody.err().unwrap().to_string(),
+            "could not get gcs object: \"private/disk\": AuthenticationRequired: Authentication required."
+        );
+    }
+    let error = open(Some(folder.path().join("none.json")), false)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.starts_with("no credentials: ") && error.contains("none.json"),
+        "{error}"
+    );
+}

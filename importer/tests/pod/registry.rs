@@ -1,0 +1,88 @@
+//! Container images, as CDI's controllers ask for them.
+
+use testkit::certs::Authority;
+use testkit::disk;
+use testkit::docker_registry::{DockerRegistry, Setup};
+use testkit::fail::OrFail;
+use testkit::gateway::{Fault, Gateway, Plan};
+use testkit::oci::{Compression, Image};
+
+use super::pod::{MIB, Pod};
+
+/// What upstream says when it reads a container image.
+const PREFIX: &str = "Unable to process data: Unable to transfer source data to scratch space: Failed to read registry image: ";
+
+fn pod(reference: &str, architecture: &str) -> Pod {
+    Pod::new(&[
+        ("IMPORTER_SOURCE", "registry"),
+        ("IMPORTER_ENDPOINT", reference),
+        ("IMPORTER_REGISTRY_IMAGE_ARCHITECTURE", architecture),
+        ("INSECURE_TLS", "true"),
+    ])
+}
+
+#[test]
+fn the_disk_and_the_labels_of_an_image_arrive() {
+    let registry = DockerRegistry::start(Setup::default());
+    let content = disk::content(1, MIB);
+    let image = Image {
+        env: vec![
+            "PATH=/bin",
+            "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small",
+        ],
+        ..Image::of_disk(&content, Compression::Gzip)
+    };
+    registry.push("fedora:40", &[image], &[]);
+    let pod = pod(&registry.reference("fedora:40"), "amd64");
+    let finished = pod.assert_succeeds_with(
+        r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"labels":{"instancetype.kubevirt.io/default-instancetype":"u1.small"},"message":"Import Complete"}"#,
+    );
+    assert_eq!(std::fs::read(pod.disk()).ok(), Some(content));
+    let line = "File 'disk/disk.img' found in the layer";
+    assert!(finished.stderr.contains(line), "{}", finished.stderr);
+}
+
+#[test]
+fn what_cannot_be_pulled_is_said_in_upstreams_words() {
+    let registry = DockerRegistry::start(Setup::default());
+    let images = ["amd64", "arm64"].map(|architecture| Image {
+        architecture,
+        ..Image::of_disk(&disk::content(1, MIB), Compression::Gzip)
+    });
+    registry.push("multi:oci", &images, &["--all"]);
+    registry.push("multi:list", &images, &["--all", "--format", "v2s2"]);
+    for (name, kind) in [("multi:oci", "image index"), ("multi:list", "manifest list")] {
+        pod(&registry.reference(name), "absent").assert_fails_with(&format!(
+            "{PREFIX}Error retrieving image: choosing image instance: no image found in {kind} for architecture \
+             \"absent\", variant \"\", OS \"linux\""
+        ));
+    }
+    pod(&registry.reference("multi:gone"), "amd64").assert_fails_with(&format!(
+        "{PREFIX}failed to pull image: reading manifest gone in {}/multi: 404 Not Found: MANIFEST_UNKNOWN: manifest unknown",
+        registry.address()
+    ));
+    pod("fedora", "amd64").assert_fails_with(&format!(
+        "{PREFIX}Could not parse image: Invalid image name \"fedora\", expected colon-separated transport:reference"
+    ));
+}
+
+#[test]
+fn a_layer_that_is_not_what_was_pushed_is_an_image_that_could_not_be_pulled() {
+    let registry = DockerRegistry::start(Setup::default());
+    let images = [Image::of_disk(&disk::content(1, 4 * MIB), Compression::None)];
+    registry.push("a", &images, &["--preserve-digests"]);
+    let plan = Plan {
+        matching: |request| request.path().contains("/blobs/"),
+        // The configuration is the first blob.
+        faults: vec![Fault::None, Fault::Corrupt(2 * MIB)],
+        ..Plan::default()
+    };
+    let tls = Authority::new().and_then(|authority| authority.server_config());
+    let gateway = Gateway::start_tls(registry.address(), plan, tls.or_fail("TLS")).or_fail("a gateway");
+    let pod = pod(&format!("docker://{}/a", gateway.address()), "amd64");
+    pod.run().assert_failure(1, "the source announced sha256:");
+    let message = pod.message().or_fail("a message");
+    assert!(message.starts_with("Unable to process data: "), "{message}");
+    assert_eq!(message.matches("failed to pull image: ").count(), 1, "{message}");
+    assert!(!pod.disk().exists(), "a disk was left behind");
+}

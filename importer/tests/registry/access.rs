@@ -1,0 +1,281 @@
+//! Who may pull, whom is trusted, and what the servers on the way get to see.
+
+use std::process::{Child, Command, Stdio};
+
+use testkit::certs::{Authority, PROXIED_NAME};
+use testkit::disk;
+use testkit::docker_registry::{Auth, DockerRegistry, PASSWORD, SERVICE, Setup, TokenIssuer, USER};
+use testkit::fail::OrFail;
+use testkit::forward_proxy::ForwardProxy;
+use testkit::gateway::{Gateway, Plan};
+use testkit::oci::{Compression, Image};
+use testkit::origin::{Origin, Script};
+use testkit::tools;
+
+use super::scene::{MIB, SOURCE_FAILED, Scene, behind};
+
+/// `a/b:1` with one MiB on its disk.
+fn with_image(setup: Setup<'_>) -> (DockerRegistry, Vec<u8>) {
+    let content = disk::content(1, MIB);
+    let images = [Image::of_disk(&content, Compression::Gzip)];
+    let registry = DockerRegistry::start_with(setup, &[("a/b:1", &images)]);
+    (registry, content)
+}
+
+fn authority() -> Authority {
+    Authority::new().or_fail("an authority")
+}
+
+#[test]
+fn tls_is_verified_unless_told_otherwise() {
+    let (scene, authority) = (Scene::new(), authority());
+    let (registry, content) = with_image(Setup {
+        authority: Some(&authority),
+        ..Setup::default()
+    });
+    let reference = registry.reference("a/b:1");
+    let trusting = scene.strict_import(&reference).args(scene.trusting(&authority));
+    scene.assert_imports(trusting, &content, "own authority");
+    scene.assert_imports(scene.import(&reference), &content, "--insecure");
+    let stranger = scene.strict_import(&reference);
+    let finished = scene.assert_refused(
+        stranger,
+        SOURCE_FAILED,
+        "failed to pull image: pinging container registry",
+    );
+    assert!(finished.stderr.contains("certificate"), "{}", finished.stderr);
+
+    let (plain, _) = with_image(Setup::default());
+    let strict = scene.strict_import(&plain.reference("a/b:1"));
+    scene.assert_refused(
+        strict,
+        SOURCE_FAILED,
+        "failed to pull image: pinging container registry",
+    );
+}
+
+#[test]
+fn what_is_not_there_is_said_in_the_words_of_the_registry() {
+    let (scene, (registry, _)) = (Scene::new(), with_image(Setup::default()));
+    for name in ["a/b:2", "a/c"] {
+        let finished = scene.assert_refused(
+            scene.import(&registry.reference(name)),
+            SOURCE_FAILED,
+            "failed to pull image: reading manifest",
+        );
+        assert!(
+            finished
+                .stderr
+                .contains("404 Not Found: MANIFEST_UNKNOWN: manifest unknown"),
+            "{}",
+            finished.stderr
+        );
+    }
+}
+
+#[test]
+fn a_password_opens_the_registry_and_nothing_else_does() {
+    let scene = Scene::new();
+    let (registry, content) = with_image(Setup {
+        auth: Auth::Basic,
+        ..Setup::default()
+    });
+    let reference = registry.reference("a/b:1");
+    scene.assert_imports(
+        scene.import(&reference).args(scene.as_user()),
+        &content,
+        "password",
+    );
+    let wrong = scene.import(&reference).args(scene.as_user_with("swordfish"));
+    for (program, case) in [(wrong, "wrong"), (scene.import(&reference), "none")] {
+        let finished = scene.assert_refused(program, SOURCE_FAILED, "401 Unauthorized: UNAUTHORIZED");
+        assert!(
+            finished.stderr.contains("failed to pull image: ") && !finished.stderr.contains("swordfish"),
+            "{case}: {}",
+            finished.stderr
+        );
+    }
+}
+
+#[test]
+fn a_token_is_asked_for_with_a_password_or_without() {
+    let (scene, issuer, authority) = (Scene::new(), TokenIssuer::new(), authority());
+    let service = |basic_auth: Option<&str>| {
+        let script = Script {
+            basic_auth: basic_auth.map(str::to_owned),
+            ..Script::new(issuer.grant("a/b"))
+        };
+        Origin::start_tls(script, authority.server_config().or_fail("TLS")).or_fail("a token service")
+    };
+    let open = service(None);
+    let registry = |service: &Origin| {
+        with_image(Setup {
+            authority: Some(&authority),
+            auth: Auth::Token(&issuer, &service.url("/token?x=1")),
+            ..Setup::default()
+        })
+    };
+    let (for_all, content) = registry(&open);
+    let import = |registry: &DockerRegistry| {
+        let program = scene.strict_import(&registry.reference("a/b:1"));
+        program.args(scene.trusting(&authority))
+    };
+    scene.assert_imports(import(&for_all), &content, "anonymous");
+    let asked = open.requests();
+    let target = asked
+        .iter()
+        .map(|request| request.request.target.as_str())
+        .collect::<Vec<_>>();
+    let service_name = SERVICE.replace(' ', "+");
+    let expected = format!("/token?x=1&scope=repository%3Aa%2Fb%3Apull&service={service_name}");
+    assert_eq!(target, [expected.as_str()], "one token for everything");
+
+    let closed = service(Some(&format!("{USER}:{PASSWORD}")));
+    let (for_joe, _) = registry(&closed);
+    scene.assert_imports(import(&for_joe).args(scene.as_user()), &content, "password");
+    let first = closed.requests().into_iter().next().or_fail("a request");
+    assert!(
+        first.request.target.contains(&format!("account={USER}")),
+        "{first:?}"
+    );
+    let stranger = import(&for_joe).args(scene.as_user_with("swordfish"));
+    let finished = scene.assert_refused(
+        stranger,
+        SOURCE_FAILED,
+        "the token service 127.0.0.1 of the registry answers 401",
+    );
+    assert!(!finished.stderr.contains("swordfish"), "{}", finished.stderr);
+}
+
+#[test]
+fn a_password_is_not_shouted_to_a_token_service_without_tls() {
+    let (scene, issuer, authority) = (Scene::new(), TokenIssuer::new(), authority());
+    let service = Origin::start(Script::new(issuer.grant("a/b"))).or_fail("a token service");
+    let (registry, _) = with_image(Setup {
+        authority: Some(&authority),
+        auth: Auth::Token(&issuer, &service.url("/token")),
+        ..Setup::default()
+    });
+    let program = scene.strict_import(&registry.reference("a/b:1"));
+    let program = program.args(scene.trusting(&authority)).args(scene.as_user());
+    scene.assert_refused(
+        program,
+        SOURCE_FAILED,
+        "without TLS, which would show the password",
+    );
+    assert!(service.requests().is_empty(), "{:?}", service.requests());
+}
+
+/// Serves a folder, and ends with the test.
+struct Files(Child);
+
+impl Files {
+    fn serve(folder: &std::path::Path) -> (Self, std::net::SocketAddr) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").or_fail("a port");
+        let address = listener.local_addr().or_fail("its address");
+        drop(listener);
+        let child = Command::new(tools::find("python3"))
+            .args(["-m", "http.server", "--bind", "127.0.0.1", "--directory"])
+            .arg(folder)
+            .arg(address.port().to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .or_fail("a server of files");
+        while std::net::TcpStream::connect(address).is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        (Self(child), address)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[test]
+fn another_server_that_has_the_blobs_sees_no_password() {
+    let scene = Scene::new();
+    let (filled, content) = with_image(Setup::default());
+    let (_files, address) = Files::serve(&filled.storage());
+    let elsewhere = Gateway::start(address, Plan::default()).or_fail("a gateway");
+    let images = [Image::of_disk(&content, Compression::Gzip)];
+    let setup = Setup {
+        auth: Auth::Basic,
+        redirect: Some(&elsewhere.url("")),
+        ..Setup::default()
+    };
+    let registry = DockerRegistry::start_with(setup, &[("a/b:1", &images)]);
+    let program = scene.import(&registry.reference("a/b:1")).args(scene.as_user());
+    scene.assert_imports(program, &content, "redirected");
+    let requests = elsewhere.requests();
+    assert_eq!(requests.len(), 2, "configuration and layer: {requests:?}");
+    for seen in requests {
+        assert_eq!(seen.request.header("authorization"), None, "{seen:?}");
+    }
+}
+
+#[test]
+fn proxies_and_registries_know_cdi_by_its_names() {
+    let (scene, authority) = (Scene::new(), authority());
+    let (registry, content) = with_image(Setup::default());
+    let tls = authority.server_config().or_fail("TLS");
+    let gateway = Gateway::start_tls(registry.address(), Plan::default(), tls).or_fail("a gateway");
+    let proxy = ForwardProxy::start(gateway.address()).or_fail("a proxy");
+    let program = scene
+        .strict_import(&format!("docker://{PROXIED_NAME}/a/b:1"))
+        .args(scene.trusting(&authority))
+        .env("HTTPS_PROXY", format!("http://{}", proxy.address()));
+    scene.assert_imports(program, &content, "through a proxy");
+    for tunnel in proxy.requests() {
+        assert_eq!(tunnel.method, "CONNECT");
+        assert_eq!(
+            tunnel.header("user-agent"),
+            Some("Go-http-client/1.1"),
+            "{tunnel:?}"
+        );
+    }
+    let seen = gateway.requests();
+    assert!(seen.len() == 4, "ping, manifest, configuration, layer: {seen:?}");
+    for request in seen {
+        let name = request.request.header("user-agent");
+        assert_eq!(
+            name,
+            Some("containers/5.32.0 (github.com/containers/image)"),
+            "{request:?}"
+        );
+    }
+}
+
+#[test]
+fn manifests_are_asked_for_in_cdis_order() {
+    let (scene, (registry, content)) = (Scene::new(), with_image(Setup::default()));
+    let tls = authority().server_config().or_fail("TLS");
+    let gateway = Gateway::start_tls(registry.address(), Plan::default(), tls).or_fail("a gateway");
+    scene.assert_imports(scene.import(&behind(&gateway, "a/b:1")), &content, "order");
+    let requests = gateway.requests();
+    let manifest = requests
+        .iter()
+        .find(|seen| seen.request.path().contains("/manifests/"));
+    let accepted: Vec<_> = manifest
+        .or_fail("a manifest")
+        .request
+        .headers
+        .iter()
+        .filter(|(name, _)| name == "accept")
+        .filter_map(|(_, value)| value.strip_prefix("application/vnd."))
+        .collect();
+    let expected = [
+        "oci.image.manifest.v1+json",
+        "docker.distribution.manifest.v2+json",
+        "docker.distribution.manifest.v1+prettyjws",
+        "docker.distribution.manifest.v1+json",
+        "docker.distribution.manifest.list.v2+json",
+        "oci.image.index.v1+json",
+    ];
+    assert_eq!(accepted, expected);
+}

@@ -1,0 +1,60 @@
+//! An oVirt engine: the object is the content of its disk.
+
+use std::path::Path;
+
+use testkit::gateway::Fault;
+use testkit::origin;
+use testkit::ovirt::{Contents, DISK_ID, Engine, PASSWORD, Script, USER};
+
+use super::{Server, password_options};
+
+/// An engine with one disk.
+pub(crate) struct ImageIo {
+    engine: Engine,
+}
+
+impl ImageIo {
+    fn address(&self, disk: &str) -> Vec<String> {
+        vec![format!("ovirt+{}/disks/{disk}", self.engine.api_url())]
+    }
+}
+
+impl Server for ImageIo {
+    const NAME: &'static str = "imageio";
+
+    fn start(object: &[u8], faults: Vec<Fault>) -> Self {
+        let contents = Contents {
+            raw: object.to_vec().into(),
+            ..Contents::default()
+        };
+        let fault = |fault| match fault {
+            Fault::Cut(bytes) => origin::Fault::CutAt(bytes),
+            other => unreachable!("{other:?} is for gateways"),
+        };
+        Self {
+            engine: Engine::start(Script {
+                faults: faults.into_iter().map(fault).collect(),
+                ..Script::new(contents)
+            }),
+        }
+    }
+
+    fn source(&self) -> Vec<String> {
+        self.address(DISK_ID)
+    }
+
+    fn options(&self, folder: &Path) -> Vec<String> {
+        password_options(folder, USER, PASSWORD)
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.engine.body_bytes()
+    }
+
+    fn missing(&self) -> (Vec<String>, &'static str) {
+        (
+            self.address("no-such-disk"),
+            "the engine answers to \"disks/no-such-disk\"",
+        )
+    }
+}

@@ -1,0 +1,52 @@
+//! qemu-nbd: the object is the content of an export.
+
+use tempfile::TempDir;
+use testkit::fail::OrFail;
+use testkit::gateway::Fault;
+use testkit::nbd::NbdServer;
+use testkit::nbd_proxy::NbdProxy;
+
+use super::Server;
+
+/// qemu-nbd with one file, behind a relay.
+pub(crate) struct Nbd {
+    relay: NbdProxy,
+    _server: NbdServer,
+    _folder: TempDir,
+}
+
+impl Server for Nbd {
+    const NAME: &'static str = "nbd";
+
+    fn start(object: &[u8], faults: Vec<Fault>) -> Self {
+        let folder = tempfile::tempdir().or_fail("a folder for qemu-nbd");
+        let file = folder.path().join("object");
+        std::fs::write(&file, object).or_fail("the object");
+        let server = NbdServer::qemu(["--format=raw".into(), file.into_os_string()]);
+        let cut = |fault| match fault {
+            Fault::Cut(bytes) => bytes,
+            other => unreachable!("{other:?} is for gateways"),
+        };
+        let cuts = faults.into_iter().map(cut).collect();
+        Self {
+            relay: NbdProxy::start(&server.socket(), cuts).or_fail("a relay"),
+            _server: server,
+            _folder: folder,
+        }
+    }
+
+    fn source(&self) -> Vec<String> {
+        vec![self.relay.uri("")]
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.relay.bytes()
+    }
+
+    fn missing(&self) -> (Vec<String>, &'static str) {
+        (
+            vec!["nbd+unix:///?socket=/nowhere/at/all".to_owned()],
+            "no such file or directory",
+        )
+    }
+}
