@@ -28,6 +28,7 @@ pub struct Machine {
 pub struct Vsphere {
     child: Child,
     url: String,
+    thumbprint: String,
     machines: Vec<Machine>,
 }
 
@@ -49,16 +50,26 @@ impl Vsphere {
             let line = lines.next().or_fail("the simulator of vSphere ended");
             line.or_fail("read what the simulator says")
         };
-        let url = line();
+        let (url, thumbprint) = (line(), line().replace(' ', ":"));
         let machines = (0..MACHINES)
             .map(|_| serde_json::from_str(&line()).or_fail("a machine of the simulator"))
             .collect();
-        Self { child, url, machines }
+        Self {
+            child,
+            url,
+            thumbprint,
+            machines,
+        }
     }
 
     /// `https://127.0.0.1:port`.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The SHA-1 thumbprint of its certificate, with colons.
+    pub fn thumbprint(&self) -> &str {
+        &self.thumbprint
     }
 
     /// All machines: the first half lies in the first data centre.

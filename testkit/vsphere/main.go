@@ -1,16 +1,24 @@
 // A vSphere that tests can ask for virtual machines: the simulator of VMware's own Go library, with two data centres.
 //
-// Prints its URL, then a line of JSON for each virtual machine, and ends with its standard input.
+// Prints its URL, the SHA-1 thumbprint of its certificate, then a line of JSON for each virtual machine, and ends with its standard input.
 package main
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha1"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/big"
+	"net"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/vmware/govmomi"
 	"github.com/vmware/govmomi/object"
@@ -43,7 +51,11 @@ func serve() error {
 	if err := model.Create(); err != nil {
 		return err
 	}
-	model.Service.TLS = new(tls.Config)
+	certificate, err := selfSigned()
+	if err != nil {
+		return err
+	}
+	model.Service.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
 	model.Service.Listen = &url.URL{Host: "127.0.0.1:0", User: url.UserPassword("user", "secret")}
 	server := model.Service.NewServer()
 	machines, err := inventory(context.Background(), server.URL)
@@ -51,6 +63,7 @@ func serve() error {
 		return err
 	}
 	fmt.Println("https://" + server.URL.Host)
+	fmt.Printf("% x\n", sha1.Sum(certificate.Certificate[0]))
 	for _, one := range machines {
 		line, err := json.Marshal(one)
 		if err != nil {
@@ -60,6 +73,21 @@ func serve() error {
 	}
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
+}
+
+// The certificate that Go brings for tests has an RSA key of 1024 bits, which clients refuse.
+func selfSigned() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		NotAfter:     time.Now().Add(24 * time.Hour),
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	return tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key}, err
 }
 
 // All virtual machines, each with a snapshot "first" and one "second" below it.

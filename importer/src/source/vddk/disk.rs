@@ -39,7 +39,7 @@ pub(super) async fn find(
         Some(machine) => Some(machine),
         None => session.machine(uuid, false).await?,
     };
-    let machine = machine.ok_or_else(|| missing(format!("no machine with uuid {uuid}")))?;
+    let machine = machine.ok_or_else(|| missing(&format!("no machine with uuid {uuid}")))?;
     let properties = session.properties(&machine, &[DEVICES, "snapshot"]).await?;
     let snapshots = properties.get("snapshot").map(snapshots).unwrap_or_default();
     let mut id = properties
@@ -52,7 +52,11 @@ pub(super) async fn find(
         let devices = session.properties(object, &[DEVICES]).await?;
         id = devices.get(DEVICES).and_then(|devices| disk_with(devices, file));
     }
-    let id = id.ok_or_else(|| missing(format!("no disk {file:?} in the machine {uuid} or its snapshots")))?;
+    let id = id.ok_or_else(|| {
+        missing(&format!(
+            "no disk {file:?} in the machine {uuid} or its snapshots"
+        ))
+    })?;
     let (snapshot, file) = match snapshot {
         None => (None, file.to_owned()),
         Some(wanted) => {
@@ -60,12 +64,12 @@ pub(super) async fn find(
                 .into_iter()
                 .find(|(name, object)| name == wanted || object.name == wanted)
                 .map(|(_, object)| object)
-                .ok_or_else(|| missing(format!("no snapshot {wanted:?} of the machine {uuid}")))?;
+                .ok_or_else(|| missing(&format!("no snapshot {wanted:?} of the machine {uuid}")))?;
             let devices = session.properties(&object, &[DEVICES]).await?;
             let file = devices
                 .get(DEVICES)
                 .and_then(|devices| file_of(devices, &id))
-                .ok_or_else(|| missing(format!("no such disk in the snapshot {wanted:?}")))?;
+                .ok_or_else(|| missing(&format!("no such disk in the snapshot {wanted:?}")))?;
             (Some(object.name), file)
         }
     };
@@ -122,7 +126,7 @@ fn snapshots(info: &Element) -> Vec<(String, Reference)> {
     found
 }
 
-fn missing(what: String) -> SourceError {
+fn missing(what: &str) -> SourceError {
     SourceError::new(SourceErrorKind::Invalid, format!("vSphere has {what}"))
 }
 

@@ -93,8 +93,13 @@ impl VddkSource {
         };
         let nbdkit = Nbdkit::start(&options.installation, &disk, &stop)?;
         let uri = NbdUri::unix(&nbdkit.socket(), "");
-        let disk = NbdSource::at(uri, &access, handle, stop)
-            .map_err(|error| SourceError::new(error.kind(), format!("{error}: {}", nbdkit.errors())))?;
+        let disk = match NbdSource::at(uri, &access, handle, stop) {
+            Ok(disk) => disk,
+            Err(error) => {
+                let message = format!("{error}: {}", nbdkit.end_with_reason());
+                return Err(SourceError::new(error.kind(), message));
+            }
+        };
         Ok(Self {
             disk,
             nbdkit,

@@ -7,7 +7,6 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
@@ -125,6 +124,7 @@ impl Installation {
         arguments.extend(["-D", "nbdkit.backend.datapath=0"].map(Into::into));
         arguments.extend(["-D", "vddk.datapath=0", "-D", "vddk.stats=1"].map(Into::into));
         arguments.extend(["--unix".into(), folder.socket().into_os_string()]);
+        arguments.extend(["--pidfile".into(), folder.pid().into_os_string()]);
         arguments.push(self.plugin().into_os_string());
         arguments.push(pair("libdir=", &self.library));
         arguments.push(format!("server={}", disk.server).into());
@@ -189,7 +189,8 @@ impl Nbdkit {
 
     fn wait_until_ready(&mut self, stop: &CancellationToken) -> Result<(), SourceError> {
         let start = Instant::now();
-        while UnixStream::connect(self.folder.socket()).is_err() {
+        // Written when it listens. To try the socket would be a connection that it complains about.
+        while !self.folder.pid().exists() {
             let ended = self.child.try_wait().ok().flatten();
             if ended.is_some() || start.elapsed() > START_LIMIT || stop.is_cancelled() {
                 let how = match ended {
@@ -216,12 +217,17 @@ impl Nbdkit {
         self.log.info()
     }
 
-    /// The last errors that it reported.
-    pub(super) fn errors(&self) -> String {
+    /// Ends it. The last errors that it reported tell why something failed.
+    pub(super) fn end_with_reason(mut self) -> String {
+        self.end();
         self.log.errors()
     }
 
+    /// Does nothing when it has ended already.
     fn end(&mut self) {
+        if self.reader.is_none() {
+            return;
+        }
         if let Err(errno) = kill_process(Pid::from_child(&self.child), Signal::TERM) {
             tracing::debug!("nbdkit has ended already: {errno}");
         }
@@ -269,6 +275,10 @@ impl Folder {
 
     fn socket(&self) -> PathBuf {
         self.0.join("nbd.sock")
+    }
+
+    fn pid(&self) -> PathBuf {
+        self.0.join("nbd.pid")
     }
 
     fn password(&self) -> PathBuf {
