@@ -34,4 +34,5 @@ pub mod tools;
 pub mod upload_pod;
 pub mod upload_proxy;
 pub mod upstream;
+pub mod vsphere;
 pub mod wire;

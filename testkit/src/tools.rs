@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 29] = [
+const PACKAGES: [(&str, &str); 30] = [
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("chromedriver", "chromium-driver"),
@@ -20,6 +20,7 @@ const PACKAGES: [(&str, &str); 29] = [
     ("docker-registry", "docker-registry"),
     ("etcd", "etcd-server"),
     ("find", "findutils"),
+    ("gcc", "gcc"),
     ("gzip", "gzip"),
     ("htpasswd", "apache2-utils"),
     ("losetup", "mount"),

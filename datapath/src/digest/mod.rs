@@ -182,13 +182,13 @@ pub struct Digest {
 
 enum State {
     Hash(Box<dyn DynDigest + Send>),
-    Crc(crc_fast::Digest),
+    Crc(Box<crc_fast::Digest>),
 }
 
 impl Digest {
     /// The digest of nothing yet.
     pub fn new(algorithm: Algorithm) -> Self {
-        let crc = |parameters| State::Crc(crc_fast::Digest::new(parameters));
+        let crc = |parameters| State::Crc(Box::new(crc_fast::Digest::new(parameters)));
         let state = match algorithm {
             Algorithm::Md5 => State::Hash(Box::<Md5>::default()),
             Algorithm::Sha1 => State::Hash(Box::<Sha1>::default()),

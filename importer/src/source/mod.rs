@@ -13,7 +13,9 @@ mod pumped;
 pub mod registry;
 mod retry;
 pub mod s3;
+pub mod vddk;
 pub mod verified;
+mod xml;
 
 pub use location::Location;
 pub use retry::NO_PROGRESS_LIMIT;

@@ -1,5 +1,6 @@
 //! Credentials of a workload: those that the environment leads to, and those that expire.
 
+use datapath::error::SourceErrorKind;
 use testkit::origin::{Origin, Script};
 
 use super::*;
@@ -77,6 +78,34 @@ fn keys_that_were_given_cannot_be_renewed() {
     let error = setup.read().unwrap_err().to_string();
     assert!(error.contains("ExpiredToken: In so many words."), "{error}");
     assert_eq!(setup.gateway.requests().len(), 2);
+}
+
+#[test]
+fn who_hands_out_keys_may_be_away_for_a_while() {
+    let [nobody] = testkit::ports::free();
+    let url = format!("http://{nobody}/v1/credentials");
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "token-of-the-pod").unwrap();
+    let variables = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", url.as_str()),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token.to_str().unwrap()),
+    ];
+    let once = Access {
+        retries: Some(0),
+        ..environment(&variables)
+    };
+    let setup = Setup::new(&MOTO, "away", Vec::new());
+    let error = setup.open_with(&once).err().unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Io, "{error}");
+    assert!(
+        error.to_string().contains("no credentials: ") && error.to_string().contains("connection refused"),
+        "{error}"
+    );
+
+    std::fs::remove_file(&token).unwrap();
+    let error = setup.open_with(&once).err().unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Invalid, "{error}");
 }
 
 #[test]

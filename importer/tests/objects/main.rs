@@ -9,6 +9,7 @@ mod credentials;
 mod gcs;
 mod s3;
 mod suite;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use testkit::disk;
 use testkit::fail::OrFail;
+use testkit::images::{Content, Spec};
 use testkit::oci::{Compression, Image, archive_layout, write_layout};
+use testkit::process::Program;
 
 use super::scene::{MIB, SOURCE_FAILED, Scene, archive};
 
@@ -37,6 +39,23 @@ fn a_directory_and_a_tar_of_it_are_read() {
     }
     let missing = archive(&scene.path("missing"));
     scene.assert_refused(scene.import(&missing), SOURCE_FAILED, "no such file or directory");
+}
+
+#[test]
+fn what_an_image_is_can_be_asked() {
+    let scene = Scene::new();
+    let image = Spec::new(Content::Sparse).build(&scene.path(""), "image");
+    let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
+    let layout = scene.path("layout");
+    write_layout(&layout, &[Image::of_disk(&qcow2, Compression::Gzip)]);
+    let finished = Program::new(env!("CARGO_BIN_EXE_cdi-importer"))
+        .args(["info", "--json", "--architecture", "amd64", &directory(&layout)])
+        .run();
+    finished.assert_success("info");
+    let size = format!("\"virtual_size\": {}", image.virtual_size);
+    for part in ["\"format\": \"qcow2\"", &size] {
+        assert!(finished.stdout.contains(part), "{}", finished.stdout);
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Imports from container registries: `docker-registry` filled by skopeo, and layouts on a disk.
 
 mod access;
+mod digests;
 mod disks;
 mod faults;
 mod layouts;

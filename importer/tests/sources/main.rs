@@ -63,18 +63,32 @@ macro_rules! survives_what_http_servers_do {
             fn a_flipped_bit_is_found() {
                 contract::corruption::<Server>();
             }
+        }
+    };
+}
 
+/// Further tests of one that knows passwords.
+macro_rules! asks_for_a_password {
+    ($name:ident, $server:ty) => {
+        mod $name {
             #[test]
             fn strangers_are_told_so() {
-                contract::strangers::<Server>();
+                crate::contract::strangers::<$server>();
             }
         }
     };
 }
 
 fulfills_the_contract!(http, crate::servers::http::Http);
+fulfills_the_contract!(s3s, crate::servers::objects::S3s);
+fulfills_the_contract!(moto, crate::servers::objects::Moto);
+fulfills_the_contract!(gcs, crate::servers::objects::Gcs);
 fulfills_the_contract!(registry, crate::servers::registry::Registry);
 fulfills_the_contract!(imageio, crate::servers::imageio::ImageIo);
-// fulfills_the_contract!(nbd, crate::servers::nbd::Nbd);
+fulfills_the_contract!(nbd, crate::servers::nbd::Nbd);
 survives_what_http_servers_do!(http_faults, crate::servers::http::Http);
+survives_what_http_servers_do!(s3s_faults, crate::servers::objects::S3s);
+survives_what_http_servers_do!(gcs_faults, crate::servers::objects::Gcs);
 survives_what_http_servers_do!(registry_faults, crate::servers::registry::Registry);
+asks_for_a_password!(http_passwords, crate::servers::http::Http);
+asks_for_a_password!(registry_passwords, crate::servers::registry::Registry);

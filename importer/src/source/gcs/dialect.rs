@@ -8,6 +8,7 @@ use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderValue, header};
 use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder};
 use tokio::sync::OnceCell;
+use url::Url;
 
 use super::GcsOptions;
 use crate::source::access::Access;
@@ -53,7 +54,11 @@ impl GcsDialect {
         // other bytes.
         let gzip = HeaderValue::from_static("gzip");
         request.headers_mut().insert(header::ACCEPT_ENCODING, gzip);
-        let machine = self.machine.get().and_then(Option::as_ref);
+        let machine = self
+            .machine
+            .get()
+            .and_then(Option::as_ref)
+            .filter(|_| is_google(request.url()));
         let Some(provider) = self.account.as_ref().or(machine) else {
             return Ok(());
         };
@@ -73,7 +78,7 @@ impl GcsDialect {
     async fn judge(&self, refusal: Refusal<'_>) -> Verdict {
         let status = refusal.status.as_u16();
         let is_refused_to_nobody = matches!(status, 401 | 403) && self.account.is_none();
-        if is_refused_to_nobody && !self.machine.initialized() {
+        if is_refused_to_nobody && is_google(refusal.url) && !self.machine.initialized() {
             let machine = self.machine.get_or_init(|| of_machine(&self.access)).await;
             if machine.is_some() {
                 return Verdict::Again(None);
@@ -97,6 +102,14 @@ impl GcsDialect {
             None => Verdict::Plain,
         }
     }
+}
+
+/// Whoever has the token of a machine can do all that the machine may: nobody but Google gets it, whatever the endpoint
+/// says.
+fn is_google(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let is_storage = host == "storage.googleapis.com" || host.ends_with(".storage.googleapis.com");
+    url.scheme() == "https" && is_storage
 }
 
 /// The provider of a machine at Google, or of a workload there that is bound to an account.
@@ -137,5 +150,24 @@ impl Dialect for GcsDialect {
 
     fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict> {
         Box::pin(self.judge(refusal))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_of_a_machine_is_for_google_only() {
+        for (url, expected) in [
+            ("https://storage.googleapis.com/b/o", true),
+            ("https://b.storage.googleapis.com/o", true),
+            ("http://storage.googleapis.com/b/o", false),
+            ("https://storage.googleapis.com.example/b/o", false),
+            ("https://xstorage.googleapis.com/b/o", false),
+            ("https://127.0.0.1/b/o", false),
+        ] {
+            assert_eq!(is_google(&Url::parse(url).unwrap()), expected, "{url}");
+        }
     }
 }

@@ -6,8 +6,8 @@ use url::Url;
 
 use super::Checkpoints;
 use super::session::{Session, segment};
-use super::xml::Element;
 use crate::source::access::Access;
+use crate::source::xml::Element;
 
 /// What is transferred.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,6 @@ mod extents;
 mod session;
 mod ticket;
 mod transfer;
-mod xml;
 
 use std::ops::Range;
 use std::sync::Arc;

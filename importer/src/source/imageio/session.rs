@@ -6,9 +6,9 @@ use datapath::error::{SourceError, SourceErrorKind};
 use http::{Method, StatusCode, header};
 use url::{Url, form_urlencoded};
 
-use super::xml::{Element, escaped};
 use crate::source::access::Access;
 use crate::source::http::{Agent, Answer, Credentials, USER_AGENT, status_text};
+use crate::source::xml::{Element, escaped};
 
 /// Bytes of a document of the engine: a list of a thousand snapshots has one megabyte.
 const MAX_DOCUMENT_BYTES: usize = 8 << 20;

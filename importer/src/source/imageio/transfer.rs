@@ -12,8 +12,8 @@ use url::Url;
 
 use super::engine::{Engine, Subject};
 use super::session::{element, segment};
-use super::xml::{Element, escaped};
 use super::{Checkpoints, unless};
+use crate::source::xml::{Element, escaped};
 
 /// Seconds without a sign of us after which the engine gives the transfer up.
 const INACTIVITY_SECONDS: &str = "60";

@@ -1,6 +1,7 @@
 //! How the library that gets credentials reaches the services that hand them out: through our client, our roots and our
 //! proxies.
 
+use std::error::Error;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -86,8 +87,16 @@ pub(in crate::source) fn take_no_proxy(access: &Access) -> Access {
     }
 }
 
-/// The error for credentials that could not be had.
+/// The error for credentials that could not be had; trying again may help if nobody answered.
 pub(in crate::source) fn credential_failure(error: &object_store::Error) -> SourceError {
-    let message = format!("no credentials: {}", plain(&error.to_string()));
-    SourceError::new(SourceErrorKind::Invalid, message)
+    let kind = if is_silence(error) {
+        SourceErrorKind::Io
+    } else {
+        SourceErrorKind::Invalid
+    };
+    SourceError::new(kind, format!("no credentials: {}", plain(&error.to_string())))
+}
+
+fn is_silence(error: &(dyn Error + 'static)) -> bool {
+    error.is::<HttpError>() || error.source().is_some_and(is_silence)
 }

@@ -1,10 +1,10 @@
 //! From the layers of an image to the bytes of its disk, in one pass over those that have to be looked at.
 
 use bytes::Bytes;
-use datapath::archive::{FileInArchive, Found, find_file};
+use datapath::archive::{ArchiveErrorKind, FileInArchive, Found, find_file};
 use datapath::chunks::Chunks;
 use datapath::decode;
-use datapath::error::{Error, SourceError, SourceErrorKind};
+use datapath::error::{Error, FormatError, SourceError, SourceErrorKind};
 use datapath::source::Body;
 
 use super::lookup::Lookup;
@@ -88,12 +88,19 @@ impl Chunks for Blob {
 
 /// What the source says is worded already; decoders and the archive do not know where they are.
 fn in_layer(error: Error, layer: &Descriptor) -> SourceError {
-    match error {
-        Error::Source(error) => error,
-        Error::Stopped => stopped(),
-        other => {
-            let message = format!("layer {}: {other}", layer.digest);
-            pulled(SourceError::new(SourceErrorKind::Io, message))
+    let Descriptor {
+        digest, media_type, ..
+    } = layer;
+    let reason = match error {
+        Error::Source(error) => return error,
+        Error::Stopped => return stopped(),
+        Error::Format(FormatError::Archive(error)) if error.kind == ArchiveErrorKind::NotTar => {
+            format!("it is called {media_type:?}, and is no archive of files")
         }
-    }
+        other => other.to_string(),
+    };
+    pulled(SourceError::new(
+        SourceErrorKind::Io,
+        format!("layer {digest}: {reason}"),
+    ))
 }

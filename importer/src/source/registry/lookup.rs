@@ -18,7 +18,10 @@ const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
 /// Deletions below `/disk` that are remembered: real images have one or two.
-const MAX_HIDDEN: usize = 4096;
+const MAX_HIDDEN: usize = 1024;
+
+/// Longest path (`PATH_MAX` of Linux).
+const MAX_PATH_BYTES: usize = 4096;
 
 /// Longest part of a name that messages show.
 const SHOWN_CHARS: usize = 200;
@@ -60,6 +63,9 @@ impl Lookup {
         let Some(deleted) = name.strip_prefix(WHITEOUT).filter(|_| concerns_disks) else {
             return Ok(());
         };
+        if path.iter().map(|part| part.len() + 1).sum::<usize>() > MAX_PATH_BYTES {
+            return Ok(());
+        }
         if *name == OPAQUE {
             self.here.emptied.insert(folder.join(&b'/'));
         } else if !folder.is_empty() || deleted == FOLDER {
@@ -107,7 +113,7 @@ impl Search for Lookup {
             .filter(|part| !part.is_empty() && *part != b".")
             .collect();
         let is_below = path.len() > 1 && path.first() == Some(&FOLDER);
-        if is_below && path.contains(&&b".."[..]) {
+        if is_below && (path.contains(&&b".."[..]) || member.name.len() > MAX_PATH_BYTES) {
             let name = printable(member.name);
             let message = format!("Error sanitizing archive path: content filepath is tainted: {name}");
             return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
@@ -120,7 +126,7 @@ impl Search for Lookup {
         if path == [FOLDER] && member.kind != MemberKind::Directory {
             self.here.gone.insert(FOLDER.to_vec());
         }
-        if !is_below || self.above.hides(&path) {
+        if !is_below || self.above.hides(&path.join(&b'/')) {
             return Ok(false);
         }
         Ok(self.take(member.name, member.kind)?)
@@ -128,10 +134,12 @@ impl Search for Lookup {
 }
 
 impl Hidden {
-    fn hides(&self, path: &[&[u8]]) -> bool {
-        let to = |length: usize| path[..length].join(&b'/');
-        (0..path.len()).any(|length| self.emptied.contains(&to(length)))
-            || (1..=path.len()).any(|length| self.gone.contains(&to(length)))
+    fn hides(&self, path: &[u8]) -> bool {
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let mut folders = slashes.map(|(position, _)| &path[..position]);
+        self.emptied.contains(&b""[..])
+            || self.gone.contains(path)
+            || folders.any(|folder| self.emptied.contains(folder) || self.gone.contains(folder))
     }
 }
 

@@ -1,7 +1,6 @@
 //! The documents of an image: manifest, index and configuration (OCI image specification 1.1, Docker image manifest
 //! version 2 schema 2).
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
@@ -44,18 +43,23 @@ pub(super) struct Descriptor {
     /// In an index: what the image is made for.
     #[serde(default)]
     pub(super) platform: Option<Platform>,
-    /// Whatever else is said of it.
+    /// What else is said of it.
     #[serde(default)]
-    pub(super) annotations: Option<BTreeMap<String, String>>,
+    pub(super) annotations: Option<Annotations>,
+}
+
+/// The annotations that matter here.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Annotations {
+    /// OCI image layout specification, "index.json file".
+    #[serde(rename = "org.opencontainers.image.ref.name")]
+    ref_name: Option<String>,
 }
 
 impl Descriptor {
-    /// The name of an image in a layout (OCI image layout specification, "index.json file").
+    /// The name of an image in a layout.
     pub(super) fn ref_name(&self) -> Option<&str> {
-        let annotations = self.annotations.as_ref()?;
-        annotations
-            .get("org.opencontainers.image.ref.name")
-            .map(String::as_str)
+        self.annotations.as_ref()?.ref_name.as_deref()
     }
 }
 
@@ -167,7 +171,16 @@ struct Container {
     #[serde(rename = "Env", default)]
     env: Option<Vec<String>>,
     #[serde(rename = "Labels", default)]
-    labels: Option<BTreeMap<String, String>>,
+    labels: Option<Labels>,
+}
+
+/// The labels that matter here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+struct Labels {
+    #[serde(rename = "containers.bootc")]
+    bootc: Option<String>,
+    #[serde(rename = "ostree.bootable")]
+    ostree: Option<String>,
 }
 
 impl Config {
@@ -187,16 +200,10 @@ impl Config {
 
     /// True for an operating system that boots from its container image.
     pub(super) fn is_bootc(&self) -> bool {
-        let labels = self
-            .config
-            .as_ref()
-            .and_then(|container| container.labels.as_ref());
-        let is_set = |name: &str| {
-            labels
-                .and_then(|labels| labels.get(name))
-                .is_some_and(|value| value == "1")
-        };
-        is_set("containers.bootc") || is_set("ostree.bootable")
+        let container = self.config.as_ref();
+        let labels = container.and_then(|container| container.labels.as_ref());
+        let is_set = |label: &Option<String>| label.as_deref() == Some("1");
+        labels.is_some_and(|Labels { bootc, ostree }| is_set(bootc) || is_set(ostree))
     }
 }
 

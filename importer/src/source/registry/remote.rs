@@ -64,6 +64,8 @@ impl Remote {
         );
         match answer.status {
             StatusCode::OK => {}
+            // It says no more than that the registry is elsewhere: where, each request finds out.
+            status if status.is_redirection() => {}
             StatusCode::UNAUTHORIZED => {
                 handle.block_on(session.refused(&answer.headers));
             }

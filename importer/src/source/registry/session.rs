@@ -23,6 +23,9 @@ const MAX_TOKEN_BYTES: usize = 256 << 10;
 /// "Token Authentication").
 const DEFAULT_LIFE: Duration = Duration::from_secs(60);
 
+/// The longest life that is believed: no import takes longer.
+const MAX_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
 /// The rights of one import towards one registry.
 pub(super) struct Session {
     agent: Agent,
@@ -169,11 +172,11 @@ impl Grant {
             .find(|text| !text.is_empty())?;
         let mut value = HeaderValue::try_from(format!("Bearer {text}")).ok()?;
         value.set_sensitive(true);
-        let life = Duration::from_secs(self.expires_in.unwrap_or(0)).max(DEFAULT_LIFE);
+        let life = Duration::from_secs(self.expires_in.unwrap_or(0)).clamp(DEFAULT_LIFE, MAX_LIFE);
         Some(Token {
             value,
             // Not at the last moment: clocks differ, and requests take time.
-            renew_at: Instant::now().checked_add(life - life / 10)?,
+            renew_at: Instant::now() + (life - life / 10),
         })
     }
 }

@@ -19,6 +19,9 @@ const CHECKSUM_MODE: (HeaderName, HeaderValue) = (
     HeaderValue::from_static("ENABLED"),
 );
 
+/// The token of keys that expire.
+const TOKEN: &str = "x-amz-security-token";
+
 /// Where S3 says in which region a bucket is.
 const BUCKET_REGION: &str = "x-amz-bucket-region";
 
@@ -165,7 +168,7 @@ fn sign(request: &mut reqwest::Request, key: &AwsCredential, region: &str) -> Re
         .map_err(|error| unusable(error.to_string()))?;
     for (name, value) in signed.headers() {
         let mut value = value.clone();
-        value.set_sensitive(name == header::AUTHORIZATION);
+        value.set_sensitive(name == header::AUTHORIZATION || name == TOKEN);
         request.headers_mut().insert(name, value);
     }
     Ok(())

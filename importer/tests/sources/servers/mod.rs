@@ -2,7 +2,8 @@
 
 pub(crate) mod http;
 pub(crate) mod imageio;
-// pub(crate) mod nbd;
+pub(crate) mod nbd;
+pub(crate) mod objects;
 pub(crate) mod registry;
 
 use std::path::Path;
@@ -15,11 +16,6 @@ pub(crate) trait Server: Sized {
 
     /// What is said when a bit of the object was flipped on the way; `None` if only the user can know.
     const CORRUPTION: Option<&'static str> = None;
-
-    /// Whether an object of this form can be served.
-    fn serves(_form: &str) -> bool {
-        true
-    }
 
     /// A server with `object`. The i-th answer with bytes of it suffers the i-th fault.
     fn start(object: &[u8], faults: Vec<Fault>) -> Self;

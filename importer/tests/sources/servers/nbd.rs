@@ -1,4 +1,4 @@
-//! nbdkit: the object is the content of an export.
+//! qemu-nbd: the object is the content of an export.
 
 use tempfile::TempDir;
 use testkit::fail::OrFail;
@@ -8,7 +8,7 @@ use testkit::nbd_proxy::NbdProxy;
 
 use super::Server;
 
-/// nbdkit with one file, behind a relay.
+/// qemu-nbd with one file, behind a relay.
 pub(crate) struct Nbd {
     relay: NbdProxy,
     _server: NbdServer,
@@ -19,10 +19,10 @@ impl Server for Nbd {
     const NAME: &'static str = "nbd";
 
     fn start(object: &[u8], faults: Vec<Fault>) -> Self {
-        let folder = tempfile::tempdir().or_fail("a folder for nbdkit");
+        let folder = tempfile::tempdir().or_fail("a folder for qemu-nbd");
         let file = folder.path().join("object");
         std::fs::write(&file, object).or_fail("the object");
-        let server = NbdServer::nbdkit(["file".into(), file.into_os_string()]);
+        let server = NbdServer::qemu(["--format=raw".into(), file.into_os_string()]);
         let cut = |fault| match fault {
             Fault::Cut(bytes) => bytes,
             other => unreachable!("{other:?} is for gateways"),
@@ -44,6 +44,9 @@ impl Server for Nbd {
     }
 
     fn missing(&self) -> (Vec<String>, &'static str) {
-        (vec!["nbd+unix:///?socket=/nowhere/at/all".to_owned()], "no such file or directory")
+        (
+            vec!["nbd+unix:///?socket=/nowhere/at/all".to_owned()],
+            "no such file or directory",
+        )
     }
 }

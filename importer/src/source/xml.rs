@@ -1,9 +1,9 @@
-//! The small XML documents of the engine, as trees.
+//! Small XML documents as trees: the answers of an oVirt engine and of vSphere.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-/// Elements inside each other; the engine nests five.
+/// Elements inside each other; an engine nests five, vSphere a dozen.
 const MAX_DEPTH: usize = 32;
 /// Elements of a document; an engine with a thousand snapshots sends some ten thousand.
 const MAX_ELEMENTS: usize = 200_000;

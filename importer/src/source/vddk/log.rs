@@ -1,0 +1,138 @@
+//! What nbdkit says: kept for those who look for the reason, without passwords.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Lines that are kept.
+const MAX_LINES: usize = 1000;
+
+/// Bytes of a line that are kept.
+const MAX_LINE_BYTES: u64 = 4096;
+
+/// What the library says about itself and the host that it reads from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VddkInfo {
+    /// Version of the VDDK library.
+    pub version: String,
+    /// The ESXi host that serves the disk.
+    pub host: String,
+}
+
+/// The last lines. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Log(Arc<Mutex<Lines>>);
+
+#[derive(Default)]
+struct Lines {
+    last: VecDeque<String>,
+    info: VddkInfo,
+}
+
+impl Log {
+    /// Takes in everything from `pipe` until its end.
+    pub(super) fn follow(&self, pipe: impl Read) {
+        let mut pipe = BufReader::new(pipe);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match (&mut pipe).take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => self.add(String::from_utf8_lossy(&line).trim_end()),
+            }
+        }
+    }
+
+    fn add(&self, line: &str) {
+        // Both the argument and what the plugin says about it.
+        if line.to_ascii_lowercase().contains("password") {
+            return;
+        }
+        let mut lines = self.lines();
+        if let Some(version) = version(line) {
+            version.clone_into(&mut lines.info.version);
+        }
+        if let Some(host) = host(line) {
+            host.clone_into(&mut lines.info.host);
+        }
+        if lines.last.len() == MAX_LINES {
+            lines.last.pop_front();
+        }
+        lines.last.push_back(line.to_owned());
+    }
+
+    /// What the library has said so far.
+    pub(super) fn info(&self) -> VddkInfo {
+        self.lines().info.clone()
+    }
+
+    /// The last errors, as one text.
+    pub(super) fn errors(&self) -> String {
+        let lines = self.lines();
+        let errors: Vec<&str> = lines
+            .last
+            .iter()
+            .filter_map(|line| line.split_once("error: ").map(|(_, error)| error))
+            .collect();
+        errors[errors.len().saturating_sub(3)..].join("; ")
+    }
+
+    /// Writes all lines to our own log.
+    pub(super) fn print(&self) {
+        for line in &self.lines().last {
+            tracing::info!("Log line from nbdkit: {line}");
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `… VMware VixDiskLib (7.0.3) Release build-18705163`.
+fn version(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once("VMware VixDiskLib (")?;
+    let (version, build) = rest.split_once(')')?;
+    build.contains("build-").then_some(version)
+}
+
+/// `… DISKLIB-LINK  : Opened 'vpxa-nfcssl://[ds] vm/disk.vmdk@esx1.example.com:902' (0x1e): …`.
+fn host(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once("DISKLIB-LINK  : Opened '")?;
+    let (opened, _) = rest.split_once("' (0x")?;
+    let (_, address) = opened.rsplit_once('@')?;
+    Some(address.rsplit_once(':').map_or(address, |(host, _)| host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_and_the_host_are_found_and_passwords_are_not() {
+        let log = Log::default();
+        let text = "nbdkit: debug: VMware VixDiskLib (7.0.3) Release build-18705163\n\
+                    nbdkit: vddk[1]: debug: config key=password, value=secret\n\
+                    nbdkit: debug: DISKLIB-LINK  : Opened 'vpxa-nfcssl://[ds] vm/d.vmdk@esx1.example.com:902' (0x1e): custom\n\
+                    nbdkit: vddk[1]: error: VixDiskLib_Open: something\n";
+        log.follow(text.as_bytes());
+        let expected = VddkInfo {
+            version: "7.0.3".into(),
+            host: "esx1.example.com".into(),
+        };
+        assert_eq!(log.info(), expected);
+        assert_eq!(log.lines().last.len(), 3);
+        assert_eq!(log.errors(), "VixDiskLib_Open: something");
+    }
+
+    #[test]
+    fn only_the_last_lines_are_kept() {
+        let log = Log::default();
+        let text: String = (0..5000).map(|n| format!("{n}\n")).collect();
+        log.follow(text.as_bytes());
+        log.follow(vec![b'x'; 100_000].as_slice());
+        let lines = log.lines();
+        assert_eq!(lines.last.len(), MAX_LINES);
+        assert!(lines.last.iter().all(|line| line.len() <= 4096));
+    }
+}

@@ -1,0 +1,167 @@
+/* A stand-in for nbdkit's plugin of VMware's library: it takes the same arguments, says the same things and serves the
+ * disk and checks the arguments that the file config=FILE names: lines of name=value, of which "disk" is the path of a
+ * raw disk, and any other is what an argument has to be ("password" what the password has to be).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NBDKIT_API_VERSION 2
+#include <nbdkit-plugin.h>
+
+#define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
+#define MAX_ARGUMENTS 32
+#define MAX_LINE 1024
+
+int vddk_debug_datapath = 1;
+int vddk_debug_stats;
+
+static struct { char *name, *value; } arguments[MAX_ARGUMENTS];
+static int count;
+static char disk[MAX_LINE];
+
+static const char *argument(const char *name)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(arguments[i].name, name) == 0)
+            return arguments[i].value;
+    return NULL;
+}
+
+static int vddk_config(const char *name, const char *value)
+{
+    char *text = NULL;
+
+    if (count == MAX_ARGUMENTS) {
+        nbdkit_error("too many arguments");
+        return -1;
+    }
+    if (strcmp(name, "password") == 0) {
+        if (nbdkit_read_password(value, &text) == -1)
+            return -1;
+    } else {
+        text = strdup(value);
+    }
+    arguments[count].name = strdup(name);
+    arguments[count++].value = text;
+    return 0;
+}
+
+static int vddk_config_complete(void)
+{
+    char line[MAX_LINE];
+    const char *path = argument("config");
+    FILE *file;
+
+    if (path == NULL || (file = fopen(path, "r")) == NULL) {
+        nbdkit_error("config=FILE: %m");
+        return -1;
+    }
+    while (fgets(line, sizeof line, file) != NULL) {
+        char *value = strchr(line, '=');
+        line[strcspn(line, "\n")] = 0;
+        if (value == NULL)
+            continue;
+        *value++ = 0;
+        if (strcmp(line, "disk") == 0) {
+            strcpy(disk, value);
+        } else if (argument(line) == NULL || strcmp(argument(line), value) != 0) {
+            nbdkit_error("the argument %s is not what it should be", line);
+            return -1;
+        }
+    }
+    fclose(file);
+    return 0;
+}
+
+static void *vddk_open(int readonly)
+{
+    int *fd;
+
+    if (access(disk, R_OK) != 0) {
+        nbdkit_error("VixDiskLib_Open: no disk");
+        return NULL;
+    }
+    nbdkit_debug("VMware VixDiskLib (7.0.3) Release build-18705163");
+    nbdkit_debug("DISKLIB-LINK  : Opened 'vpxa-nfcssl://%s@esx1.example.com:902' (0x1e): custom", argument("file"));
+    nbdkit_debug("config key=password, value=%s", argument("password"));
+    fd = malloc(sizeof *fd);
+    *fd = open(disk, O_RDONLY);
+    return fd;
+}
+
+static void vddk_close(void *handle)
+{
+    close(*(int *)handle);
+    free(handle);
+}
+
+static int64_t vddk_get_size(void *handle)
+{
+    struct stat status;
+    return fstat(*(int *)handle, &status) == -1 ? -1 : status.st_size;
+}
+
+/* The library reads no more than that at a time. */
+static int vddk_pread(void *handle, void *buffer, uint32_t bytes, uint64_t offset, uint32_t flags)
+{
+    if (bytes > 2 << 20) {
+        nbdkit_error("a read of %u bytes", bytes);
+        return -1;
+    }
+    while (bytes > 0) {
+        ssize_t count = pread(*(int *)handle, buffer, bytes, offset);
+        if (count <= 0) {
+            nbdkit_error("pread: %m");
+            return -1;
+        }
+        buffer = (char *)buffer + count;
+        bytes -= count;
+        offset += count;
+    }
+    return 0;
+}
+
+static int vddk_can_extents(void *handle)
+{
+    return 1;
+}
+
+static int vddk_extents(void *handle, uint32_t bytes, uint64_t offset, uint32_t flags, struct nbdkit_extents *extents)
+{
+    int fd = *(int *)handle;
+    off_t end = offset + bytes, size = vddk_get_size(handle);
+
+    if (end > size)
+        end = size;
+    for (off_t at = offset, next; at < end; at = next) {
+        off_t data = lseek(fd, at, SEEK_DATA);
+        int is_hole = data != at;
+        if (is_hole)
+            next = data == -1 ? size : data;
+        else
+            next = lseek(fd, at, SEEK_HOLE);
+        if (nbdkit_add_extent(extents, at, next - at, is_hole ? NBDKIT_EXTENT_HOLE | NBDKIT_EXTENT_ZERO : 0) == -1)
+            return -1;
+    }
+    return 0;
+}
+
+static struct nbdkit_plugin plugin = {
+    .name = "vddk",
+    .config = vddk_config,
+    .config_complete = vddk_config_complete,
+    .open = vddk_open,
+    .close = vddk_close,
+    .get_size = vddk_get_size,
+    .pread = vddk_pread,
+    .can_extents = vddk_can_extents,
+    .extents = vddk_extents,
+    .errno_is_preserved = 1,
+};
+
+NBDKIT_REGISTER_PLUGIN(plugin)
