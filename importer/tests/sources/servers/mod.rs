@@ -17,7 +17,7 @@ pub(crate) trait Server: Sized {
     /// What is said when a bit of the object was flipped on the way; `None` if only the user can know.
     const CORRUPTION: Option<&'static str> = None;
 
-    /// What is asked for at once and, if its answer is cut, asked for again from its beginning.
+    /// Bytes of the requests that are on their way at once, where answers come in any order and one that is cut is asked for again.
     const UNIT_BYTES: u64 = 0;
 
     /// A server with `object`. The i-th answer with bytes of it suffers the i-th fault.

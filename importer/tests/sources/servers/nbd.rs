@@ -17,7 +17,7 @@ pub(crate) struct Nbd {
 
 impl Server for Nbd {
     const NAME: &'static str = "nbd";
-    const UNIT_BYTES: u64 = 2 << 20;
+    const UNIT_BYTES: u64 = 4 * (2 << 20);
 
     fn start(object: &[u8], faults: Vec<Fault>) -> Self {
         let folder = tempfile::tempdir().or_fail("a folder for a server");
