@@ -122,8 +122,10 @@ pub(crate) fn unwrap(
             let decoded = decode::open(Box::new(stream), limits)?;
             (decoded.layers, Input::Decoded(decoded.stream))
         }
-        (Envelope::Sniffed, None) => {
-            decode::check_supported(&head)?;
+        (Envelope::Sniffed | Envelope::Bare, _) => {
+            if envelope == Envelope::Sniffed {
+                decode::check_supported(&head)?;
+            }
             (
                 Vec::new(),
                 Input::Direct {
@@ -163,7 +165,7 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
     let found = match options.envelope {
         Envelope::Sniffed => Format::detect(&head),
         // The bytes are a guest's: they may look like anything.
-        Envelope::Snappy | Envelope::SnappyTar => Format::Raw,
+        Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar => Format::Raw,
     };
     Ok(Opened {
         layers,

@@ -58,6 +58,8 @@ pub enum Envelope {
     /// Whatever the content shows.
     #[default]
     Sniffed,
+    /// Nothing: the bytes are a disk that a guest has written, whatever its first ones look like.
+    Bare,
     /// One layer of framed snappy and nothing else: below it is a raw disk, whatever its first bytes look like.
     Snappy,
     /// One layer of framed snappy, and in it a tar with the raw disk `disk.img`.

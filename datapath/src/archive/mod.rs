@@ -82,7 +82,7 @@ pub struct Report {
 pub fn unpack(source: &dyn Source, target: &Options, options: &transfer::Options) -> Result<Report, Error> {
     options.observer.phase(Phase::Info);
     let envelope = match options.envelope {
-        Envelope::Sniffed => Envelope::Sniffed,
+        Envelope::Sniffed | Envelope::Bare => Envelope::Sniffed,
         Envelope::Snappy | Envelope::SnappyTar => Envelope::Snappy,
     };
     let Unwrapped {

@@ -1,6 +1,5 @@
 //! The work of the pod: a transferred image, or a blank disk.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,7 +57,7 @@ impl Import {
         let is_untouched = self.volume.is_device && !self.config.wanted.preallocate;
         Ok((!is_untouched).then(|| Termination {
             scratch_space_required: None,
-            ..self.success(BTreeMap::new())
+            ..self.success()
         }))
     }
 
@@ -72,7 +71,7 @@ impl Import {
             Made::Directory => self.unpack(remote, &*opened.source)?,
             Made::Delta => self.apply(remote, &*opened.source)?,
         }
-        Ok(self.success(self.labels(opened)))
+        Ok(self.complete(opened, self.success()))
     }
 
     fn transfer(&self, remote: &Remote, source: &dyn Source) -> Result<(), Failure> {
@@ -135,6 +134,7 @@ impl Import {
     fn options(&self, remote: &Remote) -> transfer::Options {
         transfer::Options {
             checksum: remote.checksum.clone(),
+            envelope: remote.kind.envelope(),
             workers: worker::work::data_threads(),
             scratch: self.scratch(),
             stop: self.stop.clone(),
@@ -151,12 +151,11 @@ impl Import {
             .then_some(folder)
     }
 
-    fn success(&self, labels: BTreeMap<String, String>) -> Termination {
+    fn success(&self) -> Termination {
         Termination {
             scratch_space_required: Some(false),
             // Nothing is preallocated in a directory.
             preallocation_applied: Some(self.config.wanted.preallocate && self.config.made() == Made::Disk),
-            labels,
             message: Some(COMPLETE.to_owned()),
             ..Termination::default()
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use daemon::report::{self, Termination};
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::Source;
 use url::Url;
@@ -16,6 +17,7 @@ use crate::source::http::{Header, HttpConfig, HttpSource, read_secret_headers};
 use crate::source::imageio::ImageIoSource;
 use crate::source::registry::{RegistryOptions, RegistrySource};
 use crate::source::s3::{S3Options, S3Source};
+use crate::source::vddk::{Installation, VddkInfo, VddkOptions, VddkSource};
 
 /// A source that is open, and what it knows besides bytes.
 pub(super) struct Opened {
@@ -31,6 +33,8 @@ enum After {
     SideContainer(Box<HttpConfig>),
     /// What is known already is handed on.
     Labels(BTreeMap<String, String>),
+    /// A library is asked what it is and where it read.
+    Library(Box<dyn Fn() -> VddkInfo>),
 }
 
 impl Opened {
@@ -105,6 +109,29 @@ impl Import {
             } => {
                 ImageIoSource::open(endpoint, disk_id, checkpoints, &access, handle, stop).map(Opened::alone)
             }
+            Kind::Vddk {
+                endpoint,
+                uuid,
+                backing_file,
+                thumbprint,
+                checkpoints,
+            } => {
+                let options = VddkOptions {
+                    endpoint: endpoint.clone(),
+                    uuid: uuid.clone(),
+                    backing_file: backing_file.clone(),
+                    thumbprint: thumbprint.clone(),
+                    current_checkpoint: checkpoints.current.clone(),
+                    previous_checkpoint: checkpoints.previous.clone(),
+                    has_certificates: remote.access.cert_dir.is_some(),
+                    installation: Installation::of_pod(|path| self.paths.at(path)),
+                };
+                let source = VddkSource::open(&options, &access, handle, stop)?;
+                Ok(Opened {
+                    after: After::Library(Box::new(source.informer())),
+                    source: Box::new(source),
+                })
+            }
             Kind::S3 { endpoint } => {
                 let options = S3Options::default();
                 S3Source::open(endpoint, &of_store(), options, handle, stop).map(Opened::alone)
@@ -119,19 +146,32 @@ impl Import {
         }
     }
 
-    /// The labels for the volume that came with the disk.
-    pub(super) fn labels(&self, opened: Opened) -> BTreeMap<String, String> {
+    /// Adds to `message` what came with the disk.
+    pub(super) fn complete(&self, opened: Opened, message: Termination) -> Termination {
         match opened.after {
-            After::Nothing => BTreeMap::new(),
-            After::Labels(labels) => labels,
-            After::SideContainer(config) => {
-                match HttpSource::open(*config, self.handle.clone(), self.stop.clone()) {
-                    Ok(info) => node_pull::labels(&info),
-                    Err(error) => {
-                        tracing::error!("cannot read the labels of the container: {error}");
-                        BTreeMap::new()
-                    }
+            After::Nothing => message,
+            After::Labels(labels) => Termination { labels, ..message },
+            After::SideContainer(config) => Termination {
+                labels: self.labels_of(*config),
+                ..message
+            },
+            After::Library(info) => {
+                let VddkInfo { version, host } = info();
+                Termination {
+                    vddk_info: Some(report::VddkInfo { version, host }),
+                    ..message
                 }
+            }
+        }
+    }
+
+    /// The labels for the volume that a side container tells.
+    fn labels_of(&self, config: HttpConfig) -> BTreeMap<String, String> {
+        match HttpSource::open(config, self.handle.clone(), self.stop.clone()) {
+            Ok(info) => node_pull::labels(&info),
+            Err(error) => {
+                tracing::error!("cannot read the labels of the container: {error}");
+                BTreeMap::new()
             }
         }
     }

@@ -32,7 +32,7 @@ fn a_bad_environment_is_refused_with_the_words_of_upstream() {
         (("IMPORTER_SOURCE", "glance"), "Unknown data source: glance"),
         (
             ("IMPORTER_SOURCE", "vddk"),
-            "Unable to process data: source vddk is not supported by this version",
+            "Unable to process data: environment variable IMPORTER_UUID: is not set or empty",
         ),
         (
             ("IMPORTER_ENDPOINT", ""),

@@ -8,3 +8,4 @@ mod pod;
 mod registry;
 mod running;
 mod success;
+mod vddk;

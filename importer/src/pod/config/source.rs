@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use daemon::env::{EnvReader, Strings};
 use datapath::digest::Checksum;
+use datapath::transfer::Envelope;
 use url::Url;
 use worker::wording::Made;
 
@@ -28,6 +29,10 @@ const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 const ARCHITECTURE: &str = "IMPORTER_REGISTRY_IMAGE_ARCHITECTURE";
 /// The disk of an oVirt engine.
 pub(super) const DISK_ID: &str = "IMPORTER_DISK_ID";
+/// The uuid of a VMware machine, the file of its disk, and the thumbprint of the server's certificate.
+const UUID: &str = "IMPORTER_UUID";
+const BACKING_FILE: &str = "IMPORTER_BACKING_FILE";
+const THUMBPRINT: &str = "IMPORTER_THUMBPRINT";
 /// The snapshot that is copied.
 const CURRENT_CHECKPOINT: &str = "IMPORTER_CURRENT_CHECKPOINT";
 /// The snapshot that the target already holds: what is copied is the difference.
@@ -76,6 +81,13 @@ pub(crate) enum Kind {
         disk_id: String,
         checkpoints: Checkpoints,
     },
+    Vddk {
+        endpoint: Url,
+        uuid: String,
+        backing_file: String,
+        thumbprint: Option<String>,
+        checkpoints: Checkpoints,
+    },
 }
 
 impl Kind {
@@ -87,6 +99,15 @@ impl Kind {
             Self::Gcs { .. } => "gcs",
             Self::Registry { .. } => "registry",
             Self::ImageIo { .. } => "imageio",
+            Self::Vddk { .. } => "vddk",
+        }
+    }
+
+    /// What lies around the bytes: nothing where a guest wrote them, else whatever they show.
+    pub(crate) fn envelope(&self) -> Envelope {
+        match self {
+            Self::Vddk { .. } => Envelope::Bare,
+            _ => Envelope::Sniffed,
         }
     }
 
@@ -157,19 +178,15 @@ fn read_blank(reader: &mut EnvReader<'_>, content: &str) -> Option<SourceConfig>
 
 fn read_made(reader: &mut EnvReader<'_>, kind: &str, content: &str) -> Option<Made> {
     let (variable, reason) = match (kind, content) {
-        ("http" | "s3" | "gcs" | "registry" | "imageio", "kubevirt") => return Some(Made::Disk),
+        ("http" | "s3" | "gcs" | "registry" | "imageio" | "vddk", "kubevirt") => return Some(Made::Disk),
         ("http" | "s3" | "gcs", "archive") => return Some(Made::Directory),
         ("registry" | "imageio", content) => (
             CONTENT_TYPE,
             format!("Unsupported content type {content} when importing from {kind}"),
         ),
-        ("http" | "s3" | "gcs", other) => (
+        ("http" | "s3" | "gcs" | "vddk", other) => (
             CONTENT_TYPE,
             format!("Unable to process data: Unknown content type: {other}"),
-        ),
-        ("vddk", _) => (
-            SOURCE_VARIABLE,
-            "Unable to process data: source vddk is not supported by this version".to_owned(),
         ),
         (other, _) => (SOURCE_VARIABLE, format!("Unknown data source: {other}")),
     };
@@ -192,18 +209,34 @@ fn read_kind(reader: &mut EnvReader<'_>, kind: &str) -> Option<Kind> {
             architecture: reader.text(ARCHITECTURE),
         }),
         "imageio" => {
-            let (endpoint, disk_id) = (http_endpoint(reader), reader.text(DISK_ID));
-            if disk_id.is_none() {
-                reader.reject(DISK_ID, "is not set or empty");
-            }
+            let (endpoint, disk_id) = (http_endpoint(reader), required(reader, DISK_ID));
             Some(Kind::ImageIo {
                 endpoint: endpoint?,
                 disk_id: disk_id?,
                 checkpoints: read_checkpoints(reader),
             })
         }
+        "vddk" => {
+            let endpoint = http_endpoint(reader);
+            let (uuid, backing_file) = (required(reader, UUID), required(reader, BACKING_FILE));
+            Some(Kind::Vddk {
+                endpoint: endpoint?,
+                uuid: uuid?,
+                backing_file: backing_file?,
+                thumbprint: reader.text(THUMBPRINT),
+                checkpoints: read_checkpoints(reader),
+            })
+        }
         _ => None,
     }
+}
+
+fn required(reader: &mut EnvReader<'_>, name: &str) -> Option<String> {
+    let text = reader.text(name);
+    if text.is_none() {
+        reader.reject(name, "is not set or empty");
+    }
+    text
 }
 
 fn read_http(reader: &mut EnvReader<'_>) -> Option<Kind> {

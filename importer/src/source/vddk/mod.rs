@@ -111,6 +111,12 @@ impl VddkSource {
     pub fn info(&self) -> VddkInfo {
         self.nbdkit.info()
     }
+
+    /// Tells the same, when the source is gone too.
+    pub fn informer(&self) -> impl Fn() -> VddkInfo + use<> {
+        let log = self.nbdkit.log();
+        move || log.info()
+    }
 }
 
 impl Source for VddkSource {

@@ -40,14 +40,14 @@ pub struct Installation {
     pub config_file: PathBuf,
 }
 
-impl Default for Installation {
-    /// Where the pod of CDI has them.
-    fn default() -> Self {
+impl Installation {
+    /// Where the pod of CDI has them; `at` tells where its absolute paths are.
+    pub fn of_pod(at: impl Fn(&str) -> PathBuf) -> Self {
         Self {
             nbdkit: "nbdkit".into(),
-            library: "/opt/vmware-vix-disklib-distrib".into(),
-            test_plugin: "/opt/testing/libvddk-test-plugin.so".into(),
-            config_file: "/vddk-args/vddk-config-file".into(),
+            library: at("/opt/vmware-vix-disklib-distrib"),
+            test_plugin: at("/opt/testing/libvddk-test-plugin.so"),
+            config_file: at("/vddk-args/vddk-config-file"),
         }
     }
 }
@@ -213,6 +213,11 @@ impl Nbdkit {
     }
 
     /// What the library has said about itself so far.
+    /// What is being said, also when nbdkit has ended.
+    pub(super) fn log(&self) -> Log {
+        self.log.clone()
+    }
+
     pub(super) fn info(&self) -> VddkInfo {
         self.log.info()
     }
