@@ -169,25 +169,9 @@ pub struct UnpackArgs {
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 
-    /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or sha512
-    #[arg(long, value_name = "ALG:HEX", help_heading = "Source")]
-    pub checksum: Option<Checksum>,
-
-    /// Read at most this many bytes a second; the suffixes K, M and G are powers of 1024
-    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Source")]
-    pub limit_rate: Option<NonZeroU64>,
-
-    /// Threads that decompress [default: the CPUs that this process may use]
-    #[arg(long, value_name = "N", help_heading = "Transfer")]
-    pub threads: Option<NonZeroUsize>,
-
-    /// Print nothing but errors
-    #[arg(short, long, help_heading = "Output")]
-    pub quiet: bool,
-
-    /// How much to log.
+    /// How the job is done.
     #[command(flatten)]
-    pub log: LogArgs,
+    pub job: JobArgs,
 }
 
 /// Arguments of `apply`.
@@ -205,6 +189,14 @@ pub struct ApplyArgs {
     #[arg(long, value_name = "NAME", help_heading = "Target")]
     pub base: String,
 
+    /// How the job is done.
+    #[command(flatten)]
+    pub job: JobArgs,
+}
+
+/// How a job is done that has no target of its own making: shared by `unpack` and `apply`.
+#[derive(Debug, Clone, Args)]
+pub struct JobArgs {
     /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or sha512
     #[arg(long, value_name = "ALG:HEX", help_heading = "Source")]
     pub checksum: Option<Checksum>,
@@ -213,7 +205,7 @@ pub struct ApplyArgs {
     #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Source")]
     pub limit_rate: Option<NonZeroU64>,
 
-    /// Threads that decompress and write [default: the CPUs that this process may use]
+    /// Threads that decompress [default: the CPUs that this process may use]
     #[arg(long, value_name = "N", help_heading = "Transfer")]
     pub threads: Option<NonZeroUsize>,
 
@@ -325,7 +317,7 @@ pub struct SourceArgs {
 }
 
 /// How much to log: shared by the subcommands.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct LogArgs {
     /// Say more: -v what happens, -vv details, -vvv everything
     #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]

@@ -103,27 +103,16 @@ fn target_options(arguments: &ImportArgs) -> Result<target::Options, Failure> {
 
 /// `imported gzip > qcow2 (one-pass): 4.00 GiB virtual, 1.30 GiB written, 1.35 GiB read in 2.1 s (643.00 MiB/s)`
 fn summary(report: &Report, time: Duration) -> String {
-    let format = report.facts.format.to_string();
-    let layers: Vec<&str> = report
-        .facts
-        .layers
-        .iter()
-        .copied()
-        .chain([format.as_str()])
-        .collect();
     format!(
         "imported {} ({}): {} virtual, {} written, {} read in {:.1} s ({}/s){}",
-        layers.join(" > "),
+        super::kinds(&report.facts),
         report.facts.route,
         BinaryBytes(report.virtual_size),
         BinaryBytes(report.written_bytes),
         BinaryBytes(report.source_bytes),
         time.as_secs_f64(),
         BinaryBytes(bytes_per_second(report.source_bytes, time)),
-        report
-            .checksum
-            .as_ref()
-            .map_or_else(String::new, |checksum| format!(", {checksum} verified")),
+        super::verified(report.checksum.as_deref()),
     )
 }
 

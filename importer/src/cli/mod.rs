@@ -6,6 +6,7 @@ mod event;
 pub mod failure;
 mod import;
 mod info;
+mod job;
 mod open;
 mod progress;
 mod unpack;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::CommandFactory;
+use datapath::transfer::ImageFacts;
 use worker::work::{self, Ended};
 
 use self::args::{Cli, Command};
@@ -87,6 +89,18 @@ where
     });
     runtime.shutdown_background();
     ended
+}
+
+/// `gzip > qcow2`.
+fn kinds(facts: &ImageFacts) -> String {
+    let format = facts.format.to_string();
+    let layers: Vec<&str> = facts.layers.iter().copied().chain([format.as_str()]).collect();
+    layers.join(" > ")
+}
+
+/// What a summary says of a checksum.
+fn verified(checksum: Option<&str>) -> String {
+    checksum.map_or_else(String::new, |checksum| format!(", {checksum} verified"))
 }
 
 fn print(bytes: &[u8]) -> Result<(), Failure> {

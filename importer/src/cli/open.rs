@@ -17,13 +17,13 @@ use super::failure::Failure;
 use crate::source::Location;
 use crate::source::access::{self, Access, STORE_CONNECTIONS};
 use crate::source::file::FileSource;
-use crate::source::gcs::{GcsOptions, GcsSource};
+use crate::source::gcs::{self, GcsOptions};
 use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
 use crate::source::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
 use crate::source::nbd::NbdSource;
 use crate::source::proxy::ProxyConfig;
 use crate::source::registry::{RegistryOptions, RegistrySource};
-use crate::source::s3::{Addressing, S3Options, S3Source};
+use crate::source::s3::{self, Addressing, S3Options};
 
 /// The variable that Google's libraries find a key file by.
 const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
@@ -59,7 +59,7 @@ impl Context {
                     anonymous: arguments.anonymous,
                     addressing: Addressing::Bucket,
                 };
-                boxed(S3Source::open(&url, &access()?, options, handle, stop))
+                boxed(s3::open(&url, &access()?, options, handle, stop))
             }
             Location::Gcs(url) => {
                 let access = access()?;
@@ -68,7 +68,7 @@ impl Context {
                     key_file: arguments.key_file.clone().or(configured),
                     anonymous: arguments.anonymous,
                 };
-                boxed(GcsSource::open(&url, &access, options, handle, stop))
+                boxed(gcs::open(&url, &access, options, handle, stop))
             }
             Location::Registry(reference) => {
                 let options = RegistryOptions {

@@ -12,11 +12,11 @@ use super::import::Import;
 use super::message::Failure;
 use super::node_pull;
 use crate::source::access::{Access, STORE_CONNECTIONS};
-use crate::source::gcs::{GcsOptions, GcsSource};
+use crate::source::gcs::{self, GcsOptions};
 use crate::source::http::{Header, HttpConfig, HttpSource, read_secret_headers};
 use crate::source::imageio::ImageIoSource;
 use crate::source::registry::{RegistryOptions, RegistrySource};
-use crate::source::s3::{S3Options, S3Source};
+use crate::source::s3::{self, S3Options};
 use crate::source::vddk::{Installation, VddkInfo, VddkOptions, VddkSource};
 
 /// A source that is open, and what it knows besides bytes.
@@ -134,14 +134,14 @@ impl Import {
             }
             Kind::S3 { endpoint } => {
                 let options = S3Options::default();
-                S3Source::open(endpoint, &of_store(), options, handle, stop).map(Opened::alone)
+                s3::open(endpoint, &of_store(), options, handle, stop).map(Opened::alone)
             }
             Kind::Gcs { endpoint, key_file } => {
                 let options = GcsOptions {
                     key_file: key_file.clone(),
                     anonymous: false,
                 };
-                GcsSource::open(endpoint, &of_store(), options, handle, stop).map(Opened::alone)
+                gcs::open(endpoint, &of_store(), options, handle, stop).map(Opened::alone)
             }
         }
     }

@@ -7,7 +7,7 @@ pub mod http;
 pub mod imageio;
 mod location;
 pub mod nbd;
-mod objects;
+pub mod objects;
 pub mod proxy;
 mod pumped;
 pub mod registry;

@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use datapath::error::SourceError;
 use datapath::source::Source;
 use importer::source::access::Access;
-use importer::source::gcs::{GcsOptions, GcsSource};
+use importer::source::gcs::GcsOptions;
 use importer::source::http::Credentials;
 use importer::source::proxy::ProxyConfig;
-use importer::source::s3::{S3Options, S3Source};
+use importer::source::s3::S3Options;
 use testkit::certs;
 use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::objects::{ACCESS_KEY, BUCKET, Kind, PUBLIC, SECRET_KEY, Store};
@@ -86,8 +86,20 @@ fn environment(variables: &[(&str, &str)]) -> Access {
 fn open(kind: Kind, url: &str, access: &Access) -> Result<Box<dyn Source>, SourceError> {
     let (handle, stop) = (RUNTIME.handle().clone(), CancellationToken::new());
     Ok(match kind {
-        Kind::Gcs => Box::new(GcsSource::open(url, access, GcsOptions::default(), handle, stop)?),
-        Kind::Moto | Kind::S3s => Box::new(S3Source::open(url, access, S3Options::default(), handle, stop)?),
+        Kind::Gcs => Box::new(importer::source::gcs::open(
+            url,
+            access,
+            GcsOptions::default(),
+            handle,
+            stop,
+        )?),
+        Kind::Moto | Kind::S3s => Box::new(importer::source::s3::open(
+            url,
+            access,
+            S3Options::default(),
+            handle,
+            stop,
+        )?),
     })
 }
 

@@ -43,7 +43,8 @@ fn whoever_wants_to_be_nobody_is_nobody() {
         ..S3Options::default()
     };
     let (handle, stop) = (RUNTIME.handle().clone(), CancellationToken::new());
-    let source = S3Source::open(&setup.url(), &access(Kind::Moto), options, handle, stop).unwrap();
+    let source =
+        importer::source::s3::open(&setup.url(), &access(Kind::Moto), options, handle, stop).unwrap();
     assert!(read_all(&source).unwrap() == setup.content);
     assert_eq!(setup.sent("authorization"), [None]);
 }
@@ -84,7 +85,7 @@ fn the_command_line_names_bucket_and_key() {
     };
     let (handle, stop) = (RUNTIME.handle().clone(), CancellationToken::new());
     let url = format!("s3://{BUCKET}/{}", setup.key);
-    let source = S3Source::open(&url, &access, options, handle, stop).unwrap();
+    let source = importer::source::s3::open(&url, &access, options, handle, stop).unwrap();
     assert!(read_all(&source).unwrap() == setup.content);
     assert!(
         setup.sent("authorization")[0]

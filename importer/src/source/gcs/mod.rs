@@ -6,16 +6,13 @@
 mod dialect;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
 use datapath::digest::{Algorithm, Checksum};
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::{Body, Source};
 use http::HeaderMap;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -24,8 +21,8 @@ use url::Url;
 use self::dialect::GcsDialect;
 use super::access::Access;
 use super::http::{Continuity, HttpConfig, HttpSource, redacted};
+use super::objects::StoredObject;
 use super::objects::{encoded, survives_urls};
-use super::verified::Verified;
 
 /// Where objects are without an endpoint of one's own.
 const GOOGLE: &str = "https://storage.googleapis.com";
@@ -51,74 +48,35 @@ pub struct GcsOptions {
     pub anonymous: bool,
 }
 
-/// An object in a bucket. Methods block, as those of [`HttpSource`] do.
-pub struct GcsSource {
-    http: HttpSource,
-    checksum: Option<Checksum>,
-    what: String,
-}
-
-impl GcsSource {
-    /// Asks for the object at `gs://BUCKET/OBJECT` or `http(s)://HOST/BUCKET/OBJECT`.
-    pub fn open(
-        endpoint: &str,
-        access: &Access,
-        options: GcsOptions,
-        handle: Handle,
-        stop: CancellationToken,
-    ) -> Result<Self, SourceError> {
-        let place = Place::parse(endpoint, &access.environment)?;
-        let what = format!("\"{}/{}\"", place.bucket, place.object);
-        let dialect = Arc::new(GcsDialect::new(access, options)?);
-        let config = HttpConfig {
-            dialect: Some(Arc::clone(&dialect) as _),
-            continuity: Continuity::IfMatch,
-            ..access.http(place.url)
-        };
-        let http = HttpSource::open(config, handle, stop).map_err(|error| match error.kind() {
-            SourceErrorKind::Stopped => error,
-            kind => SourceError::new(kind, format!("could not get gcs object: {what}: {error}")),
-        })?;
-        if let Some(generation) = http
-            .headers()
-            .get(GENERATION)
-            .and_then(|value| value.to_str().ok())
-        {
-            dialect.pin(generation);
-        }
-        let checksum = announced(http.headers(), http.content_encoding());
-        Ok(Self { http, checksum, what })
+/// Asks for the object at `gs://BUCKET/OBJECT` or `http(s)://HOST/BUCKET/OBJECT`.
+pub fn open(
+    endpoint: &str,
+    access: &Access,
+    options: GcsOptions,
+    handle: Handle,
+    stop: CancellationToken,
+) -> Result<StoredObject, SourceError> {
+    let place = Place::parse(endpoint, &access.environment)?;
+    let what = format!("\"{}/{}\"", place.bucket, place.object);
+    let dialect = Arc::new(GcsDialect::new(access, options)?);
+    let config = HttpConfig {
+        dialect: Some(Arc::clone(&dialect) as _),
+        continuity: Continuity::IfMatch,
+        ..access.http(place.url)
+    };
+    let http = HttpSource::open(config, handle, stop).map_err(|error| match error.kind() {
+        SourceErrorKind::Stopped => error,
+        kind => SourceError::new(kind, format!("could not get gcs object: {what}: {error}")),
+    })?;
+    if let Some(generation) = http
+        .headers()
+        .get(GENERATION)
+        .and_then(|value| value.to_str().ok())
+    {
+        dialect.pin(generation);
     }
-}
-
-impl Source for GcsSource {
-    fn name(&self) -> String {
-        self.http.name()
-    }
-
-    fn length(&self) -> Option<u64> {
-        self.http.length()
-    }
-
-    fn is_ranged(&self) -> bool {
-        self.http.is_ranged()
-    }
-
-    fn verifies(&self) -> bool {
-        self.checksum.is_some()
-    }
-
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
-        let body = self.http.body()?;
-        Ok(match self.checksum.clone() {
-            Some(checksum) => Box::new(Verified::new(body, checksum, self.what.clone())),
-            None => body,
-        })
-    }
-
-    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        self.http.read_range(range)
-    }
+    let checksum = announced(http.headers(), http.content_encoding());
+    Ok(StoredObject { http, checksum, what })
 }
 
 /// An object and how to ask for it.

@@ -3,7 +3,9 @@
 mod connector;
 mod document;
 mod key;
+mod stored;
 
 pub(super) use self::connector::{Connector, credential_failure, patience, take_no_proxy};
 pub(super) use self::document::{StoreError, plain};
 pub(super) use self::key::{encoded, survives_urls};
+pub use self::stored::StoredObject;

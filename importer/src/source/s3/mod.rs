@@ -9,13 +9,9 @@ mod dialect;
 mod keys;
 mod place;
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use datapath::digest::Checksum;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::{Body, Source};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +20,7 @@ use self::keys::Keys;
 use self::place::Place;
 use super::access::Access;
 use super::http::{Continuity, HttpConfig, HttpSource};
-use super::verified::Verified;
+use super::objects::StoredObject;
 
 /// Names the version that an answer is about.
 const VERSION: &str = "x-amz-version-id";
@@ -50,71 +46,32 @@ pub enum Addressing {
     Bucket,
 }
 
-/// An object in a bucket. Methods block, as those of [`HttpSource`] do.
-pub struct S3Source {
-    http: HttpSource,
-    checksum: Option<Checksum>,
-    what: String,
-}
-
-impl S3Source {
-    /// Asks for the object, with the credentials of `access` or those that its environment leads to, else without.
-    pub fn open(
-        endpoint: &str,
-        access: &Access,
-        options: S3Options,
-        handle: Handle,
-        stop: CancellationToken,
-    ) -> Result<Self, SourceError> {
-        let place = Place::parse(endpoint, options.addressing, options.region, &access.environment)?;
-        let what = format!("\"{}\"", place.name());
-        let keys = Keys::find(access, options.anonymous, &place.region)?;
-        let dialect = Arc::new(S3Dialect::new(keys, place.region));
-        let config = HttpConfig {
-            dialect: Some(Arc::clone(&dialect) as _),
-            continuity: Continuity::IfMatch,
-            ..access.http(place.url)
-        };
-        let http = HttpSource::open(config, handle, stop).map_err(|error| match error.kind() {
-            SourceErrorKind::Stopped => error,
-            kind => SourceError::new(kind, format!("could not get s3 object: {what}: {error}")),
-        })?;
-        let text = |name: &str| http.headers().get(name)?.to_str().ok();
-        // A bucket without versions says "null".
-        if let Some(version) = text(VERSION).filter(|version| *version != "null") {
-            dialect.pin(version);
-        }
-        let checksum = checksum::announced(http.headers());
-        Ok(Self { http, checksum, what })
+/// Asks for the object, with the credentials of `access` or those that its environment leads to, else without.
+pub fn open(
+    endpoint: &str,
+    access: &Access,
+    options: S3Options,
+    handle: Handle,
+    stop: CancellationToken,
+) -> Result<StoredObject, SourceError> {
+    let place = Place::parse(endpoint, options.addressing, options.region, &access.environment)?;
+    let what = format!("\"{}\"", place.name());
+    let keys = Keys::find(access, options.anonymous, &place.region)?;
+    let dialect = Arc::new(S3Dialect::new(keys, place.region));
+    let config = HttpConfig {
+        dialect: Some(Arc::clone(&dialect) as _),
+        continuity: Continuity::IfMatch,
+        ..access.http(place.url)
+    };
+    let http = HttpSource::open(config, handle, stop).map_err(|error| match error.kind() {
+        SourceErrorKind::Stopped => error,
+        kind => SourceError::new(kind, format!("could not get s3 object: {what}: {error}")),
+    })?;
+    let text = |name: &str| http.headers().get(name)?.to_str().ok();
+    // A bucket without versions says "null".
+    if let Some(version) = text(VERSION).filter(|version| *version != "null") {
+        dialect.pin(version);
     }
-}
-
-impl Source for S3Source {
-    fn name(&self) -> String {
-        self.http.name()
-    }
-
-    fn length(&self) -> Option<u64> {
-        self.http.length()
-    }
-
-    fn is_ranged(&self) -> bool {
-        self.http.is_ranged()
-    }
-
-    fn verifies(&self) -> bool {
-        self.checksum.is_some()
-    }
-
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
-        let body = self.http.body()?;
-        Ok(match self.checksum.clone() {
-            Some(checksum) => Box::new(Verified::new(body, checksum, self.what.clone())),
-            None => body,
-        })
-    }
-
-    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        self.http.read_range(range)
-    }
+    let checksum = checksum::announced(http.headers());
+    Ok(StoredObject { http, checksum, what })
 }

@@ -1,0 +1,78 @@
+//! What `unpack` and `apply` have in common: a log, progress, one line at the end.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use daemon::logging::{self, LogFormat, LogOptions};
+use datapath::observe::Observer;
+use datapath::source::Source;
+use datapath::transfer;
+
+use super::args::{JobArgs, Progress, SourceArgs};
+use super::failure::Failure;
+use super::open::Context;
+use super::progress::{Display, Reporter};
+use super::watch::Watch;
+
+/// Runs `work` and prints what `summary` says of its report. What the work leaves when it fails is its own business.
+pub(super) fn run<R: Send + 'static>(
+    arguments: &JobArgs,
+    work: impl FnOnce(&Context, Arc<dyn Observer>) -> Result<R, Failure> + Send + 'static,
+    summary: impl FnOnce(&R, Duration) -> String,
+) -> Result<(), Failure> {
+    let display = Display::choose(Progress::Auto, arguments.quiet);
+    logging::init_with(
+        LogOptions {
+            format: LogFormat::Plain,
+            verbosity: arguments.log.verbosity(),
+            program: super::PROGRAM,
+        },
+        display.log_writer(),
+    );
+    let watch = Arc::new(Watch::default());
+    let observer = Arc::clone(&watch);
+    let started = Instant::now();
+    let reporter = Reporter::start(display, watch);
+    let result = super::on_runtime(move |context| work(&context, observer), || {});
+    reporter.finish();
+    let report = result?;
+    if !arguments.quiet {
+        super::print(format!("{}\n", summary(&report, started.elapsed())).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// How to transfer.
+pub(super) fn options(
+    arguments: &JobArgs,
+    context: &Context,
+    observer: Arc<dyn Observer>,
+) -> transfer::Options {
+    transfer::Options {
+        checksum: arguments.checksum.clone(),
+        limit_rate: arguments.limit_rate,
+        workers: arguments.threads.unwrap_or_else(worker::work::data_threads),
+        stop: context.stop.clone(),
+        observer,
+        ..transfer::Options::default()
+    }
+}
+
+/// Opens the source of something that is `what`, whatever its content looks like.
+pub(super) fn open(
+    arguments: &SourceArgs,
+    context: &Context,
+    is_checked: bool,
+    what: &str,
+) -> Result<Box<dyn Source>, Failure> {
+    if arguments.format.is_some() {
+        return Err(Failure::Usage(format!("--format is for images: {what}")));
+    }
+    let source = context.open(arguments, is_checked)?;
+    tracing::info!(
+        source = source.name(),
+        length = source.length(),
+        "opened the source"
+    );
+    Ok(source)
+}
