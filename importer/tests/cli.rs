@@ -137,9 +137,9 @@ fn usage_errors_are_told_from_all_others() {
     ] {
         importer(arguments).run().assert_failure(2, sentence);
     }
-    importer(["import", "s3://bucket/disk", "y"])
+    importer(["import", "ftp://host/disk", "y"])
         .run()
-        .assert_failure(2, "s3");
+        .assert_failure(2, "sources of scheme ftp");
     importer(["frobnicate"])
         .run()
         .assert_failure(2, "unrecognized subcommand");
