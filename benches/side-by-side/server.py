@@ -20,7 +20,7 @@ http {{
     fastcgi_temp_path {work}/fastcgi;
     uwsgi_temp_path {work}/uwsgi;
     scgi_temp_path {work}/scgi;
-    server {{ listen 127.0.0.1:{port}; root {folder}; }}
+    server {{ listen 127.0.0.1:{port}; root {folder}; {limit} }}
 }}
 """
 
@@ -28,8 +28,10 @@ http {{
 class Server:
     """Runs while its block does."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, limit: int | None = None):
+        """`limit` is how many bytes a second each connection gets."""
         self.folder = folder
+        self.limit = f"limit_rate {limit};" if limit else ""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -38,7 +40,7 @@ class Server:
     def __enter__(self) -> "Server":
         self.work = tempfile.TemporaryDirectory()
         file = Path(self.work.name, "nginx.conf")
-        file.write_text(CONFIGURATION.format(work=self.work.name, port=self.port, folder=self.folder))
+        file.write_text(CONFIGURATION.format(work=self.work.name, port=self.port, folder=self.folder, limit=self.limit))
         self.process = subprocess.Popen(["nginx", "-c", file, "-e", "stderr"])
         for _ in range(100):
             try:

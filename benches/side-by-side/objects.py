@@ -1,0 +1,115 @@
+"""What an object of an S3 store costs: cdi-importer over one connection and over four, and a download that is converted then.
+
+nginx on loopback stands in for the store: an anonymous GET of a path-style address is what it serves anyway, and it is no bottleneck.
+A second port gives each connection 50 MB/s at most, as object stores do. `curl` to a file, then `qemu-img convert`, is what
+`aws s3 cp` with one stream comes to, and the order of upstream's importer. nginx's CPU time is in no figure.
+"""
+
+import argparse
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+
+from images import DISK_BYTES, prepare, sh
+from measure import Cost, become_subreaper, run
+from server import Server
+
+ROOT = Path(__file__).parent.parent.parent
+
+LIMIT_BYTES = 50_000_000
+"""A second, of each connection."""
+
+CASES = [
+    # Image, bytes a second of each connection.
+    ("disk.qcow2", None),
+    ("disk.zlib.qcow2", None),
+    ("disk.zlib.qcow2", LIMIT_BYTES),
+]
+
+
+def one_connection(importer: Path, url: str, image: str) -> str:
+    return ours(importer, url, image, 1)
+
+
+def four_connections(importer: Path, url: str, image: str) -> str:
+    return ours(importer, url, image, 4)
+
+
+def ours(importer: Path, url: str, image: str, connections: int) -> str:
+    options = f"--anonymous --connections {connections} --quiet"
+    return f"AWS_ENDPOINT_URL={url} {importer} import {options} s3://images/{image} {{out}}"
+
+
+def download(_importer: Path, url: str, image: str) -> str:
+    return (
+        f"curl -sSf -o {{tmp}}/image {url}/images/{image}; "
+        "qemu-img convert -t writeback -O raw {tmp}/image {out}; sync {out}"
+    )
+
+
+WAYS = [one_connection, four_connections, download]
+
+
+def main() -> None:
+    options = arguments()
+    folder = options.folder.resolve()
+    prepare(folder)
+    importer = options.importer.resolve() if options.importer else build()
+    become_subreaper()
+    costs: dict[tuple, list[Cost]] = {}
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-objects-") as bucket:
+        Path(bucket, "images").symlink_to(folder)
+        for image, limit in CASES:
+            with Server(Path(bucket), limit) as server:
+                for _ in range(options.runs):
+                    for way in WAYS:
+                        cost = measure(way(importer, server.url, image), folder)
+                        costs.setdefault((image, limit, way.__name__), []).append(cost)
+                        print(f"{image}, {limit}, {way.__name__}: {cost}", flush=True)
+    print_table(costs)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
+    parser.add_argument("--importer", type=Path, help="our binary, if it is not to be built")
+    parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
+    return parser.parse_args()
+
+
+def build() -> Path:
+    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "importer"], cwd=ROOT, check=True)
+    return ROOT / "target/release/cdi-importer"
+
+
+def measure(command: str, folder: Path) -> Cost:
+    """One run, on a fresh target; the disk is compared with the raw one."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-objects-") as name:
+        tmp, out = Path(name, "tmp"), Path(name, "disk.img")
+        tmp.mkdir()
+        cost = run(command.format(tmp=tmp, out=out), tmp)
+        sh(f"cmp -n {DISK_BYTES} {folder}/disk.raw {out}")
+        return cost
+
+
+def print_table(costs: dict[tuple, list[Cost]]) -> None:
+    names = " | ".join(way.__name__.replace("_", " ") for way in WAYS)
+    print(f"| image, each connection | {names} | four to download |\n| --- | --- | --- | --- | --- |")
+    for image, limit in CASES:
+        figures = {
+            way.__name__: [
+                statistics.median(getattr(cost, what) for cost in costs[(image, limit, way.__name__)])
+                for what in ("wall", "cpu", "rss")
+            ]
+            for way in WAYS
+        }
+        cells = [f"{wall:.1f} s, {cpu:.1f} CPU s, {rss / 2**20:.0f} MiB" for wall, cpu, rss in figures.values()]
+        us, them = figures["four_connections"], figures["download"]
+        speed = f"{limit / 1e6:.0f} MB/s" if limit else "unlimited"
+        ratio = f"**{us[0] / them[0]:.2f}×** time, {us[1] / them[1]:.2f}× CPU"
+        print(f"| {image}, {speed} | {' | '.join(cells)} | {ratio} |")
+
+
+if __name__ == "__main__":
+    main()
