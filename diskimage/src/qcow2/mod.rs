@@ -7,6 +7,7 @@
 //! * **one pass**: the tables are used as they pass. A cluster that nothing maps yet is handed to [`Sink::park`]
 //!   until its mapping arrives, its refcount is satisfied, or all L2 tables are known.
 
+mod builder;
 mod header;
 mod map;
 mod pieces;
@@ -19,9 +20,10 @@ mod zeros;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use builder::MapBuilder;
 pub use header::{Compression, HEADER_BYTES, Header};
-pub use map::{L2Table, MapBuilder};
 pub use stream::{Sink, Stream};
+pub use table::L2Table;
 pub use zeros::Zeros;
 
 /// Memory that the map of one image may take: a plain image needs 24 bytes a run of adjacent clusters, a

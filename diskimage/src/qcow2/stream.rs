@@ -4,9 +4,10 @@ use bytes::Bytes;
 
 use super::MAP_BYTES;
 use super::header::Header;
-use super::map::{L2Table, l2_tables, l2_wants};
+use super::map::{l2_tables, l2_wants};
 use super::pieces::Pieces;
 use super::refcounts::Refcounts;
+use super::table::L2Table;
 use super::wants::{Batch, Role, Want, Wants};
 use super::zeros::Zeros;
 use crate::Error;

@@ -15,6 +15,15 @@ const REFBLOCK_MASK: u64 = !0x1ff;
 /// Subclusters of a cluster with extended L2 entries.
 const SUBCLUSTERS: u32 = 32;
 
+/// An L2 table that an L1 table refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct L2Table {
+    /// Where the table (one cluster) is in the image.
+    pub offset: u64,
+    /// The first guest byte that it maps.
+    pub guest: u64,
+}
+
 /// What one L2 entry says about its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mapping {

@@ -5,8 +5,7 @@ use std::ops::Range;
 
 use super::MAP_BYTES;
 use super::header::Header;
-use super::map::L2Table;
-use super::table::{bit_runs, zero_subclusters};
+use super::table::{L2Table, bit_runs, zero_subclusters};
 use crate::Error;
 
 /// The guest ranges that a delta makes zero.

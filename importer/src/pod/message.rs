@@ -5,8 +5,6 @@ use datapath::observe::Phase;
 use datapath::{Error, target};
 use worker::wording::{self, Made};
 
-use super::config::Kind;
-
 /// Everything after that.
 pub(super) const PROCESS: &str = "Unable to process data: ";
 
@@ -34,10 +32,10 @@ pub(super) enum Failure {
 
 impl Failure {
     /// The source could not be opened.
-    pub(super) fn connect(kind: &Kind, error: &SourceError) -> Self {
+    pub(super) fn connect(kind: &str, error: &SourceError) -> Self {
         match error.kind() {
             SourceErrorKind::Stopped => Self::Stopped,
-            _ => Self::Text(format!("{}{error}", connect(kind.name()))),
+            _ => Self::Text(format!("{}{error}", connect(kind))),
         }
     }
 
@@ -89,10 +87,7 @@ mod tests {
              checksum mismatch: expected md5:a, calculated md5:b"
         );
         let stopped = SourceError::new(SourceErrorKind::Stopped, "stopped");
-        let s3 = Kind::S3 {
-            endpoint: String::new(),
-        };
-        assert!(matches!(Failure::connect(&s3, &stopped), Failure::Stopped));
+        assert!(matches!(Failure::connect("s3", &stopped), Failure::Stopped));
         assert!(matches!(
             Failure::transfer(&stopped.into(), Phase::Transfer, Made::Disk),
             Failure::Stopped

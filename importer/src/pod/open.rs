@@ -55,7 +55,7 @@ impl Import {
         };
         tracing::info!("begin import process");
         self.connect(remote, &file_name)
-            .map_err(|error| Failure::connect(&remote.kind, &error))
+            .map_err(|error| Failure::connect(remote.kind.name(), &error))
     }
 
     /// `file_name` is what a side container calls the disk; empty without one.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::env::Strings;
+use datapath::error::SourceError;
 use rustls::ClientConfig;
 use url::Url;
 
-use super::http::{Credentials, HttpConfig};
+use super::http::{Agent, Credentials, HttpConfig};
 use super::proxy::ProxyConfig;
 
 /// What the chains of credentials of the object stores read.
@@ -49,6 +50,11 @@ pub struct Access {
 }
 
 impl Access {
+    /// Asks for documents on behalf of `user_agent`.
+    pub fn agent(&self, user_agent: &str) -> Result<Agent, SourceError> {
+        Agent::new(&self.tls, &self.proxy, user_agent)
+    }
+
     /// The HTTP settings for `url`: no credentials and no headers, which each source adds in its own way.
     pub fn http(&self, url: Url) -> HttpConfig {
         HttpConfig {

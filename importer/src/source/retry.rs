@@ -167,6 +167,17 @@ impl<'a> Attempts<'a> {
     }
 }
 
+/// `work`, or a transient failure after `limit` without a sign of the server.
+pub(super) async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        let message = format!("the server sent nothing for {:.1} s", limit.as_secs_f64());
+        Err(Failure::transient(SourceErrorKind::Stalled, message))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -161,6 +161,6 @@ fn silence_is_not_waited_for_forever() {
     assert_eq!(error.kind(), SourceErrorKind::Stalled);
     assert_eq!(
         error.to_string(),
-        "no new byte for 3 s at byte 0, giving up: the NBD server was silent for 1 s"
+        "no new byte for 3 s at byte 0, giving up: the server sent nothing for 1.0 s"
     );
 }

@@ -9,16 +9,10 @@ use reqwest::RequestBuilder;
 use rustls::ClientConfig;
 use url::Url;
 
-use super::cause::plain_cause;
-use super::client::transport_failure;
-use super::config::HttpConfig;
-use super::download::within;
-use super::passes_soon;
-use super::status::{MAX_ASKED_PAUSE, retry_after_now};
-use crate::source::access::Access;
+use super::cause::{plain_cause, transport_failure};
+use super::status::{MAX_ASKED_PAUSE, passes_soon, retry_after_now};
 use crate::source::proxy::ProxyConfig;
-use crate::source::retry::FIRST_ATTEMPTS;
-use crate::source::retry::Failure;
+use crate::source::retry::{FIRST_ATTEMPTS, Failure, within};
 
 /// Longest wait for one connection, TLS handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
@@ -50,14 +44,8 @@ pub struct Answer {
 
 impl Agent {
     /// An agent that calls itself `user_agent`.
-    pub fn new(access: &Access, user_agent: &str) -> Result<Self, SourceError> {
-        let http = client(&access.tls, access.proxy.clone(), user_agent)?;
-        Ok(Self { http })
-    }
-
-    /// An agent for documents beside the object of `config`.
-    pub fn of(config: &HttpConfig) -> Result<Self, SourceError> {
-        let http = client(&config.tls, config.proxy.clone(), &config.user_agent)?;
+    pub fn new(tls: &ClientConfig, proxy: &ProxyConfig, user_agent: &str) -> Result<Self, SourceError> {
+        let http = client(tls, proxy.clone(), user_agent)?;
         Ok(Self { http })
     }
 

@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::io;
 
-use datapath::error::errno_text;
+use datapath::error::{SourceError, SourceErrorKind, errno_text};
+
+use crate::source::retry::Failure;
 
 /// Layers of the client whose own text says nothing about the cause.
 const NOISE: [&str; 6] = [
@@ -40,7 +42,7 @@ pub(super) fn plain_cause(error: reqwest::Error) -> String {
 }
 
 /// True when the TLS layer itself refused: a certificate does not get better by asking again.
-pub(super) fn is_tls_refusal(error: &reqwest::Error) -> bool {
+fn is_tls_refusal(error: &reqwest::Error) -> bool {
     let mut layer: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(current) = layer {
         if current.is::<rustls::Error>() {
@@ -54,4 +56,23 @@ pub(super) fn is_tls_refusal(error: &reqwest::Error) -> bool {
         };
     }
     false
+}
+
+/// The failure of a connection or of a body, in words for the log and the termination message.
+pub(super) fn transport_failure(error: reqwest::Error) -> Failure {
+    let is_final = is_tls_refusal(&error) || error.is_builder();
+    let kind = if error.is_connect() {
+        SourceErrorKind::Connect
+    } else {
+        SourceErrorKind::Io
+    };
+    let error = SourceError::new(kind, format!("HTTP request errored: {}", plain_cause(error)));
+    if is_final {
+        Failure::Final(error)
+    } else {
+        Failure::Transient {
+            error,
+            retry_after: None,
+        }
+    }
 }

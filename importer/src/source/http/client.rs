@@ -9,7 +9,7 @@ use reqwest::Response;
 use url::{Origin, Url};
 
 use super::agent;
-use super::cause::{is_tls_refusal, plain_cause};
+use super::cause::transport_failure;
 use super::config::{Credentials, HttpConfig, printable};
 use super::dialect::{self, Dialect, Verdict};
 use super::headers::Header;
@@ -247,24 +247,5 @@ fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, Failu
     match target.scheme() {
         "http" | "https" => Ok(Some(target)),
         other => Err(refused(&format!("scheme {other} is neither http nor https"))),
-    }
-}
-
-/// The failure of a connection or of a body, in words for the log and the termination message.
-pub(super) fn transport_failure(error: reqwest::Error) -> Failure {
-    let is_final = is_tls_refusal(&error) || error.is_builder();
-    let kind = if error.is_connect() {
-        SourceErrorKind::Connect
-    } else {
-        SourceErrorKind::Io
-    };
-    let error = SourceError::new(kind, format!("HTTP request errored: {}", plain_cause(error)));
-    if is_final {
-        Failure::Final(error)
-    } else {
-        Failure::Transient {
-            error,
-            retry_after: None,
-        }
     }
 }

@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode, header};
 use reqwest::Response;
 use url::Url;
 
-use super::client::transport_failure;
+use super::cause::transport_failure;
 use crate::source::retry::Failure;
 
 /// The bytes of a refusal that are looked at: every error document of an object store or registry is shorter.

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
@@ -10,10 +9,11 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use reqwest::Response;
 use url::Url;
 
-use super::client::{Client, Part, transport_failure};
+use super::cause::transport_failure;
+use super::client::{Client, Part};
 use super::config::Continuity;
 use super::identity::{ContentRange, Identity, changed};
-use crate::source::retry::{Attempts, Failure, Patience};
+use crate::source::retry::{Attempts, Failure, Patience, within};
 
 /// The object that an import reads: how to ask for it and how to recognize it.
 pub(super) struct Object {
@@ -349,15 +349,4 @@ impl<'a> Download<'a> {
             None => format!("at byte {}", self.position),
         }
     }
-}
-
-/// `work`, or a transient failure after `limit` without a sign of the server.
-pub(super) async fn within<T>(
-    limit: Duration,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-        let message = format!("the server sent nothing for {:.1} s", limit.as_secs_f64());
-        Err(Failure::transient(SourceErrorKind::Stalled, message))
-    })
 }

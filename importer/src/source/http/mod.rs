@@ -43,12 +43,13 @@ use self::config::printable;
 pub(in crate::source) use self::config::redacted;
 pub use self::config::{Continuity, Credentials, HttpConfig, USER_AGENT};
 pub use self::dialect::{BoxFuture, Dialect, Refusal, Verdict};
-use self::download::{Download, Object, within};
+use self::download::{Download, Object};
 pub use self::headers::{Header, parse_header, read_secret_headers};
 use self::identity::{ContentRange, Identity};
 pub use self::regions::Regions;
+use self::status::passes_soon;
 pub(in crate::source) use self::status::status_text;
-use super::retry::{Failure, Patience};
+use super::retry::{Failure, Patience, within};
 
 /// Longest wait for the answer that tells whether ranges work. A server that serves one connection at a
 /// time cannot answer while the body is open; it is then simply read in order.
@@ -247,11 +248,6 @@ async fn ask(client: &Client, patience: &Patience) -> Result<(Response, Url), So
             Err(failure) => return Err(failure.into_error()),
         }
     }
-}
-
-fn passes_soon(error: &SourceError) -> bool {
-    use SourceErrorKind::{Connect, Io, Status};
-    matches!(error.kind(), Connect | Io | Status(429 | 502 | 503 | 504))
 }
 
 async fn ask_once(client: &Client) -> Result<(Response, Url), Failure> {

@@ -62,6 +62,12 @@ impl Failure {
     }
 }
 
+/// True for a failure that a moment of patience may cure.
+pub(super) fn passes_soon(error: &SourceError) -> bool {
+    use SourceErrorKind::{Connect, Io, Status};
+    matches!(error.kind(), Connect | Io | Status(429 | 502 | 503 | 504))
+}
+
 /// True for what overload and trouble behind a gateway look like.
 fn passes(status: StatusCode) -> bool {
     status.is_server_error()

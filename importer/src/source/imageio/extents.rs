@@ -6,7 +6,7 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::source::access::Access;
-use crate::source::http::{Agent, USER_AGENT};
+use crate::source::http::USER_AGENT;
 
 /// Bytes of the list, some 200 000 extents. A disk that is more fragmented is read as a whole.
 const MAX_LIST_BYTES: usize = 16 << 20;
@@ -42,7 +42,7 @@ pub(super) async fn read(access: &Access, url: &Url) -> Result<Option<Vec<Extent
         #[serde(default)]
         features: Vec<String>,
     }
-    let agent = Agent::new(access, USER_AGENT)?;
+    let agent = access.agent(USER_AGENT)?;
     let options = agent
         .send_patiently(|| agent.request(Method::OPTIONS, url.clone()), 1 << 20)
         .await?;

@@ -52,7 +52,7 @@ impl Session {
         };
         let session = Self {
             token: Mutex::default(),
-            agent: Agent::new(access, USER_AGENT)?,
+            agent: access.agent(USER_AGENT)?,
             api,
             credentials,
         };

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use datapath::buffer::Pool;
-use datapath::error::SourceErrorKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::time::timeout;
 
 use super::assembly::Assembly;
 use super::extents::{Extent, Status};
@@ -19,7 +17,7 @@ use super::negotiation::Agreement;
 use super::stream::{Stream, broken};
 use super::wire;
 use super::wire::{Chunk, Fields, MAX_STRING_BYTES, ServerError, Violation};
-use crate::source::retry::Failure;
+use crate::source::retry::{Failure, within};
 
 /// Holds the heads of replies; data goes past it.
 const READ_AHEAD_BYTES: usize = 4 << 10;
@@ -401,15 +399,4 @@ fn find(flights: &mut VecDeque<Flight>, cookie: u64) -> Result<&mut Flight, Viol
 
 fn unexpected(text: String) -> Failure {
     Violation(text).into()
-}
-
-/// Waits no longer than `limit`.
-pub(super) async fn within<T>(
-    limit: Duration,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    timeout(limit, work).await.unwrap_or_else(|_| {
-        let message = format!("the NBD server was silent for {} s", limit.as_secs_f64());
-        Err(Failure::transient(SourceErrorKind::Stalled, message))
-    })
 }

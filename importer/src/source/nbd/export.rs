@@ -9,11 +9,11 @@ use datapath::error::{SourceError, SourceErrorKind};
 use rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{Connection, within};
+use super::connection::Connection;
 use super::negotiation::negotiate;
 use super::stream::connect;
 use super::uri::NbdUri;
-use crate::source::retry::{FIRST_ATTEMPTS, Failure, Patience};
+use crate::source::retry::{FIRST_ATTEMPTS, Failure, Patience, within};
 
 /// Bytes that are asked for ahead on all connections together, and on one of them.
 const AHEAD_BYTES: u64 = 16 << 20;

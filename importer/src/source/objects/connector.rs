@@ -27,7 +27,7 @@ pub(in crate::source) struct Connector(Agent);
 
 impl Connector {
     pub(in crate::source) fn new(access: &Access) -> Result<Self, SourceError> {
-        Agent::new(access, USER_AGENT).map(Self)
+        access.agent(USER_AGENT).map(Self)
     }
 }
 

@@ -50,7 +50,7 @@ impl Remote {
         handle: Handle,
         stop: CancellationToken,
     ) -> Result<Self, SourceError> {
-        let agent = Agent::new(access, CONNECT_AGENT)?;
+        let agent = access.agent(CONNECT_AGENT)?;
         let greeted = greet(&agent, reference.host(), access.insecure);
         let answer = handle
             .block_on(stop.run_until_cancelled(greeted))

@@ -54,7 +54,7 @@ impl Session {
             return Err(SourceError::new(SourceErrorKind::Invalid, message));
         };
         let mut session = Self {
-            agent: Agent::new(access, USER_AGENT)?,
+            agent: access.agent(USER_AGENT)?,
             url: sdk(endpoint),
             cookie: None,
             content: Element::default(),
