@@ -12,14 +12,11 @@ use testkit::cgroup::{InGroup, MemoryCgroup};
 use testkit::fail::OrFail;
 use testkit::loopdev::LoopDevice;
 use testkit::origin::{Origin, Script};
-use testkit::process::Program;
+use testkit::process::{PEAK_RSS_BYTES, Program};
 use testkit::{disk, tools};
 
 /// The limit: the bound of ARCHITECTURE.md, "Memory", and half as much again for the kernel.
 const LIMIT_BYTES: u64 = 96 << 20;
-
-/// The bound of the process itself.
-const PEAK_RSS_BYTES: u64 = 64 << 20;
 
 /// The disk, all of it data: [`PERIODS`] times the same [`PERIOD_BYTES`], so that the compressed objects are quick to make.
 const DISK_BYTES: u64 = PERIODS * PERIOD_BYTES;

@@ -11,12 +11,11 @@ use hostile::patch::{self, Corpus, Patch};
 use testkit::cases::check_all;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Spec};
-use testkit::process::{Finished, Program};
+use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
 use testkit::{disk, tools};
 
 /// What a hostile image may take at most.
 const TIMEOUT: Duration = Duration::from_secs(10);
-const PEAK_RSS_BYTES: u64 = 64 << 20;
 
 /// A base of every kind of table: plain, zlib and zstd clusters, extended L2 entries, snapshots.
 fn bases(folder: &Path) -> Vec<Corpus> {

@@ -8,11 +8,8 @@ use std::time::Duration;
 
 use testkit::cases::check_all;
 use testkit::fail::OrFail;
-use testkit::process::Program;
+use testkit::process::{PEAK_RSS_BYTES, Program};
 use testkit::{disk, tools};
-
-/// The bound of ARCHITECTURE.md, "Memory".
-const PEAK_RSS_BYTES: u64 = 64 << 20;
 
 /// The disk: in every [`STRIDE_BYTES`] of it, [`ISLAND_BYTES`] of data and zeros behind them. 288 MiB of data in all.
 const DISK_BYTES: u64 = 8 << 30;

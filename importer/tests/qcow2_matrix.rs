@@ -9,10 +9,7 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Image, Spec};
 use testkit::loopdev::LoopDevice;
-use testkit::process::Program;
-
-/// The bound of ARCHITECTURE.md, "Memory".
-const PEAK_RSS_BYTES: u64 = 64 << 20;
+use testkit::process::{PEAK_RSS_BYTES, Program};
 
 /// Written besides the data: the first MiB is zeroed before it is written last, and the log takes a little.
 const WRITE_ALLOWANCE_BYTES: u64 = (1 << 20) + (64 << 10);

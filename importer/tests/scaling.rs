@@ -6,11 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use testkit::fail::OrFail;
-use testkit::process::Program;
+use testkit::process::{PEAK_RSS_BYTES, Program};
 use testkit::{disk, tools};
-
-/// The bound of ARCHITECTURE.md, "Memory".
-const PEAK_RSS_BYTES: u64 = 64 << 20;
 
 /// The data: 256 MiB in islands that are spread evenly over the disk.
 const ISLANDS: u64 = 64;

@@ -19,6 +19,10 @@ use crate::tools;
 
 pub use finished::Finished;
 
+/// What a worker may have in memory at most (ARCHITECTURE.md, "Memory"): 64 MiB, the pages of its code included, of which a
+/// debug build has 4 MiB more.
+pub const PEAK_RSS_BYTES: u64 = (64 << 20) + if cfg!(debug_assertions) { 4 << 20 } else { 0 };
+
 /// How often a running program is looked at.
 const POLL: Duration = Duration::from_millis(2);
 

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use testkit::cases::check_all;
 use testkit::disk;
 use testkit::ovirt::{DISK_ID, Engine, Extents, Script};
+use testkit::process::PEAK_RSS_BYTES;
 
 use crate::{MIB, Place, assert_ended, raw_disk};
 
 /// What a lie may take at most.
 const TIMEOUT: Duration = Duration::from_secs(20);
-const PEAK_RSS_BYTES: u64 = 64 << 20;
 
 const DISK_BYTES: u64 = 4 * MIB;
 

@@ -7,7 +7,7 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::gateway::Fault;
 use testkit::loopdev::LoopDevice;
-use testkit::process::{Finished, Program};
+use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
 
 use crate::images::{DISK_BYTES, Images};
 use crate::servers::Server;
@@ -15,8 +15,7 @@ use crate::servers::Server;
 /// Exit code of a source that failed.
 const SOURCE_FAILED: i32 = 3;
 
-/// The bound of ARCHITECTURE.md, "Memory"; half as much again for several connections.
-const PEAK_RSS_BYTES: u64 = 64 << 20;
+/// The bound for several connections.
 const PEAK_RSS_BYTES_PARALLEL: u64 = 96 << 20;
 
 /// An object that no compression of a transport makes smaller.

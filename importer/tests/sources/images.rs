@@ -36,12 +36,9 @@ impl Images {
         let packed = |program, bytes: &[u8]| tools::filter(program, ["-c", "-q"], bytes);
         let forms = vec![
             form("raw", &disk),
-            form("raw.gz", &packed("gzip", &disk)),
             form("raw.zst", &packed("zstd", &disk)),
-            form("qcow2", &plain),
             form("qcow2 zlib", &zlib),
             form("qcow2.gz", &packed("gzip", &plain)),
-            form("qcow2.xz", &packed("xz", &plain)),
         ];
         Self { disk, forms }
     }
