@@ -270,9 +270,12 @@ fn a_client_that_leaves_is_not_waited_for() {
     std::thread::sleep(Duration::from_millis(1500));
     assert!(cluster.api.reads_of("waits") > 0);
     drop(connection);
-    std::thread::sleep(Duration::from_millis(2500));
+    std::thread::sleep(Duration::from_millis(500));
     let reads = cluster.api.reads_of("waits");
-    assert!(reads <= 4, "{reads} reads");
+    std::thread::sleep(Duration::from_millis(3000));
+    // One look may have been on its way.
+    let later = cluster.api.reads_of("waits");
+    assert!(later <= reads + 1, "{reads} reads, {later} later");
 }
 
 #[test]
