@@ -26,6 +26,8 @@ Examples:
   cdi-importer import https://example.org/debian.qcow2 disk.img
   cdi-importer import --checksum sha256:9f86d0…0a08 https://example.org/disk.raw.xz /dev/vg0/vm1
   cdi-importer import --size 20Gi --preallocate ./fedora.qcow2 disk.img
+  cdi-importer import docker://quay.io/containerdisks/fedora:40 disk.img
+  AWS_ENDPOINT_URL=https://minio.example cdi-importer import s3://images/vm.qcow2 disk.img
   curl -s https://example.org/disk.img.gz | cdi-importer import - disk.img";
 
 const UNPACK_EXAMPLES: &str = "\
@@ -36,8 +38,9 @@ Examples:
 const APPLY_EXAMPLES: &str = "\
 Examples:
   cdi-importer apply --base monday.qcow2 ./tuesday.qcow2 disk.img
-  cdi-importer apply --base 51d2… --checkpoint 9f0c… --previous-checkpoint 51d2… --user admin@internal \\
-      --password-file pw ovirt+https://engine/ovirt-engine/api/disks/4b1e… /dev/vg0/vm1";
+  cdi-importer apply --base 51d2… --checkpoint 9f0c… --previous-checkpoint 51d2… \\
+      --user admin@internal --password-file pw \\
+      ovirt+https://engine/ovirt-engine/api/disks/4b1e… /dev/vg0/vm1";
 
 const INFO_EXAMPLES: &str = "\
 Examples:
@@ -46,9 +49,9 @@ Examples:
 
 /// Brings a disk image onto a disk, in one pass.
 ///
-/// Reads an image over HTTP(S) or from a file, undoes its compression, converts it to a raw disk and writes
-/// only the bytes that hold data. Nothing is stored on the way, and nothing that looks complete is left
-/// behind by a failure.
+/// Reads an image from a web server, an object store, a container registry, oVirt, an NBD server or a file, undoes
+/// its compression, converts it to a raw disk and writes only the bytes that hold data. Nothing is stored on the way,
+/// and nothing that looks complete is left behind by a failure.
 ///
 /// Started with klog flags or with IMPORTER_SOURCE set, the program behaves as the importer pod of KubeVirt CDI.
 #[derive(Debug, Parser)]
