@@ -5,17 +5,14 @@ A second port gives each connection 50 MB/s at most, as object stores do. `curl`
 `aws s3 cp` with one stream comes to, and the order of upstream's importer. nginx's CPU time is in no figure.
 """
 
-import argparse
 import statistics
-import subprocess
 import tempfile
 from pathlib import Path
 
-from images import DISK_BYTES, prepare, sh
-from measure import Cost, become_subreaper, run
+from images import prepare
+from measure import Cost, become_subreaper
 from server import Server
-
-ROOT = Path(__file__).parent.parent.parent
+from whole import arguments, importer, measure
 
 LIMIT_BYTES = 50_000_000
 """A second, of each connection."""
@@ -28,20 +25,20 @@ CASES = [
 ]
 
 
-def one_connection(importer: Path, url: str, image: str) -> str:
-    return ours(importer, url, image, 1)
+def one_connection(binary: Path, url: str, image: str) -> str:
+    return ours(binary, url, image, 1)
 
 
-def four_connections(importer: Path, url: str, image: str) -> str:
-    return ours(importer, url, image, 4)
+def four_connections(binary: Path, url: str, image: str) -> str:
+    return ours(binary, url, image, 4)
 
 
-def ours(importer: Path, url: str, image: str, connections: int) -> str:
+def ours(binary: Path, url: str, image: str, connections: int) -> str:
     options = f"--anonymous --connections {connections} --quiet"
-    return f"AWS_ENDPOINT_URL={url} {importer} import {options} s3://images/{image} {{out}}"
+    return f"AWS_ENDPOINT_URL={url} {binary} import {options} s3://images/{image} {{out}}"
 
 
-def download(_importer: Path, url: str, image: str) -> str:
+def download(_binary: Path, url: str, image: str) -> str:
     return (
         f"curl -sSf -o {{tmp}}/image {url}/images/{image}; "
         "qemu-img convert -t writeback -O raw {tmp}/image {out}; sync {out}"
@@ -52,10 +49,10 @@ WAYS = [one_connection, four_connections, download]
 
 
 def main() -> None:
-    options = arguments()
+    options = arguments(__doc__)
     folder = options.folder.resolve()
     prepare(folder)
-    importer = options.importer.resolve() if options.importer else build()
+    binary = importer(options)
     become_subreaper()
     costs: dict[tuple, list[Cost]] = {}
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-objects-") as bucket:
@@ -64,33 +61,10 @@ def main() -> None:
             with Server(Path(bucket), limit) as server:
                 for _ in range(options.runs):
                     for way in WAYS:
-                        cost = measure(way(importer, server.url, image), folder)
+                        cost = measure(way(binary, server.url, image), folder)
                         costs.setdefault((image, limit, way.__name__), []).append(cost)
                         print(f"{image}, {limit}, {way.__name__}: {cost}", flush=True)
     print_table(costs)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
-    parser.add_argument("--importer", type=Path, help="our binary, if it is not to be built")
-    parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
-    return parser.parse_args()
-
-
-def build() -> Path:
-    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "importer"], cwd=ROOT, check=True)
-    return ROOT / "target/release/cdi-importer"
-
-
-def measure(command: str, folder: Path) -> Cost:
-    """One run, on a fresh target; the disk is compared with the raw one."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-objects-") as name:
-        tmp, out = Path(name, "tmp"), Path(name, "disk.img")
-        tmp.mkdir()
-        cost = run(command.format(tmp=tmp, out=out), tmp)
-        sh(f"cmp -n {DISK_BYTES} {folder}/disk.raw {out}")
-        return cost
 
 
 def print_table(costs: dict[tuple, list[Cost]]) -> None:

@@ -4,7 +4,6 @@ docker-registry serves on loopback without TLS. Upstream's importer pulls with t
 scratch space and converts it from there. The registry's CPU time is in neither figure.
 """
 
-import argparse
 import hashlib
 import json
 import shutil
@@ -14,10 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from images import DISK_BYTES, prepare, sh
-from measure import Cost, become_subreaper, run
-
-ROOT = Path(__file__).parent.parent.parent
+from images import prepare, sh
+from measure import Cost, become_subreaper
+from whole import arguments, importer, measure
 
 PORT = 8745
 """Of the registry, on loopback."""
@@ -40,10 +38,10 @@ http: {{addr: "127.0.0.1:{port}"}}
 
 
 def main() -> None:
-    options = arguments()
+    options = arguments(__doc__)
     folder = options.folder.resolve()
     prepare(folder)
-    importer = options.importer.resolve() if options.importer else build()
+    binary = importer(options)
     become_subreaper()
     costs: dict[tuple, list[Cost]] = {}
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-registry-") as work:
@@ -54,26 +52,13 @@ def main() -> None:
             for _ in range(options.runs):
                 for case in CASES:
                     for way in (ours, theirs):
-                        cost = measure(way(importer, reference(*case)), folder)
+                        cost = measure(way(binary, reference(*case)), folder)
                         costs.setdefault((*case, way.__name__), []).append(cost)
                         print(f"{case}, {way.__name__}: {cost}", flush=True)
         finally:
             registry.terminate()
             registry.wait()
     print_table(costs)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
-    parser.add_argument("--importer", type=Path, help="our binary, if it is not to be built")
-    parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
-    return parser.parse_args()
-
-
-def build() -> Path:
-    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "importer"], cwd=ROOT, check=True)
-    return ROOT / "target/release/cdi-importer"
 
 
 def start_registry(work: Path) -> subprocess.Popen:
@@ -127,11 +112,11 @@ def describe(file: Path, media_type: str, blobs: Path) -> dict:
     return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": size}
 
 
-def ours(importer: Path, image: str) -> str:
-    return f"{importer} import {image} {{out}} --insecure --quiet > /dev/null"
+def ours(binary: Path, image: str) -> str:
+    return f"{binary} import {image} {{out}} --insecure --quiet > /dev/null"
 
 
-def theirs(importer: Path, image: str) -> str:
+def theirs(_binary: Path, image: str) -> str:
     """The disk is the largest file after the layer was unpacked, as the layer was before."""
     largest = "$(ls -S {tmp} | head -1)"
     return (
@@ -139,16 +124,6 @@ def theirs(importer: Path, image: str) -> str:
         f"tar -C {{tmp}} --strip-components=1 -xf {{tmp}}/{largest}; "
         "qemu-img convert -t writeback -O raw {tmp}/*.qcow2 {out}; sync {out}"
     )
-
-
-def measure(command: str, folder: Path) -> Cost:
-    """One run, on a fresh target; the disk is compared with the raw one."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-registry-") as name:
-        tmp, out = Path(name, "tmp"), Path(name, "disk.img")
-        tmp.mkdir()
-        cost = run(command.format(tmp=tmp, out=out), tmp)
-        sh(f"cmp -n {DISK_BYTES} {folder}/disk.raw {out}")
-        return cost
 
 
 def print_table(costs: dict[tuple, list[Cost]]) -> None:

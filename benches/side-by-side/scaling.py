@@ -3,10 +3,8 @@
 The images are qcow2 with zlib. Their data is that of the guest disk, spread evenly over disks of several sizes.
 """
 
-import argparse
 import os
 import statistics
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,8 +13,7 @@ from pathlib import Path
 
 import measure
 from images import RAW, make_disk, sh
-
-ROOT = Path(__file__).parent.parent.parent
+from whole import arguments, importer
 
 GIB = 1 << 30
 
@@ -53,31 +50,18 @@ CASES = [(IMAGES[1], threads) for threads in THREADS] + [(image, THREADS[1]) for
 
 
 def main() -> None:
-    options = arguments()
+    options = arguments(__doc__)
     folder = options.folder.resolve()
     prepare(folder)
-    importer = options.importer.resolve() if options.importer else build()
+    binary = importer(options)
     measure.become_subreaper()
     costs = {}
     for _ in range(options.runs):
         for image, threads in CASES:
-            cost = run(importer, folder / image.name, threads)
+            cost = run(binary, folder / image.name, threads)
             costs.setdefault((image, threads), []).append(cost)
             print(f"{image}, {threads} threads: {cost.wall:.2f} s, {cost.cpu:.2f} CPU s", flush=True)
     print_table(costs)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
-    parser.add_argument("--importer", type=Path, help="our binary, if it is not to be built")
-    parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
-    return parser.parse_args()
-
-
-def build() -> Path:
-    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "importer"], cwd=ROOT, check=True)
-    return ROOT / "target/release/cdi-importer"
 
 
 def prepare(folder: Path) -> None:
@@ -121,11 +105,11 @@ def data_blocks(path: Path) -> Iterator[int]:
             yield from range(start, at - BLOCK_BYTES + 1, BLOCK_BYTES)
 
 
-def run(importer: Path, image: Path, threads: int) -> measure.Cost:
+def run(binary: Path, image: Path, threads: int) -> measure.Cost:
     """One import to a fresh file, its fsync included."""
     with tempfile.TemporaryDirectory(dir=image.parent) as work:
         os.sync()
-        return measure.run(f"{importer} import -q --threads {threads} {image} {work}/disk", Path(work))
+        return measure.run(f"{binary} import -q --threads {threads} {image} {work}/disk", Path(work))
 
 
 def print_table(costs: dict) -> None:

@@ -1,0 +1,37 @@
+"""What the scripts that measure whole imports have in common: their options, our binary, one run."""
+
+import argparse
+import subprocess
+import tempfile
+from pathlib import Path
+
+from images import DISK_BYTES, sh
+from measure import Cost, run
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def arguments(description: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
+    parser.add_argument("--importer", type=Path, help="our binary, if it is not to be built")
+    parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
+    return parser.parse_args()
+
+
+def importer(options: argparse.Namespace) -> Path:
+    """The binary that is named, or a release build."""
+    if options.importer:
+        return options.importer.resolve()
+    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "importer"], cwd=ROOT, check=True)
+    return ROOT / "target/release/cdi-importer"
+
+
+def measure(command: str, folder: Path) -> Cost:
+    """One run of `command`, which writes to `{out}` and may use `{tmp}`; the disk is compared with the raw one."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-whole-") as name:
+        tmp, out = Path(name, "tmp"), Path(name, "disk.img")
+        tmp.mkdir()
+        cost = run(command.format(tmp=tmp, out=out), tmp)
+        sh(f"cmp -n {DISK_BYTES} {folder}/disk.raw {out}")
+        return cost
