@@ -12,7 +12,6 @@ use diskimage::qcow2::{HEADER_BYTES, Header, Stream};
 use diskimage::{Error as ImageError, Format};
 use tokio_util::sync::CancellationToken;
 
-use crate::decode;
 use crate::error::{Error, FormatError};
 use crate::format::{Input, qcow2};
 use crate::meter::Readings;
@@ -94,17 +93,13 @@ pub fn apply(source: &dyn Source, base: &Base, options: &Options) -> Result<Repo
 
 /// Everything before the disk is opened.
 fn recognize(source: &dyn Source, base: &Base, options: &Options) -> Result<Delta, Error> {
-    let limits = decode::Limits {
-        threads: options.workers,
-        ..options.limits
-    };
     let Opened {
         layers,
         mut input,
         readings,
         format,
         ..
-    } = open(source, options, &limits)?;
+    } = open(source, options, &options.decode_limits())?;
     if format != Format::Qcow2 {
         let error = ImageError::NotThatFormat {
             wanted: Format::Qcow2,

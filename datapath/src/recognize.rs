@@ -189,17 +189,13 @@ fn decide(found: Format, wanted: Option<Format>) -> Result<Format, Error> {
 
 /// Everything before the first data byte: also whether a map has no holes, where the source can be asked.
 pub(crate) fn recognize(source: &dyn Source, options: &Options) -> Result<Recognized, Error> {
-    let limits = decode::Limits {
-        threads: options.workers,
-        ..options.limits
-    };
     let Opened {
         layers,
         mut input,
         readings,
         format,
         image_bytes,
-    } = open(source, options, &limits)?;
+    } = open(source, options, &options.decode_limits())?;
     let image = match format {
         Format::Raw => Image::Raw {
             // An entry of a tar may claim any size.

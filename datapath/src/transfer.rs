@@ -95,6 +95,16 @@ pub struct Options {
     pub observer: Arc<dyn Observer>,
 }
 
+impl Options {
+    /// The caps of the decoders of an image, which may be decoded by several threads.
+    pub(crate) fn decode_limits(&self) -> decode::Limits {
+        decode::Limits {
+            threads: self.workers,
+            ..self.limits
+        }
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {

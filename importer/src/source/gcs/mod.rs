@@ -20,8 +20,8 @@ use url::Url;
 
 use self::dialect::GcsDialect;
 use super::access::Access;
-use super::http::{Continuity, HttpConfig, HttpSource, redacted};
-use super::objects::StoredObject;
+use super::http::{Continuity, HttpConfig, redacted};
+use super::objects::{StoredObject, open_object};
 use super::objects::{encoded, survives_urls};
 
 /// Where objects are without an endpoint of one's own.
@@ -64,10 +64,7 @@ pub fn open(
         continuity: Continuity::IfMatch,
         ..access.http(place.url)
     };
-    let http = HttpSource::open(config, handle, stop).map_err(|error| match error.kind() {
-        SourceErrorKind::Stopped => error,
-        kind => SourceError::new(kind, format!("could not get gcs object: {what}: {error}")),
-    })?;
+    let http = open_object("gcs", &what, config, handle, stop)?;
     if let Some(generation) = http
         .headers()
         .get(GENERATION)

@@ -9,3 +9,4 @@ pub(super) use self::connector::{Connector, credential_failure, patience, take_n
 pub(super) use self::document::{StoreError, plain};
 pub(super) use self::key::{encoded, survives_urls};
 pub use self::stored::StoredObject;
+pub(super) use self::stored::open_object;

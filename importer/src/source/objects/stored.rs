@@ -4,10 +4,12 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use datapath::digest::Checksum;
-use datapath::error::SourceError;
+use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
-use crate::source::http::HttpSource;
+use crate::source::http::{HttpConfig, HttpSource};
 use crate::source::verified::Verified;
 
 /// An object in a bucket. Methods block, as those of [`HttpSource`] do.
@@ -17,6 +19,20 @@ pub struct StoredObject {
     pub(in crate::source) checksum: Option<Checksum>,
     /// `"bucket/key"`, for errors.
     pub(in crate::source) what: String,
+}
+
+/// Asks a store of this kind for `what`, in CDI's words when it refuses.
+pub(in crate::source) fn open_object(
+    kind: &str,
+    what: &str,
+    config: HttpConfig,
+    handle: Handle,
+    stop: CancellationToken,
+) -> Result<HttpSource, SourceError> {
+    HttpSource::open(config, handle, stop).map_err(|error| match error.kind() {
+        SourceErrorKind::Stopped => error,
+        reason => SourceError::new(reason, format!("could not get {kind} object: {what}: {error}")),
+    })
 }
 
 impl Source for StoredObject {

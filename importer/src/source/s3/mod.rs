@@ -11,7 +11,7 @@ mod place;
 
 use std::sync::Arc;
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -19,8 +19,8 @@ use self::dialect::S3Dialect;
 use self::keys::Keys;
 use self::place::Place;
 use super::access::Access;
-use super::http::{Continuity, HttpConfig, HttpSource};
-use super::objects::StoredObject;
+use super::http::{Continuity, HttpConfig};
+use super::objects::{StoredObject, open_object};
 
 /// Names the version that an answer is about.
 const VERSION: &str = "x-amz-version-id";
@@ -63,10 +63,7 @@ pub fn open(
         continuity: Continuity::IfMatch,
         ..access.http(place.url)
     };
-    let http = HttpSource::open(config, handle, stop).map_err(|error| match error.kind() {
-        SourceErrorKind::Stopped => error,
-        kind => SourceError::new(kind, format!("could not get s3 object: {what}: {error}")),
-    })?;
+    let http = open_object("s3", &what, config, handle, stop)?;
     let text = |name: &str| http.headers().get(name)?.to_str().ok();
     // A bucket without versions says "null".
     if let Some(version) = text(VERSION).filter(|version| *version != "null") {
