@@ -1,6 +1,6 @@
 //! Google Cloud Storage, through its XML API.
 //!
-//! Objects are read by [`HttpSource`]: resumed under `If-Match` and pinned to the generation that was found first. Who asks
+//! Objects are read by `HttpSource`: resumed under `If-Match` and pinned to the generation that was found first. Who asks
 //! stands in a service account's key file, or the machine's metadata server knows it; otherwise nobody asks.
 
 mod dialect;

@@ -1,6 +1,6 @@
 //! Amazon S3 and the many servers that speak its protocol.
 //!
-//! Objects are read by [`HttpSource`]: resumed under `If-Match`, over several connections if wanted. What is particular to
+//! Objects are read by `HttpSource`: resumed under `If-Match`, over several connections if wanted. What is particular to
 //! S3 is how requests are addressed (`place`), signed (`keys`) and refused (`dialect`), and the checksum that it keeps
 //! of an object (`checksum`).
 
