@@ -80,6 +80,11 @@ pub(crate) trait Layout: Send {
         Ok(())
     }
 
+    /// Bytes that the image must have at least by what was learned of it, whether or not the guest's disk has all of them.
+    fn least_length(&self) -> u64 {
+        0
+    }
+
     /// What a kind of table is called, with its article.
     fn table_name(&self, _kind: u8) -> &'static str {
         "a table"

@@ -23,6 +23,9 @@ mod image;
 mod layout;
 pub mod qcow2;
 mod stream;
+mod text;
+pub mod vhd;
+mod vhdx;
 
 pub use clusters::{Clusters, Compression};
 pub use error::Error;

@@ -10,6 +10,8 @@ use crate::{disk, tools};
 
 mod deltas;
 mod edits;
+pub mod vhd;
+pub mod vhdx;
 
 pub use deltas::Delta;
 
