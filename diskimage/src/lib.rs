@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bytes_at;
+mod check;
 mod clusters;
 mod error;
 mod format;
@@ -24,6 +25,7 @@ mod layout;
 pub mod qcow2;
 mod stream;
 
+pub use check::Findings;
 pub use clusters::{Clusters, Compression};
 pub use error::Error;
 pub use format::{DETECT_BYTES, Format};
