@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bytes_at;
+mod check;
 mod clusters;
 mod error;
 mod format;
@@ -27,6 +28,7 @@ mod text;
 pub mod vhd;
 mod vhdx;
 
+pub use check::Findings;
 pub use clusters::{Clusters, Compression};
 pub use error::Error;
 pub use format::{DETECT_BYTES, Format};

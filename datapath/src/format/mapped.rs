@@ -44,10 +44,16 @@ impl Metadata<'_> {
 /// Fetches the tables of the image of `length` bytes: everything that can be wrong with the map is found here.
 pub fn read_map(image: Image, length: u64, metadata: &Metadata<'_>) -> Result<MapBuilder, Error> {
     let mut map = MapBuilder::new(image, length).map_err(FormatError::from)?;
+    fill_map(&mut map, metadata)?;
+    Ok(map)
+}
+
+/// Fetches all tables that `map` asks for.
+pub fn fill_map(map: &mut MapBuilder, metadata: &Metadata<'_>) -> Result<(), Error> {
     loop {
         let tables = map.next_tables();
         if tables.is_empty() {
-            return Ok(map);
+            return Ok(());
         }
         let mut rest = &tables[..];
         while let Some(first) = rest.first() {

@@ -182,7 +182,6 @@ impl Stream {
         })
     }
 
-    /// What is wanted, for messages.
     fn name(&self, want: &Want) -> &'static str {
         name(&*self.layout, want)
     }
@@ -365,7 +364,8 @@ fn check_length(layout: &dyn Layout, end: u64) -> Result<(), Error> {
     Ok(())
 }
 
-fn name(layout: &dyn Layout, want: &Want) -> &'static str {
+/// What is wanted, for messages.
+pub(crate) fn name(layout: &dyn Layout, want: &Want) -> &'static str {
     match want.role {
         Role::Table(kind) => layout.table_name(kind),
         Role::Data | Role::Compressed | Role::Ignored => "a data cluster",
