@@ -11,6 +11,7 @@ use crate::{disk, tools};
 mod deltas;
 mod edits;
 mod subformats;
+pub mod vdi;
 
 pub use deltas::Delta;
 pub use subformats::{Oracle, SUBFORMATS, Subformat};
