@@ -1,0 +1,6 @@
+//! Every image format, by every route: exactly what `qemu-img convert -O raw` makes of the same image.
+
+mod check;
+mod hybrids;
+mod matrix;
+mod vdi;
