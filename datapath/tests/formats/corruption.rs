@@ -25,7 +25,9 @@ struct Case<'a> {
 
 impl fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sample, at, value, .. } = self;
+        let Self {
+            sample, at, value, ..
+        } = self;
         write!(f, "{} with {value:#04x} at {at:#x}", sample.name)
     }
 }
@@ -48,7 +50,12 @@ fn cases(sample: &Sample) -> Vec<Case<'_>> {
         values.dedup();
         for value in values {
             let number = cases.len();
-            cases.push(Case { number, sample, at, value });
+            cases.push(Case {
+                number,
+                sample,
+                at,
+                value,
+            });
         }
     }
     cases
