@@ -5,7 +5,7 @@ use diskimage::{Clusters, Error as ImageError, Findings, Format, MapBuilder, Sin
 
 use crate::chunks::Chunks;
 use crate::error::{Error, FormatError, SourceError, SourceErrorKind};
-use crate::format::mapped::{METADATA_BYTES, Metadata, fill_map};
+use crate::format::mapped::fill_map;
 use crate::recognize::{Opened, fetch_map, open, open_image, ranged_length};
 use crate::source::Source;
 use crate::target::Inflater;
@@ -41,9 +41,8 @@ pub fn check(source: &dyn Source, options: &Options, data: bool) -> Result<Repor
         let reason = "an image is checked in place: it must not be compressed as a whole, and its source must have ranges";
         return Err(SourceError::new(SourceErrorKind::Invalid, reason).into());
     };
-    let head = input.peek(METADATA_BYTES)?;
     let mut map = MapBuilder::for_check(image, image_bytes).map_err(FormatError::from)?;
-    fill_map(&mut map, &Metadata { head, source })?;
+    fill_map(&mut map, source, &mut input)?;
     let findings = map.check().map_err(FormatError::from)?;
 
     let mut inflated_clusters = None;

@@ -10,7 +10,8 @@ use crate::decode::{self, Codec, SNIFF_BYTES};
 use crate::digest::Hashing;
 use crate::error::{DecodeError, Error, FormatError};
 use crate::format::Input;
-use crate::format::mapped::{METADATA_BYTES, Metadata, read_map};
+use crate::format::ahead::Ahead;
+use crate::format::mapped::fill_map;
 use crate::format::raw::SECTOR;
 use crate::meter::{Meter, Readings};
 use crate::source::Source;
@@ -137,6 +138,7 @@ pub(crate) fn unwrap(
                     position: 0,
                     // Found out when an image turns up that has a map: it costs a request.
                     ranged: false,
+                    ahead: Ahead::default(),
                 },
             )
         }
@@ -280,6 +282,7 @@ pub(crate) fn fetch_map(
     source: &dyn Source,
     input: &mut Input,
 ) -> Result<MapBuilder, Error> {
-    let head = input.peek(METADATA_BYTES)?;
-    read_map(image, length, &Metadata { head, source })
+    let mut map = MapBuilder::new(image, length).map_err(FormatError::from)?;
+    fill_map(&mut map, source, input)?;
+    Ok(map)
 }
