@@ -10,6 +10,7 @@ use crate::{disk, tools};
 
 mod deltas;
 mod edits;
+pub mod vmdk;
 
 pub use deltas::Delta;
 
