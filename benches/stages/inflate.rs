@@ -7,7 +7,7 @@ use benches::{CLUSTER_BYTES, Clusters, Kind};
 use bytes::Bytes;
 use criterion::Criterion;
 use datapath::target::{self, Cache, Disk, with_writer};
-use diskimage::qcow2::Compression;
+use diskimage::Compression;
 use tokio_util::sync::CancellationToken;
 
 use crate::{ONE_AND_TWO, Result, done, group, place};
@@ -56,7 +56,7 @@ fn inflate(
 ) -> Result<()> {
     let size = Some(DISK_BYTES as u64);
     let disk = Disk::open(target, size)?;
-    let clusters = target::Clusters {
+    let clusters = diskimage::Clusters {
         compression,
         size: CLUSTER_BYTES as u64,
     };

@@ -5,8 +5,7 @@ use std::cell::LazyCell;
 use benches::{CLUSTER_BYTES, Clusters, Kind, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
-use diskimage::Error;
-use diskimage::qcow2::{Header, MapBuilder, Sink, Stream};
+use diskimage::{Error, Format, HEAD_BYTES, Image, MapBuilder, Sink, Stream};
 
 use crate::{Result, done, group};
 
@@ -65,19 +64,26 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
 }
 
 fn one_pass(image: &Bytes) -> Result<()> {
-    push_all(Stream::one_pass(Header::parse(image)?)?, image)
+    push_all(Stream::one_pass(open(image)?)?, image)
 }
 
 fn ranged(image: &Bytes) -> Result<()> {
-    let header = Header::parse(image)?;
-    let mut map = MapBuilder::new(header, image.len() as u64);
-    let l1 = map.l1_range()?;
-    let tables = map.l2_tables(&image[usize::try_from(l1.start)?..usize::try_from(l1.end)?])?;
-    for table in tables {
-        let start = usize::try_from(table.offset)?;
-        map.add_l2(table, &image.slice(start..start + CLUSTER_BYTES))?;
+    let mut map = MapBuilder::new(open(image)?, image.len() as u64)?;
+    loop {
+        let tables = map.next_tables();
+        if tables.is_empty() {
+            break;
+        }
+        for table in tables {
+            let range = usize::try_from(table.range.start)?..usize::try_from(table.range.end)?;
+            map.add(&table, &image[range])?;
+        }
     }
     push_all(map.into_stream(), image)
+}
+
+fn open(image: &Bytes) -> Result<Image> {
+    Ok(Image::open(Format::Qcow2, &image[..HEAD_BYTES.min(image.len())])?)
 }
 
 fn push_all(mut stream: Stream, image: &Bytes) -> Result<()> {

@@ -8,18 +8,17 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use diskimage::qcow2::{HEADER_BYTES, Header, Stream};
-use diskimage::{Error as ImageError, Format};
+use diskimage::{Clusters, Error as ImageError, Format, HEAD_BYTES, Image, Stream};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, FormatError};
-use crate::format::{Input, qcow2};
+use crate::format::{Input, mapped};
 use crate::meter::Readings;
 use crate::observe::Phase;
-use crate::recognize::{Opened, fetch_map, open};
+use crate::recognize::{Opened, open, start};
 use crate::source::Source;
-use crate::target::{self, Cache, Clusters, Disk, Writer, with_writer};
-use crate::transfer::{ImageFacts, Options, Route, RouteTaken, drain, verify_checksum};
+use crate::target::{self, Cache, Disk, Writer, with_writer};
+use crate::transfer::{ImageFacts, Options, RouteTaken, drain, verify_checksum};
 
 /// Zeroed at once; bounds how long a request to stop waits.
 const ZERO_STEP_BYTES: u64 = 256 << 20;
@@ -56,7 +55,7 @@ pub struct Report {
 struct Delta {
     facts: ImageFacts,
     virtual_size: u64,
-    clusters: Clusters,
+    clusters: Option<Clusters>,
     stream: Stream,
     input: Input,
     readings: Arc<Readings>,
@@ -107,31 +106,19 @@ fn recognize(source: &dyn Source, base: &Base, options: &Options) -> Result<Delt
         };
         return Err(FormatError::from(error).into());
     }
-    let (header, backing_file) =
-        Header::parse_delta(&input.peek(HEADER_BYTES)?).map_err(FormatError::from)?;
+    let (image, backing_file) = Image::open_delta(&input.peek(HEAD_BYTES)?).map_err(FormatError::from)?;
     check_base(&backing_file, &base.name)?;
-    let virtual_size = header.virtual_size;
-    let clusters = Clusters {
-        compression: header.compression,
-        size: header.cluster_size(),
-    };
-    let map = match options.route {
-        Route::Auto => fetch_map(&header, source, &mut input)?,
-        Route::OnePass => None,
-    };
-    let (route, stream) = match map {
-        Some(map) => (RouteTaken::Ranged, map.into_stream()),
-        None => (RouteTaken::OnePass, Stream::one_pass(header)?),
-    };
+    let found = image.facts();
+    let (stream, route) = start(image, source, &mut input, options.route)?;
     Ok(Delta {
         facts: ImageFacts {
             layers,
             format,
-            virtual_size: Some(virtual_size),
+            virtual_size: Some(found.virtual_size),
             route,
         },
-        virtual_size,
-        clusters,
+        virtual_size: found.virtual_size,
+        clusters: found.clusters,
         stream,
         input,
         readings,
@@ -143,18 +130,18 @@ fn write(delta: &mut Delta, disk: &Disk, options: &Options) -> Result<(), Error>
     let tick = |writer: &Writer<'_>| options.observer.target_written(writer.disk().written_bytes());
     let (stream, input) = (&mut delta.stream, &mut delta.input);
     let feed = |writer: &mut Writer<'_>| match delta.facts.route {
-        RouteTaken::OnePass => qcow2::copy_one_pass(stream, input, writer, options.scratch.clone(), tick),
-        RouteTaken::Ranged | RouteTaken::Raw => qcow2::copy_mapped(stream, input, writer, tick),
+        RouteTaken::OnePass => mapped::copy_one_pass(stream, input, writer, options.scratch.clone(), tick),
+        RouteTaken::Ranged | RouteTaken::Raw => mapped::copy_mapped(stream, input, writer, tick),
     };
     with_writer(
         disk,
-        Some(delta.clusters),
+        delta.clusters,
         Some(delta.virtual_size),
         options.workers,
         &options.stop,
         feed,
     )?;
-    for range in delta.stream.zeros().ranges() {
+    for range in delta.stream.zeros() {
         zero(disk, range.clone(), &options.stop)?;
     }
     Ok(())

@@ -1,13 +1,12 @@
 //! What an image is, without importing it.
 
 use diskimage::bytes_at::be64;
-use diskimage::qcow2::{HEADER_BYTES, Header};
-use diskimage::{Error as ImageError, Format};
+use diskimage::{Error as ImageError, Format, HEAD_BYTES};
 
 use crate::error::{Error, FormatError};
 use crate::format::Input;
 use crate::format::raw::SECTOR;
-use crate::recognize::{Opened, fetch_map, open};
+use crate::recognize::{Opened, fetch_map, open, open_image, ranged_length};
 use crate::source::Source;
 use crate::transfer::Options;
 
@@ -72,34 +71,34 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
                 found.features.push("ISO 9660".into());
             }
         }
-        Format::Qcow2 => {
-            let head = input.peek(HEADER_BYTES)?;
-            match Header::parse(&head) {
-                Ok(header) => describe(&mut found, &header, source, &mut input)?,
-                Err(refusal) => {
-                    // What the header says, for those who have to repair or flatten the image.
-                    found.virtual_size = be64(&head, VIRTUAL_SIZE_AT);
-                    found.refuse(&refusal);
-                }
-            }
-        }
-        other => found.refuse(&ImageError::UnsupportedFormat(other)),
+        _ => describe(&mut found, source, &mut input)?,
     }
     Ok(found)
 }
 
-fn describe(
-    found: &mut Inspection,
-    header: &Header,
-    source: &dyn Source,
-    input: &mut Input,
-) -> Result<(), Error> {
-    found.virtual_size = Some(header.virtual_size);
-    found.cluster_size = Some(header.cluster_size());
-    found.features = header.features();
-    found.snapshots = header.snapshots;
-    match fetch_map(header, source, input) {
-        Ok(map) => found.allocated_bytes = map.map(|map| map.mapped_bytes()),
+/// What the head of an image with a map tells, and its tables.
+fn describe(found: &mut Inspection, source: &dyn Source, input: &mut Input) -> Result<(), Error> {
+    let image = match open_image(found.format, input) {
+        Err(Error::Format(FormatError::Image(refusal))) => {
+            if found.format == Format::Qcow2 {
+                // What the header says, for those who have to repair or flatten the image.
+                found.virtual_size = be64(&input.peek(HEAD_BYTES)?, VIRTUAL_SIZE_AT);
+            }
+            found.refuse(&refusal);
+            return Ok(());
+        }
+        opened => opened?,
+    };
+    let facts = image.facts();
+    found.virtual_size = Some(facts.virtual_size);
+    found.cluster_size = facts.cluster_size;
+    found.features = facts.features;
+    found.snapshots = facts.snapshots;
+    let Some(length) = ranged_length(source, input) else {
+        return Ok(());
+    };
+    match fetch_map(image, length, source, input) {
+        Ok(map) => found.allocated_bytes = Some(map.mapped_bytes()),
         Err(Error::Format(FormatError::Image(refusal))) => found.refuse(&refusal),
         Err(other) => return Err(other),
     }
@@ -108,8 +107,16 @@ fn describe(
 
 impl Inspection {
     fn refuse(&mut self, refusal: &ImageError) {
-        if let ImageError::BackingFile(name) | ImageError::DataFile(name) = refusal {
-            self.references.push(name.clone());
+        match refusal {
+            ImageError::BackingFile(name)
+            | ImageError::DataFile(name)
+            | ImageError::ExternalFile { name, .. }
+            | ImageError::Parent { name, .. }
+                if !name.is_empty() =>
+            {
+                self.references.push(name.clone());
+            }
+            _ => {}
         }
         self.refused = Some(refusal.to_string());
     }

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use diskimage::qcow2::{HEADER_BYTES, Header, MapBuilder};
-use diskimage::{DETECT_BYTES, Format};
+use diskimage::{Clusters, DETECT_BYTES, Facts, Format, HEAD_BYTES, MAX_HEAD_BYTES, MapBuilder, Stream};
 
 use crate::archive::DiskImage;
 use crate::chunks::Peek;
@@ -11,7 +10,7 @@ use crate::decode::{self, Codec, SNIFF_BYTES};
 use crate::digest::Hashing;
 use crate::error::{DecodeError, Error, FormatError};
 use crate::format::Input;
-use crate::format::qcow2::{HEAD_BYTES, Metadata, read_map};
+use crate::format::mapped::{METADATA_BYTES, Metadata, read_map};
 use crate::format::raw::SECTOR;
 use crate::meter::{Meter, Readings};
 use crate::source::Source;
@@ -24,12 +23,14 @@ pub(crate) enum Image {
         /// Bytes in whole sectors, if known.
         virtual_size: Option<u64>,
     },
-    /// qcow2.
-    Qcow2 {
-        /// Its header.
-        header: Header,
-        /// Its map, on the ranged route.
-        map: Option<Box<MapBuilder>>,
+    /// One with a map.
+    Mapped {
+        /// What its head tells.
+        facts: Facts,
+        /// What converts it.
+        stream: Box<Stream>,
+        /// Whether the map is there already.
+        route: RouteTaken,
     },
 }
 
@@ -37,29 +38,32 @@ impl Image {
     pub(crate) fn format(&self) -> Format {
         match self {
             Self::Raw { .. } => Format::Raw,
-            Self::Qcow2 { .. } => Format::Qcow2,
+            Self::Mapped { facts, .. } => facts.format,
         }
     }
 
-    pub(crate) fn header(&self) -> Option<&Header> {
+    pub(crate) fn clusters(&self) -> Option<Clusters> {
         match self {
             Self::Raw { .. } => None,
-            Self::Qcow2 { header, .. } => Some(header),
+            Self::Mapped { facts, .. } => facts.clusters,
         }
+    }
+
+    pub(crate) fn is_marked_corrupt(&self) -> bool {
+        matches!(self, Self::Mapped { facts, .. } if facts.is_marked_corrupt)
     }
 
     pub(crate) fn virtual_size(&self) -> Option<u64> {
         match self {
             Self::Raw { virtual_size } => *virtual_size,
-            Self::Qcow2 { header, .. } => Some(header.virtual_size),
+            Self::Mapped { facts, .. } => Some(facts.virtual_size),
         }
     }
 
     pub(crate) fn route(&self) -> RouteTaken {
         match self {
             Self::Raw { .. } => RouteTaken::Raw,
-            Self::Qcow2 { map: Some(_), .. } => RouteTaken::Ranged,
-            Self::Qcow2 { map: None, .. } => RouteTaken::OnePass,
+            Self::Mapped { route, .. } => *route,
         }
     }
 }
@@ -201,15 +205,16 @@ pub(crate) fn recognize(source: &dyn Source, options: &Options) -> Result<Recogn
             // An entry of a tar may claim any size.
             virtual_size: image_bytes.map(|bytes| bytes.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX)),
         },
-        Format::Qcow2 => {
-            let header = Header::parse(&input.peek(HEADER_BYTES)?).map_err(FormatError::from)?;
-            let map = match options.route {
-                Route::Auto => fetch_map(&header, source, &mut input)?.map(Box::new),
-                Route::OnePass => None,
-            };
-            Image::Qcow2 { header, map }
+        format => {
+            let image = open_image(format, &mut input)?;
+            let facts = image.facts();
+            let (stream, route) = start(image, source, &mut input, options.route)?;
+            Image::Mapped {
+                facts,
+                stream: Box::new(stream),
+                route,
+            }
         }
-        other => return Err(FormatError::from(diskimage::Error::UnsupportedFormat(other)).into()),
     };
     Ok(Recognized {
         layers,
@@ -219,22 +224,62 @@ pub(crate) fn recognize(source: &dyn Source, options: &Options) -> Result<Recogn
     })
 }
 
-/// The map of the image, if the source can be asked for ranges. It is asked only here: finding out costs a request.
-pub(crate) fn fetch_map(
-    header: &Header,
+/// Reads the head of an image with a map, as much of it as it needs.
+pub(crate) fn open_image(format: Format, input: &mut Input) -> Result<diskimage::Image, Error> {
+    let mut wanted = HEAD_BYTES;
+    loop {
+        let head = input.peek(wanted)?;
+        let opened = diskimage::Image::open(format, &head);
+        let Err(diskimage::Error::ShortHeader { needed, .. }) = opened else {
+            return Ok(opened.map_err(FormatError::from)?);
+        };
+        match more(needed, &head, wanted) {
+            Some(more) => wanted = more,
+            None => return Ok(opened.map_err(FormatError::from)?),
+        }
+    }
+}
+
+/// Bytes of the head to look at next, if there may be more than `wanted`, and they are worth waiting for.
+fn more(needed: u64, head: &[u8], wanted: usize) -> Option<usize> {
+    let needed = usize::try_from(needed).ok()?;
+    (head.len() >= wanted && needed > wanted && needed <= MAX_HEAD_BYTES).then_some(needed)
+}
+
+/// A stream with the map of the image, if the source can be asked for ranges, else one that learns it as it passes.
+pub(crate) fn start(
+    image: diskimage::Image,
     source: &dyn Source,
     input: &mut Input,
-) -> Result<Option<MapBuilder>, Error> {
-    let Some(length) = source.length() else {
-        return Ok(None);
-    };
+    route: Route,
+) -> Result<(Stream, RouteTaken), Error> {
+    if route == Route::Auto
+        && let Some(length) = ranged_length(source, input)
+    {
+        let map = fetch_map(image, length, source, input)?;
+        return Ok((map.into_stream(), RouteTaken::Ranged));
+    }
+    let stream = Stream::one_pass(image).map_err(FormatError::from)?;
+    Ok((stream, RouteTaken::OnePass))
+}
+
+/// Bytes of the image, if the source can be asked for ranges of it. It is asked only here: finding out costs a request.
+pub(crate) fn ranged_length(source: &dyn Source, input: &mut Input) -> Option<u64> {
+    let length = source.length()?;
     let Input::Direct { ranged, .. } = input else {
-        return Ok(None);
+        return None;
     };
     *ranged = source.is_ranged();
-    if !*ranged {
-        return Ok(None);
-    }
-    let head = input.peek(HEAD_BYTES)?;
-    read_map(header.clone(), length, &Metadata { head, source }).map(Some)
+    ranged.then_some(length)
+}
+
+/// The map of an image of `length` bytes.
+pub(crate) fn fetch_map(
+    image: diskimage::Image,
+    length: u64,
+    source: &dyn Source,
+    input: &mut Input,
+) -> Result<MapBuilder, Error> {
+    let head = input.peek(METADATA_BYTES)?;
+    read_map(image, length, &Metadata { head, source })
 }

@@ -6,20 +6,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use diskimage::Format;
-use diskimage::qcow2::{Header, Stream};
 use tokio_util::sync::CancellationToken;
 
 use crate::chunks::Chunks;
 use crate::decode;
 use crate::digest::Checksum;
 use crate::error::Error;
-use crate::format::{Input, qcow2, raw};
+use crate::format::{Input, mapped, raw};
 use crate::memory;
 use crate::meter::Readings;
 use crate::observe::{Nobody, Observer, Phase};
 use crate::recognize::{Image, Recognized, recognize};
 use crate::source::Source;
-use crate::target::{self, Clusters, Disk, Writer, with_writer};
+use crate::target::{self, Disk, Writer, with_writer};
 
 /// Which way an image with a map may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -174,9 +173,7 @@ pub fn transfer(source: &dyn Source, target: &target::Options, options: &Options
         route: image.route(),
     };
     options.observer.image(&facts);
-    if let Image::Qcow2 { header, .. } = &image
-        && header.corrupt
-    {
+    if image.is_marked_corrupt() {
         tracing::warn!("the image is marked as corrupt by an earlier writer; reading it as qemu-img would");
     }
 
@@ -213,10 +210,7 @@ pub fn transfer(source: &dyn Source, target: &target::Options, options: &Options
 /// The middle of the stack: from the image's bytes to a written disk that only lacks its first MiB.
 fn run(image: Image, input: &mut Input, disk: &Disk, options: &Options) -> Result<u64, Error> {
     let virtual_size = image.virtual_size();
-    let clusters = image.header().map(|header| Clusters {
-        compression: header.compression,
-        size: header.cluster_size(),
-    });
+    let clusters = image.clusters();
     let tick = |writer: &Writer<'_>| options.observer.target_written(writer.disk().written_bytes());
     with_writer(
         disk,
@@ -230,28 +224,23 @@ fn run(image: Image, input: &mut Input, disk: &Disk, options: &Options) -> Resul
                 writer.zero_until(size)?;
                 Ok(size)
             }
-            Image::Qcow2 { header, map } => {
-                let size = header.virtual_size;
-                match map {
-                    Some(map) => qcow2::copy_mapped(&mut map.into_stream(), input, writer, tick)?,
-                    None => copy_one_pass(header, input, writer, options, tick)?,
+            Image::Mapped {
+                facts,
+                mut stream,
+                route,
+            } => {
+                let scratch = options.scratch.clone();
+                match route {
+                    RouteTaken::OnePass => mapped::copy_one_pass(&mut stream, input, writer, scratch, tick)?,
+                    RouteTaken::Ranged | RouteTaken::Raw => {
+                        mapped::copy_mapped(&mut stream, input, writer, tick)?;
+                    }
                 }
-                writer.zero_until(size)?;
-                Ok(size)
+                writer.zero_until(facts.virtual_size)?;
+                Ok(facts.virtual_size)
             }
         },
     )
-}
-
-fn copy_one_pass(
-    header: Header,
-    input: &mut Input,
-    writer: &mut Writer<'_>,
-    options: &Options,
-    tick: impl FnMut(&Writer<'_>),
-) -> Result<(), Error> {
-    let mut stream = Stream::one_pass(header)?;
-    qcow2::copy_one_pass(&mut stream, input, writer, options.scratch.clone(), tick)
 }
 
 /// What the image did not need is read now: a checksum is of the whole object.

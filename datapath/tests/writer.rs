@@ -12,8 +12,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use common::{file, noise};
-use datapath::target::{Cache, Clusters, Disk, Options, with_writer};
-use diskimage::qcow2::Compression;
+use datapath::target::{Cache, Disk, Options, with_writer};
+use diskimage::{Clusters, Compression};
 use proptest::prelude::*;
 use testkit::loopdev::{DIRT, LoopDevice};
 use tokio_util::sync::CancellationToken;
@@ -214,11 +214,15 @@ fn a_device_of_4096_byte_sectors_equals_the_array() {
 fn packed(codec: Compression, bytes: &[u8]) -> Bytes {
     match codec {
         Compression::Zstd => zstd::bulk::compress(bytes, 1).unwrap().into(),
-        Compression::Deflate => {
+        Compression::Deflate | Compression::Zlib => {
             let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::fastest());
-            let mut packed = vec![0; compressor.deflate_compress_bound(bytes.len())];
-            let length = compressor.deflate_compress(bytes, &mut packed).unwrap();
-            packed.truncate(length);
+            let mut packed = vec![0; compressor.zlib_compress_bound(bytes.len())];
+            let length = if codec == Compression::Zlib {
+                compressor.zlib_compress(bytes, &mut packed)
+            } else {
+                compressor.deflate_compress(bytes, &mut packed)
+            };
+            packed.truncate(length.unwrap());
             packed.into()
         }
     }
@@ -232,14 +236,13 @@ proptest! {
     fn compressed_clusters_equal_the_array(
         clusters in prop::collection::vec((content(), any::<bool>()), 1..200),
         cluster_bits in 9u32..17,
-        zstd: bool,
+        codec in prop::sample::select(vec![Compression::Deflate, Compression::Zlib, Compression::Zstd]),
         missing_sectors in 0u64..128,
         preallocate: bool,
         order: prop::sample::Index,
     ) {
         let size = 1u64 << cluster_bits;
         let virtual_size = clusters.len() as u64 * size - missing_sectors * SECTOR % size;
-        let codec = if zstd { Compression::Zstd } else { Compression::Deflate };
         let mut expected = Vec::new();
         for (content, _) in &clusters {
             expected.extend(Plan::bytes(*content, size));

@@ -1,13 +1,36 @@
-//! Checked big-endian reads from a byte slice.
+//! Checked reads of integers from a byte slice: `None` when the slice ends before them.
 
-/// The big-endian `u32` at `offset`, or `None` when the slice ends before it.
-pub fn be32(bytes: &[u8], offset: usize) -> Option<u32> {
-    let end = offset.checked_add(4)?;
-    bytes.get(offset..end)?.try_into().ok().map(u32::from_be_bytes)
+macro_rules! read {
+    ($name:ident, $int:ty, $from:ident, $order:literal) => {
+        #[doc = concat!("The ", $order, "-endian `", stringify!($int), "` at `offset`.")]
+        pub fn $name(bytes: &[u8], offset: usize) -> Option<$int> {
+            let end = offset.checked_add(size_of::<$int>())?;
+            bytes.get(offset..end)?.try_into().ok().map(<$int>::$from)
+        }
+    };
 }
 
-/// The big-endian `u64` at `offset`, or `None` when the slice ends before it.
-pub fn be64(bytes: &[u8], offset: usize) -> Option<u64> {
-    let end = offset.checked_add(8)?;
-    bytes.get(offset..end)?.try_into().ok().map(u64::from_be_bytes)
+read!(be16, u16, from_be_bytes, "big");
+read!(be32, u32, from_be_bytes, "big");
+read!(be64, u64, from_be_bytes, "big");
+read!(le16, u16, from_le_bytes, "little");
+read!(le32, u32, from_le_bytes, "little");
+read!(le64, u64, from_le_bytes, "little");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_orders_and_the_end() {
+        let bytes = [1, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!(be16(&bytes, 6), Some(0x0708));
+        assert_eq!(le16(&bytes, 6), Some(0x0807));
+        assert_eq!(be32(&bytes, 4), Some(0x0506_0708));
+        assert_eq!(le32(&bytes, 4), Some(0x0807_0605));
+        assert_eq!(be64(&bytes, 0), Some(0x0102_0304_0506_0708));
+        assert_eq!(le64(&bytes, 0), Some(0x0807_0605_0403_0201));
+        assert_eq!(be16(&bytes, 7), None);
+        assert_eq!(le64(&bytes, usize::MAX), None);
+    }
 }

@@ -18,12 +18,35 @@ pub enum Error {
         /// What the content is.
         found: Format,
     },
+    /// The content is that of two formats.
+    #[error("the image could be in {first} format and in {second} format: say which with --format")]
+    Ambiguous {
+        /// One.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+    },
+    /// A kind of image within a format that is not read.
+    #[error("the {format} image is not supported: {what}")]
+    Unsupported {
+        /// The format.
+        format: Format,
+        /// What it is, and what to do.
+        what: String,
+    },
     /// A header field has a value that the format does not allow.
-    #[error("invalid qcow2 image: {0}")]
-    Header(String),
-    /// The file ends inside the header.
-    #[error("invalid qcow2 image: the header needs {needed} bytes, the image has {available}")]
+    #[error("invalid {format} image: {what}")]
+    Header {
+        /// The format.
+        format: Format,
+        /// Which, and both values.
+        what: String,
+    },
+    /// The file ends inside the header, or more of it has to be seen.
+    #[error("invalid {format} image: the header needs {needed} bytes, the image has {available}")]
     ShortHeader {
+        /// The format.
+        format: Format,
         /// Bytes that the header takes.
         needed: u64,
         /// Bytes there are.
@@ -59,6 +82,26 @@ pub enum Error {
         "the image keeps its data in an external data file \"{0}\": other files are never opened; convert it first with `qemu-img convert -O qcow2`"
     )]
     DataFile(String),
+    /// Some of the guest data is in another file.
+    #[error(
+        "the image keeps its data in another file \"{name}\" ({what}): other files are never opened; convert it first with `qemu-img convert -O qcow2`"
+    )]
+    ExternalFile {
+        /// What refers to it.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The image is the difference to another.
+    #[error(
+        "the {format} image is the difference to another{}: other files are never opened; flatten it first with `qemu-img convert -O qcow2`", named(.name)
+    )]
+    Parent {
+        /// The format.
+        format: Format,
+        /// The other's name or identity, empty if the image does not say.
+        name: String,
+    },
     /// The guest data is encrypted by QEMU.
     #[error("the image is encrypted ({0}): decrypt it first with `qemu-img convert` and its key")]
     Encrypted(&'static str),
@@ -66,8 +109,10 @@ pub enum Error {
     #[error("the image uses unsupported incompatible feature(s): {0}")]
     UnknownFeatures(String),
     /// A table or a table entry is wrong.
-    #[error("corrupt qcow2 image: {what} (at image offset {offset:#x}): check it with `qemu-img check`")]
+    #[error("corrupt {format} image: {what} (at image offset {offset:#x}): check it with `qemu-img check`")]
     Corrupt {
+        /// The format.
+        format: Format,
         /// What is wrong.
         what: String,
         /// Where it was found.
@@ -75,7 +120,7 @@ pub enum Error {
     },
     /// A compressed cluster does not inflate to a whole cluster.
     #[error(
-        "corrupt qcow2 image: the compressed cluster of guest offset {guest:#x} does not inflate to {cluster_size} bytes: {reason}"
+        "corrupt image: the compressed cluster of guest offset {guest:#x} does not inflate to {cluster_size} bytes: {reason}"
     )]
     CompressedCluster {
         /// Guest offset of the cluster.
@@ -115,4 +160,13 @@ pub enum Error {
         /// Bytes that are allowed.
         limit: u64,
     },
+}
+
+/// ` "name"`, or nothing.
+fn named(name: &str) -> String {
+    if name.is_empty() {
+        String::new()
+    } else {
+        format!(" \"{name}\"")
+    }
 }

@@ -3,13 +3,29 @@
 //! No I/O, no async, no `unsafe`, no C codec. The same state machine serves a body that arrives once, a source
 //! with random ranges, a fuzzer and a unit test. Nothing here ever opens a second file: an image that refers to
 //! one is refused with an [`Error`] that names it.
+//!
+//! An [`Image`] is opened by its head. [`Stream`] takes its bytes in file order and emits the guest's, in two ways:
+//!
+//! * **ranged**: [`MapBuilder`] is given the image's tables first; then every byte's place is known before it comes,
+//!   and what nothing maps need not be fetched;
+//! * **one pass**: the tables are used as they pass. What nothing maps yet is handed to [`Sink::park`] until its
+//!   mapping arrives, or nobody can ask for it any more.
+//!
+//! What differs from format to format stands in its `Layout`, a module each.
 
 #![forbid(unsafe_code)]
 
 pub mod bytes_at;
+mod clusters;
 mod error;
 mod format;
+mod image;
+mod layout;
 pub mod qcow2;
+mod stream;
 
+pub use clusters::{Clusters, Compression};
 pub use error::Error;
 pub use format::{DETECT_BYTES, Format};
+pub use image::{Facts, HEAD_BYTES, Image, MAX_HEAD_BYTES};
+pub use stream::{MAP_BYTES, MapBuilder, Sink, Stream, TableRange};

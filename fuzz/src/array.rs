@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
-use diskimage::Error;
-use diskimage::qcow2::{Header, MapBuilder, Sink, Stream};
+use diskimage::{Error, Facts, Format, Image, MAX_HEAD_BYTES, MapBuilder, Sink, Stream};
 
 use crate::Pieces;
 
@@ -16,6 +15,7 @@ const MAX_DISK_BYTES: u64 = 1 << 20;
 #[derive(Debug, PartialEq, Eq)]
 pub struct Array {
     cluster: u64,
+    unit: u64,
     disk: Vec<u8>,
     written: Vec<bool>,
     compressed: BTreeMap<u64, Bytes>,
@@ -23,11 +23,12 @@ pub struct Array {
 }
 
 impl Array {
-    /// An empty disk for an image with `header`; `None` if it would be larger than is worth the time.
-    pub fn new(header: &Header) -> Option<Self> {
-        let size = usize::try_from(header.virtual_size.min(MAX_DISK_BYTES + 1)).ok()?;
-        (header.virtual_size <= MAX_DISK_BYTES).then(|| Self {
-            cluster: header.cluster_size(),
+    /// An empty disk for an image of which `facts` are known; `None` if it would be larger than is worth the time.
+    fn new(facts: &Facts) -> Option<Self> {
+        let size = usize::try_from(facts.virtual_size.min(MAX_DISK_BYTES + 1)).ok()?;
+        (facts.virtual_size <= MAX_DISK_BYTES).then(|| Self {
+            cluster: facts.clusters.map_or(1, |clusters| clusters.size),
+            unit: facts.parking_unit.unwrap_or(1),
             disk: vec![0; size],
             written: vec![false; size],
             compressed: BTreeMap::new(),
@@ -35,35 +36,50 @@ impl Array {
         })
     }
 
-    /// Reads the image in one pass.
-    pub fn one_pass(header: &Header, pieces: Pieces) -> Option<Result<Self, Error>> {
-        let mut array = Self::new(header)?;
-        Some(array.read_one_pass(header, pieces).map(|()| array))
+    /// An image of `format`, and a disk for it; `None` if it is refused, or not worth the time.
+    fn open(format: Format, pieces: &Pieces) -> Option<(Image, Self)> {
+        let head = pieces.rest();
+        let image = Image::open(format, &head[..head.len().min(MAX_HEAD_BYTES)]).ok()?;
+        let array = Self::new(&image.facts())?;
+        Some((image, array))
     }
 
-    fn read_one_pass(&mut self, header: &Header, pieces: Pieces) -> Result<(), Error> {
-        let mut stream = Stream::one_pass(header.clone())?;
+    /// Reads the image in one pass.
+    pub fn one_pass(format: Format, pieces: Pieces) -> Option<Result<Self, Error>> {
+        let (image, mut array) = Self::open(format, &pieces)?;
+        Some(array.read_one_pass(image, pieces).map(|()| array))
+    }
+
+    fn read_one_pass(&mut self, image: Image, pieces: Pieces) -> Result<(), Error> {
+        let mut stream = Stream::one_pass(image)?;
         for piece in pieces {
             stream.push(piece, self)?;
         }
         stream.finish(self)?;
-        assert!(self.parked.is_empty(), "clusters are still parked at the end");
+        assert!(
+            self.parked.is_empty(),
+            "parts of the image are still parked at the end"
+        );
         Ok(())
     }
 
     /// Reads the map of the image first, then what it maps.
-    pub fn map_first(header: &Header, pieces: Pieces) -> Option<Result<Self, Error>> {
-        let mut array = Self::new(header)?;
-        Some(array.read_map_first(header, pieces).map(|()| array))
+    pub fn map_first(format: Format, pieces: Pieces) -> Option<Result<Self, Error>> {
+        let (image, mut array) = Self::open(format, &pieces)?;
+        Some(array.read_map_first(image, pieces).map(|()| array))
     }
 
-    fn read_map_first(&mut self, header: &Header, mut pieces: Pieces) -> Result<(), Error> {
-        let image = pieces.rest().clone();
-        let mut map = MapBuilder::new(header.clone(), image.len() as u64);
-        let l1 = map.l1_range()?;
-        for table in map.l2_tables(&image[range(l1)])? {
-            let bytes = image.slice(range(table.offset..table.offset + header.cluster_size()));
-            map.add_l2(table, &bytes)?;
+    fn read_map_first(&mut self, image: Image, mut pieces: Pieces) -> Result<(), Error> {
+        let bytes = pieces.rest().clone();
+        let mut map = MapBuilder::new(image, bytes.len() as u64)?;
+        loop {
+            let tables = map.next_tables();
+            if tables.is_empty() {
+                break;
+            }
+            for table in tables {
+                map.add(&table, &bytes[range(table.range.clone())])?;
+            }
         }
         let mut stream = map.into_stream();
         while let Some(needed) = stream.next_needed() {
@@ -116,22 +132,22 @@ impl Sink for Array {
     }
 
     fn park(&mut self, host: u64, pieces: &[Bytes]) -> Result<(), Error> {
-        assert!(host.is_multiple_of(self.cluster));
+        assert!(host.is_multiple_of(self.unit));
         let bytes = pieces.concat();
-        assert!(!bytes.is_empty() && bytes.len() as u64 <= self.cluster);
+        assert!(!bytes.is_empty() && bytes.len() as u64 <= self.unit);
         let before = self.parked.insert(host, bytes.into());
-        assert!(before.is_none(), "cluster {host:#x} is parked twice");
+        assert!(before.is_none(), "unit {host:#x} is parked twice");
         Ok(())
     }
 
     fn parked(&mut self, host: u64) -> Result<Bytes, Error> {
         let bytes = self.parked.get(&host);
-        Ok(bytes.expect("only parked clusters are asked for").clone())
+        Ok(bytes.expect("only parked units are asked for").clone())
     }
 
     fn forget(&mut self, host: u64) -> Result<(), Error> {
         let forgotten = self.parked.remove(&host);
-        assert!(forgotten.is_some(), "cluster {host:#x} was not parked");
+        assert!(forgotten.is_some(), "unit {host:#x} was not parked");
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! From a decoded stream to extents on the target: one file per way an image is laid out.
 
+pub mod mapped;
 pub mod park;
-pub mod qcow2;
 pub mod raw;
 
 use bytes::Bytes;

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use bytes::{Bytes, BytesMut};
-use diskimage::qcow2::Header;
+use diskimage::Facts;
 
 use self::scratch::Scratch;
 use self::slots::Slots;
 use crate::error::{Error, FormatError};
 use crate::memory::Held;
-use crate::target::{Writer, is_zero};
+use crate::target::{HELD_BYTES, Writer, is_zero};
 
 /// Bytes that wait in memory. Images that qemu-img wrote need one cluster, used ones up to 1.6 MB.
 pub const MEMORY_BYTES: u64 = 16 << 20;
@@ -47,16 +47,18 @@ pub struct Park {
 }
 
 impl Park {
-    /// For an image with `header`, onto a target that holds `capacity` bytes.
-    pub fn new(header: &Header, capacity: u64, scratch_dir: Option<PathBuf>) -> Self {
+    /// For an image of which `facts` are known, onto a target that holds `capacity` bytes.
+    pub fn new(facts: &Facts, capacity: u64, scratch_dir: Option<PathBuf>) -> Self {
+        // Nothing is ever put where there is no unit.
+        let cluster = facts.parking_unit.unwrap_or(HELD_BYTES);
         Self {
-            cluster: header.cluster_size(),
+            cluster,
             places: HashMap::new(),
             memory_bytes: 0,
             held: Held::default(),
             parked_bytes: 0,
             budget: MEMORY_BYTES,
-            slots: Slots::new(header.cluster_size(), header.virtual_size, capacity),
+            slots: Slots::new(cluster, facts.virtual_size, capacity),
             scratch: None,
             scratch_dir,
             last_read: None,

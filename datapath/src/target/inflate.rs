@@ -1,6 +1,6 @@
 //! Inflating whole clusters whose size is known.
 
-use diskimage::qcow2::Compression;
+use diskimage::Compression;
 use flate2::{Decompress, FlushDecompress};
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_error_name};
 
@@ -27,6 +27,7 @@ impl Inflater {
     ) -> Result<(), String> {
         match codec {
             Compression::Deflate => self.inflate_deflate(input, output),
+            Compression::Zlib => self.inflate_zlib(input, output),
             Compression::Zstd => self.inflate_zstd(input, output),
         }
     }
@@ -37,22 +38,15 @@ impl Inflater {
         if self.deflate.deflate_decompress(input, output) == Ok(output.len()) {
             return Ok(());
         }
-        let mut decoder = Decompress::new(false);
-        let mut filled = 0;
-        loop {
-            let consumed = usize::try_from(decoder.total_in()).unwrap_or(usize::MAX);
-            let rest = input.get(consumed..).unwrap_or_default();
-            decoder
-                .decompress(rest, &mut output[filled..], FlushDecompress::None)
-                .map_err(|error| format!("deflate: {error}"))?;
-            let now = usize::try_from(decoder.total_out()).unwrap_or(usize::MAX);
-            if now >= output.len() {
-                return Ok(());
-            }
-            if now == filled && usize::try_from(decoder.total_in()) == Ok(consumed) {
-                return Err(format!("deflate: the stream ends after {now} bytes"));
-            }
-            filled = now;
+        inflate_until_full(Decompress::new(false), input, output)
+    }
+
+    /// Its checksum tells what is damaged, so the stream has to be whole (as QEMU wants it, too).
+    fn inflate_zlib(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), String> {
+        match self.deflate.zlib_decompress(input, output) {
+            Ok(length) if length == output.len() => Ok(()),
+            Ok(length) => Err(format!("zlib: the stream ends after {length} bytes")),
+            Err(error) => Err(format!("zlib: {error}")),
         }
     }
 
@@ -79,6 +73,26 @@ impl Inflater {
             }
         }
         Ok(())
+    }
+}
+
+/// Inflates until `output` is full, whether or not the stream says that it ends there.
+fn inflate_until_full(mut decoder: Decompress, input: &[u8], output: &mut [u8]) -> Result<(), String> {
+    let mut filled = 0;
+    loop {
+        let consumed = usize::try_from(decoder.total_in()).unwrap_or(usize::MAX);
+        let rest = input.get(consumed..).unwrap_or_default();
+        decoder
+            .decompress(rest, &mut output[filled..], FlushDecompress::None)
+            .map_err(|error| format!("deflate: {error}"))?;
+        let now = usize::try_from(decoder.total_out()).unwrap_or(usize::MAX);
+        if now >= output.len() {
+            return Ok(());
+        }
+        if now == filled && usize::try_from(decoder.total_in()) == Ok(consumed) {
+            return Err(format!("deflate: the stream ends after {now} bytes"));
+        }
+        filled = now;
     }
 }
 

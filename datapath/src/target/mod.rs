@@ -23,7 +23,7 @@ pub use blank::create_blank;
 pub use coverage::Coverage;
 pub use disk::Disk;
 pub(crate) use write::Pacer;
-pub use writer::{Clusters, Writer, with_writer};
+pub use writer::{Writer, with_writer};
 pub use zero::{ZERO_BLOCK, ZEROS, data_runs, is_known_zero, is_zero};
 
 use crate::error::TargetError;

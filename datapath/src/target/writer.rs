@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use diskimage::qcow2::Compression;
+use diskimage::Clusters;
 use tokio_util::sync::CancellationToken;
 
 use super::batch::{BATCH_BYTES, Batch, Collector, Content, Segment};
@@ -29,15 +29,6 @@ const INFLATED_BYTES: usize = 1 << 20;
 /// Most writing threads: each has up to 2 MiB of memory of its own, and the bound of the process is 64 MiB whatever the
 /// number of cores.
 const MAX_THREADS: usize = 8;
-
-/// How compressed clusters of the image become data.
-#[derive(Debug, Clone, Copy)]
-pub struct Clusters {
-    /// Their codec.
-    pub compression: Compression,
-    /// Bytes of each, inflated.
-    pub size: u64,
-}
 
 /// What the writing threads share.
 struct Shared<'d> {

@@ -1,8 +1,8 @@
 //! The qcow2 header: the first cluster of the image (QEMU `docs/interop/qcow2.rst`, sections "Header",
 //! "Header extensions"). Every refusal that the header alone can justify happens here, before a data byte is read.
 
-use crate::Error;
 use crate::bytes_at::{be32, be64};
+use crate::{Compression, Error, Format};
 
 /// Bytes of a version 2 header.
 const V2_LENGTH: usize = 72;
@@ -14,10 +14,6 @@ const MAX_L1_BYTES: u64 = 32 << 20;
 const MAX_REFTABLE_BYTES: u64 = 8 << 20;
 /// Longest backing file name (qcow2.rst: "must not be longer than 1023 bytes").
 const MAX_NAME: usize = 1023;
-/// Bytes of the head that [`Header::parse`] may look at: extensions (names of features and files) end early in
-/// the first cluster; a larger cluster has nothing after them that matters here.
-pub const HEADER_BYTES: usize = 64 << 10;
-
 const DIRTY: u64 = 1 << 0;
 const CORRUPT: u64 = 1 << 1;
 const DATA_FILE: u64 = 1 << 2;
@@ -27,15 +23,6 @@ const KNOWN_INCOMPATIBLE: u64 = DIRTY | CORRUPT | DATA_FILE | COMPRESSION_TYPE |
 
 const EXTENSION_FEATURE_NAMES: u32 = 0x6803_f857;
 const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
-
-/// How compressed clusters are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compression {
-    /// Raw deflate (RFC 1951).
-    Deflate,
-    /// Zstandard frames (RFC 8878).
-    Zstd,
-}
 
 /// The decoded, validated header of an image that can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +58,9 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header from the beginning of the image: [`HEADER_BYTES`] of it, or all there is.
+    /// Reads the header from the beginning of the image: [`HEAD_BYTES`](crate::HEAD_BYTES) of it, or all there is.
+    /// Extensions (names of features and files) end early in the first cluster; a larger one has nothing after them that
+    /// matters here.
     pub fn parse(head: &[u8]) -> Result<Self, Error> {
         match Self::parse_any(head)? {
             (header, None) => Ok(header),
@@ -83,12 +72,13 @@ impl Header {
     pub fn parse_delta(head: &[u8]) -> Result<(Self, String), Error> {
         let (mut header, backing_file) = Self::parse_any(head)?;
         header.is_delta = true;
-        let name = backing_file.ok_or_else(|| Error::Header("no backing file, so it is no delta".into()))?;
+        let name = backing_file.ok_or_else(|| invalid("no backing file, so it is no delta".into()))?;
         Ok((header, name))
     }
 
     fn parse_any(head: &[u8]) -> Result<(Self, Option<String>), Error> {
         let short = |needed: usize| Error::ShortHeader {
+            format: Format::Qcow2,
             needed: needed as u64,
             available: head.len() as u64,
         };
@@ -97,11 +87,11 @@ impl Header {
 
         let version = word(4)?;
         if !(2..=3).contains(&version) {
-            return Err(Error::Header(format!("unsupported version {version}")));
+            return Err(invalid(format!("unsupported version {version}")));
         }
         let cluster_bits = word(20)?;
         if !(9..=21).contains(&cluster_bits) {
-            return Err(Error::Header(format!(
+            return Err(invalid(format!(
                 "unsupported cluster size: 2^{cluster_bits}, must be 2^9 to 2^21"
             )));
         }
@@ -130,17 +120,17 @@ impl Header {
             0 => {}
             1 => return Err(Error::Encrypted("AES")),
             2 => return Err(Error::Encrypted("LUKS")),
-            other => return Err(Error::Header(format!("unsupported encryption method {other}"))),
+            other => return Err(invalid(format!("unsupported encryption method {other}"))),
         }
         let compression = compression(compression_byte.copied().unwrap_or(0), incompatible)?;
         let extended_l2 = incompatible & EXTENDED_L2 != 0;
         if extended_l2 && cluster_bits < 14 {
-            return Err(Error::Header(format!(
+            return Err(invalid(format!(
                 "extended L2 entries need clusters of 16 KiB, this image has {cluster_size}"
             )));
         }
         if refcount_order > 6 {
-            return Err(Error::Header(format!(
+            return Err(invalid(format!(
                 "refcounts of 2^{refcount_order} bits, at most 64 bits are allowed"
             )));
         }
@@ -184,15 +174,13 @@ impl Header {
         self.l1_entries = needed;
         self.check_table("L1 table", self.l1_offset, l1_size * 8)?;
         if self.refcount_table_bytes > MAX_REFTABLE_BYTES {
-            return Err(Error::Header(format!(
+            return Err(invalid(format!(
                 "the refcount table has {} bytes, the limit is {MAX_REFTABLE_BYTES}",
                 self.refcount_table_bytes
             )));
         }
         if self.refcount_table_bytes == 0 {
-            return Err(Error::Header(
-                "the image does not contain a refcount table".into(),
-            ));
+            return Err(invalid("the image does not contain a refcount table".into()));
         }
         self.check_table(
             "refcount table",
@@ -208,7 +196,7 @@ impl Header {
             .checked_add(bytes)
             .filter(|end| i64::try_from(*end).is_ok());
         if !offset.is_multiple_of(self.cluster_size()) || end.is_none() {
-            return Err(Error::Header(format!("{name} offset {offset:#x} is invalid")));
+            return Err(invalid(format!("{name} offset {offset:#x} is invalid")));
         }
         Ok(())
     }
@@ -247,10 +235,15 @@ impl Header {
     }
 }
 
+fn invalid(what: String) -> Error {
+    let format = Format::Qcow2;
+    Error::Header { format, what }
+}
+
 fn header_length(stated: u32, cluster_size: u64) -> Result<usize, Error> {
     let length = stated as usize;
     if length < V3_LENGTH || u64::from(stated) > cluster_size {
-        return Err(Error::Header(format!(
+        return Err(invalid(format!(
             "header length {stated}, must be {V3_LENGTH} to the cluster size {cluster_size}"
         )));
     }
@@ -262,7 +255,7 @@ fn compression(kind: u8, incompatible: u64) -> Result<Compression, Error> {
     match (kind, incompatible & COMPRESSION_TYPE != 0) {
         (0, false) => Ok(Compression::Deflate),
         (1, true) => Ok(Compression::Zstd),
-        (other, bit) => Err(Error::Header(format!(
+        (other, bit) => Err(invalid(format!(
             "compression type {other} with its feature bit {}",
             if bit { "set" } else { "clear" }
         ))),
@@ -296,7 +289,7 @@ fn backing_file(head: &[u8], offset: u64, length: u32, cluster_size: u64) -> Res
     }
     let length = length as usize;
     if offset > cluster_size || length > MAX_NAME {
-        return Err(Error::Header(format!(
+        return Err(invalid(format!(
             "backing file name of {length} bytes at offset {offset}"
         )));
     }
@@ -324,7 +317,7 @@ impl Extensions {
             let data = at + 8;
             let end = data.saturating_add(length as usize);
             if end as u64 > cluster_size {
-                return Err(Error::Header(format!(
+                return Err(invalid(format!(
                     "header extension {kind:#x} of {length} bytes leaves the first cluster"
                 )));
             }

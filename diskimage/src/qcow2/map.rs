@@ -1,46 +1,38 @@
 //! From tables to wants: what L1 and L2 tables say about the bytes of the image.
 
 use super::header::Header;
-use super::table::{L2Table, Mapping, bit_runs, l1_entry, l2_entry};
-use super::wants::{Batch, Role, Want};
+use super::layout::L2;
+use super::table::{Mapping, bit_runs, l1_entry, l2_entry};
 use crate::Error;
+use crate::layout::Table;
+use crate::stream::wants::{Batch, Role};
 
-/// The L2 tables that an L1 table refers to, in the order of the image.
-pub(super) fn l2_tables(header: &Header, l1: &[u8]) -> Result<Vec<L2Table>, Error> {
-    let mut tables = Vec::new();
+/// The L2 tables that an L1 table refers to; each remembers the first guest byte that it maps.
+pub(super) fn l2_tables(header: &Header, l1: &[u8]) -> Result<Batch, Error> {
+    let mut tables = Batch::default();
     let entries = usize::try_from(header.l1_entries).unwrap_or(usize::MAX);
     for index in 0..entries.min(l1.len() / 8) {
         if let Some(offset) = l1_entry(header, l1, index)? {
-            tables.push(L2Table {
-                offset,
-                guest: index as u64 * header.bytes_per_l2(),
-            });
+            let guest = index as u64 * header.bytes_per_l2();
+            tables.push(offset, header.cluster_size(), Role::Table(L2), guest);
         }
-    }
-    tables.sort_unstable();
-    // Nothing writes this, and it would let a small file describe an arbitrarily large map.
-    if let Some(pair) = tables.windows(2).find(|pair| pair[0].offset == pair[1].offset) {
-        return Err(Error::Corrupt {
-            what: "two L1 entries share an L2 table".into(),
-            offset: pair[0].offset,
-        });
     }
     Ok(tables)
 }
 
-/// What one L2 table maps, in the order of the image. Clipped to the virtual size.
-pub(super) fn l2_wants(header: &Header, table: L2Table, bytes: &[u8]) -> Result<Vec<Want>, Error> {
+/// What one L2 table maps. Clipped to the virtual size.
+pub(super) fn l2_wants(header: &Header, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
     let cluster = header.cluster_size();
     let subcluster = if header.extended_l2 { cluster / 32 } else { cluster };
     let entries = usize::try_from(cluster / header.l2_entry_bytes()).unwrap_or(0);
     let mut batch = Batch::default();
     for index in 0..entries {
-        let guest = table.guest + index as u64 * cluster;
+        let guest = table.at + index as u64 * cluster;
         if guest >= header.virtual_size {
             break;
         }
         let left = header.virtual_size - guest;
-        match l2_entry(header, bytes, index, table.offset)? {
+        match l2_entry(header, bytes, index, table.host)? {
             Mapping::Unmapped => {}
             Mapping::ZeroAllocated { host } => batch.push(host, cluster, Role::Ignored, 0),
             Mapping::Compressed { host, length } => batch.push(host, length, Role::Compressed, guest),
@@ -58,5 +50,5 @@ pub(super) fn l2_wants(header: &Header, table: L2Table, bytes: &[u8]) -> Result<
             }
         }
     }
-    Ok(batch.sorted())
+    Ok(batch)
 }

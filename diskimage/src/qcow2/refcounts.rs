@@ -1,12 +1,14 @@
 //! Refcounts, as far as they have come by: they tell which clusters nobody will ask for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use bytes::Bytes;
 
 use super::header::Header;
+use super::layout::REFCOUNT_BLOCK;
 use super::table::{refcount, refcount_table_entry, refcounts_per_block};
-use super::wants::{Batch, Role, Want};
+use crate::stream::wants::{Batch, Role};
 
 /// Refcount blocks kept at once. A block of 64 KiB counts 2 GiB of image; without a block, clusters are merely
 /// kept longer.
@@ -21,27 +23,36 @@ pub(super) struct Refcounts {
 
 impl Refcounts {
     /// The blocks that a refcount table names. A table that names a block twice is not to be trusted: no wants.
-    pub(super) fn wanted_blocks(header: &Header, table: &[u8]) -> Vec<Want> {
+    pub(super) fn wanted_blocks(header: &Header, table: &[u8]) -> Batch {
         let host_per_block = refcounts_per_block(header).saturating_mul(header.cluster_size());
         let mut batch = Batch::default();
+        let mut blocks = BTreeSet::new();
         for index in 0..table.len() / 8 {
             if let Some(offset) = refcount_table_entry(header, table, index) {
+                if !blocks.insert(offset) {
+                    return Batch::default();
+                }
                 let counts_from = (index as u64).saturating_mul(host_per_block);
-                batch.push(offset, header.cluster_size(), Role::RefcountBlock, counts_from);
+                batch.push(
+                    offset,
+                    header.cluster_size(),
+                    Role::Table(REFCOUNT_BLOCK),
+                    counts_from,
+                );
             }
         }
-        let wants = batch.sorted();
-        let doubled = wants.windows(2).any(|pair| pair[0].host == pair[1].host);
-        if doubled { Vec::new() } else { wants }
+        batch
     }
 
-    /// Keeps a block that counts the clusters from host offset `first`.
-    pub(super) fn learn_block(&mut self, first: u64, block: &[u8]) {
+    /// Keeps a block that counts the clusters from host offset `first`. Returns the bytes of the image that it counts.
+    pub(super) fn learn_block(&mut self, header: &Header, first: u64, block: &[u8]) -> Range<u64> {
         if self.bytes + block.len() <= MAX_BYTES {
             self.bytes += block.len();
             // A copy, so that a small block does not hold on to a large network buffer.
             self.blocks.insert(first, Bytes::copy_from_slice(block));
         }
+        let counted = refcounts_per_block(header).saturating_mul(header.cluster_size());
+        first..first.saturating_add(counted)
     }
 
     /// How many references the cluster at `host` has, if its block is known.

@@ -1,8 +1,8 @@
 //! Entries of the L1, L2 and refcount tables (qcow2.rst, "Cluster mapping" and "Host cluster management").
 
 use super::header::Header;
-use crate::Error;
 use crate::bytes_at::be64;
+use crate::{Error, Format};
 
 /// Bits 9-55 of L1 and standard L2 entries: a host offset.
 const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
@@ -14,15 +14,6 @@ const ZERO: u64 = 1;
 const REFBLOCK_MASK: u64 = !0x1ff;
 /// Subclusters of a cluster with extended L2 entries.
 const SUBCLUSTERS: u32 = 32;
-
-/// An L2 table that an L1 table refers to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct L2Table {
-    /// Where the table (one cluster) is in the image.
-    pub offset: u64,
-    /// The first guest byte that it maps.
-    pub guest: u64,
-}
 
 /// What one L2 entry says about its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +46,7 @@ pub(super) fn l1_entry(header: &Header, table: &[u8], index: usize) -> Result<Op
     let offset = be64(table, index.saturating_mul(8)).unwrap_or(0) & OFFSET_MASK;
     if !offset.is_multiple_of(header.cluster_size()) {
         return Err(Error::Corrupt {
+            format: Format::Qcow2,
             what: format!("L1 entry {index} points to an unaligned L2 table"),
             offset,
         });
@@ -80,6 +72,7 @@ pub(super) fn l2_entry(
     let at = index.saturating_mul(width);
     let entry = be64(table, at).unwrap_or(0);
     let corrupt = |what: String| Error::Corrupt {
+        format: Format::Qcow2,
         what,
         offset: table_offset.saturating_add(at as u64),
     };

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::header::{Compression, Header};
-use super::stream::{Sink, Stream};
-use super::{L2Table, MapBuilder};
-use crate::Error;
+use super::header::Header;
+use crate::{Compression, Error, Format, Image, MapBuilder, Sink, Stream};
 
 /// A version 3 header for tests that need one.
 pub(crate) fn header(cluster_bits: u32) -> Header {
@@ -174,9 +172,9 @@ impl Sink for Array {
 
 /// Runs an image in chunks of `chunk` bytes through the one-pass route.
 pub(crate) fn one_pass(image: &[u8], chunk: usize) -> Result<Array, Error> {
-    let header = Header::parse(image)?;
-    let mut sink = Array::new(header.virtual_size);
-    let mut stream = Stream::one_pass(header)?;
+    let opened = Image::open(Format::Qcow2, image)?;
+    let mut sink = Array::new(opened.facts().virtual_size);
+    let mut stream = Stream::one_pass(opened)?;
     for piece in image.chunks(chunk.max(1)) {
         stream.push(Bytes::copy_from_slice(piece), &mut sink)?;
     }
@@ -186,14 +184,19 @@ pub(crate) fn one_pass(image: &[u8], chunk: usize) -> Result<Array, Error> {
 
 /// Runs an image through the ranged route, skipping what is not needed.
 pub(crate) fn ranged(image: &[u8], chunk: usize) -> Result<Array, Error> {
-    let header = Header::parse(image)?;
-    let mut sink = Array::new(header.virtual_size);
-    let mut map = MapBuilder::new(header, image.len() as u64);
-    let range = |start: u64, end: u64| usize::try_from(start).unwrap()..usize::try_from(end).unwrap();
-    let l1 = map.l1_range()?;
-    for L2Table { offset, guest } in map.l2_tables(&image[range(l1.start, l1.end)])? {
-        let bytes = Bytes::copy_from_slice(&image[range(offset, offset + CLUSTER as u64)]);
-        map.add_l2(L2Table { offset, guest }, &bytes)?;
+    let opened = Image::open(Format::Qcow2, image)?;
+    let mut sink = Array::new(opened.facts().virtual_size);
+    let mut map = MapBuilder::new(opened, image.len() as u64)?;
+    loop {
+        let tables = map.next_tables();
+        if tables.is_empty() {
+            break;
+        }
+        for table in tables {
+            let range =
+                usize::try_from(table.range.start).unwrap()..usize::try_from(table.range.end).unwrap();
+            map.add(&table, &image[range])?;
+        }
     }
     let mut stream = map.into_stream();
     while let Some(needed) = stream.next_needed() {

@@ -95,7 +95,7 @@ fn limits_of_the_header_have_both_sides() {
     let put32 = |at: usize, value: u32| patched(|b| b[at..at + 4].copy_from_slice(&value.to_be_bytes()));
     for bits in [8, 22, u32::MAX] {
         assert!(
-            matches!(put32(20, bits), Err(Error::Header(_))),
+            matches!(put32(20, bits), Err(Error::Header { .. })),
             "cluster_bits {bits}"
         );
     }

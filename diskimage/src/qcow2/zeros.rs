@@ -3,25 +3,25 @@
 
 use std::ops::Range;
 
-use super::MAP_BYTES;
 use super::header::Header;
-use super::table::{L2Table, bit_runs, zero_subclusters};
-use crate::Error;
+use super::table::{bit_runs, zero_subclusters};
+use crate::layout::Table;
+use crate::{Error, MAP_BYTES};
 
 /// The guest ranges that a delta makes zero.
 #[derive(Debug, Default)]
-pub struct Zeros {
+pub(super) struct Zeros {
     ranges: Vec<Range<u64>>,
 }
 
 impl Zeros {
     /// Learns what an L2 table says. Clipped to the virtual size.
-    pub(super) fn learn(&mut self, header: &Header, table: L2Table, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn learn(&mut self, header: &Header, table: Table, bytes: &[u8]) -> Result<(), Error> {
         let cluster = header.cluster_size();
         let subcluster = cluster / 32;
         let entries = usize::try_from(cluster / header.l2_entry_bytes()).unwrap_or(0);
         for index in 0..entries {
-            let guest = table.guest + index as u64 * cluster;
+            let guest = table.at + index as u64 * cluster;
             if guest >= header.virtual_size {
                 break;
             }
@@ -56,7 +56,7 @@ impl Zeros {
     }
 
     /// The ranges, in the order in which they were found.
-    pub fn ranges(&self) -> &[Range<u64>] {
+    pub(super) fn ranges(&self) -> &[Range<u64>] {
         &self.ranges
     }
 }

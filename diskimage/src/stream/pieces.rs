@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 const SMALL_BYTES: usize = 4096;
 
 /// Pieces that follow each other; large ones are kept without a copy.
-#[derive(Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Pieces {
     large: Vec<Bytes>,
     small: BytesMut,

@@ -1,10 +1,10 @@
-//! qcow2 images, by the ranged route (map first) or in one pass.
+//! Images with a map, by the ranged route (map first) or in one pass.
 
 use std::ops::Range;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use diskimage::qcow2::{Header, L2Table, MapBuilder, Sink, Stream};
+use diskimage::{Image, MapBuilder, Sink, Stream, TableRange};
 
 use super::Input;
 use super::park::Park;
@@ -15,7 +15,7 @@ use crate::source::Source;
 use crate::target::Writer;
 
 /// Head of the image that is kept while the map is fetched: what qemu-img writes has its L1 and first L2 table in it.
-pub const HEAD_BYTES: usize = 1 << 20;
+pub const METADATA_BYTES: usize = 1 << 20;
 /// Tables closer to each other than this are fetched together: a request costs more than the bytes between.
 const MERGE_GAP_BYTES: u64 = 1 << 20;
 /// Longest merged fetch.
@@ -42,34 +42,39 @@ impl Metadata<'_> {
 }
 
 /// Fetches the tables of the image of `length` bytes: everything that can be wrong with the map is found here.
-pub fn read_map(header: Header, length: u64, metadata: &Metadata<'_>) -> Result<MapBuilder, Error> {
-    let cluster = header.cluster_size();
-    let mut map = MapBuilder::new(header, length);
-    let l1 = metadata.read(map.l1_range().map_err(FormatError::from)?)?;
-    let tables = map.l2_tables(&l1).map_err(FormatError::from)?;
-    let mut rest = &tables[..];
-    while let Some(first) = rest.first() {
-        let count = merged(rest, cluster);
-        let (together, later) = rest.split_at(count);
-        let end = together.last().unwrap_or(first).offset + cluster;
-        let bytes = metadata.read(first.offset..end)?;
-        for table in together {
-            let start = usize::try_from(table.offset - first.offset).unwrap_or(usize::MAX);
-            let length = usize::try_from(cluster).unwrap_or(usize::MAX);
-            map.add_l2(*table, &bytes.slice(start..start + length))
-                .map_err(FormatError::from)?;
+pub fn read_map(image: Image, length: u64, metadata: &Metadata<'_>) -> Result<MapBuilder, Error> {
+    let mut map = MapBuilder::new(image, length).map_err(FormatError::from)?;
+    loop {
+        let tables = map.next_tables();
+        if tables.is_empty() {
+            return Ok(map);
         }
-        rest = later;
+        let mut rest = &tables[..];
+        while let Some(first) = rest.first() {
+            let (together, later) = rest.split_at(merged(rest));
+            let start = first.range.start;
+            let end = together
+                .iter()
+                .map(|table| table.range.end)
+                .max()
+                .unwrap_or(start);
+            let bytes = metadata.read(start..end)?;
+            for table in together {
+                let at = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
+                let bytes = bytes.slice(at(table.range.start)..at(table.range.end));
+                map.add(table, &bytes).map_err(FormatError::from)?;
+            }
+            rest = later;
+        }
     }
-    Ok(map)
 }
 
 /// How many of the tables, which are in the order of the image, to fetch with one request.
-fn merged(tables: &[L2Table], cluster: u64) -> usize {
+fn merged(tables: &[TableRange]) -> usize {
     let Some(first) = tables.first() else { return 0 };
-    let near = |pair: &[L2Table]| {
-        pair[1].offset - pair[0].offset <= cluster + MERGE_GAP_BYTES
-            && pair[1].offset + cluster - first.offset <= MERGED_BYTES
+    let near = |pair: &[TableRange]| {
+        pair[1].range.start <= pair[0].range.end.saturating_add(MERGE_GAP_BYTES)
+            && pair[1].range.end - first.range.start <= MERGED_BYTES
     };
     1 + tables.windows(2).take_while(|pair| near(pair)).count()
 }
@@ -104,7 +109,7 @@ pub fn copy_one_pass(
     scratch: Option<PathBuf>,
     mut tick: impl FnMut(&Writer<'_>),
 ) -> Result<(), Error> {
-    let park = Park::new(stream.header(), writer.disk().spare_capacity(), scratch);
+    let park = Park::new(&stream.facts(), writer.disk().spare_capacity(), scratch);
     let mut sink = OnePass { writer, park };
     let mut map = Held::default();
     while let Some(chunk) = input.next_chunk()? {

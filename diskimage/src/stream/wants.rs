@@ -5,60 +5,77 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
-use crate::Error;
+use crate::layout::Table;
+use crate::{Error, Format};
 
 /// What to do with wanted bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// Guest data, stored as it is; `at` is the guest offset.
     Data,
     /// One compressed cluster; `at` is the guest offset of the cluster.
     Compressed,
-    /// Allocated but not read by the guest: only stops the cluster from being kept.
+    /// Allocated but not read by the guest: only stops the bytes from being kept.
     Ignored,
-    /// The L1 table.
-    L1,
-    /// An L2 table; `at` is the first guest byte that it maps.
-    L2,
-    /// The refcount table.
-    RefcountTable,
-    /// A refcount block; `at` is the first host byte that it counts.
-    RefcountBlock,
+    /// A table of the layout's kind of this number; `at` is the layout's own.
+    Table(u8),
 }
 
 /// A range of the image that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Want {
+pub(crate) struct Want {
     /// First byte in the image.
-    pub(super) host: u64,
+    pub(crate) host: u64,
     /// Bytes; data runs are cut at [`MAX_RUN`].
-    pub(super) length: u32,
+    pub(crate) length: u32,
     /// What they are.
-    pub(super) role: Role,
+    pub(crate) role: Role,
     /// Where they belong; see [`Role`].
-    pub(super) at: u64,
+    pub(crate) at: u64,
 }
 
 /// Longest data run in one entry: the length stays 32 bits wide.
-pub(super) const MAX_RUN: u64 = 1 << 30;
+pub(crate) const MAX_RUN: u64 = 1 << 30;
 
 impl Want {
-    /// The byte after the last wanted one; offsets of the format are below 2^62, so this cannot overflow.
-    pub(super) fn end(&self) -> u64 {
+    /// The byte after the last wanted one.
+    pub(crate) fn end(&self) -> u64 {
         self.host.saturating_add(u64::from(self.length))
+    }
+
+    /// The table that is wanted, if it is one.
+    pub(crate) fn table(&self) -> Option<Table> {
+        let Role::Table(kind) = self.role else { return None };
+        Some(Table {
+            kind,
+            host: self.host,
+            at: self.at,
+        })
     }
 }
 
 /// Collects the wants of one table and merges neighbours.
-#[derive(Default)]
-pub(super) struct Batch {
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
     wants: Vec<Want>,
+    /// Bytes of the image whose refcounts are known now.
+    pub(crate) counted: Range<u64>,
 }
 
 impl Batch {
+    /// No wants, but refcounts of these bytes of the image.
+    pub(crate) fn counting(counted: Range<u64>) -> Self {
+        Self {
+            counted,
+            ..Self::default()
+        }
+    }
+
     /// Adds a range of at most [`MAX_RUN`] bytes, joining it to the previous one if both the image and the guest continue.
-    pub(super) fn push(&mut self, host: u64, length: u64, role: Role, at: u64) {
+    pub(crate) fn push(&mut self, host: u64, length: u64, role: Role, at: u64) {
+        debug_assert!(length <= MAX_RUN, "{length} bytes at {host:#x}");
         let Ok(length) = u32::try_from(length) else { return };
         if let Some(last) = self.wants.last_mut()
             && matches!(role, Role::Data | Role::Ignored)
@@ -78,10 +95,21 @@ impl Batch {
         });
     }
 
-    /// The wants in the order of the image.
-    pub(super) fn sorted(mut self) -> Vec<Want> {
+    /// The wants in the order of the image. Nothing writes two references to one table, and they would let a small file
+    /// describe an arbitrarily large map.
+    pub(crate) fn sorted(mut self, format: Format) -> Result<Vec<Want>, Error> {
         self.wants.sort_unstable();
-        self.wants
+        let doubled = |pair: &&[Want]| {
+            pair[0].host == pair[1].host && pair[0].role == pair[1].role && pair[0].table().is_some()
+        };
+        if let Some(pair) = self.wants.windows(2).find(doubled) {
+            return Err(Error::Corrupt {
+                format,
+                what: "two entries share a table".into(),
+                offset: pair[0].host,
+            });
+        }
+        Ok(self.wants)
     }
 }
 
@@ -93,7 +121,7 @@ struct Cursor {
 }
 
 /// The merged queue.
-pub(super) struct Wants {
+pub(crate) struct Wants {
     heap: BinaryHeap<Reverse<(Want, usize)>>,
     batches: Vec<Cursor>,
     free: Vec<usize>,
@@ -103,7 +131,7 @@ pub(super) struct Wants {
 
 impl Wants {
     /// An empty queue that may grow to `limit` bytes of memory.
-    pub(super) fn new(limit: u64) -> Self {
+    pub(crate) fn new(limit: u64) -> Self {
         Self {
             heap: BinaryHeap::new(),
             batches: Vec::new(),
@@ -114,7 +142,7 @@ impl Wants {
     }
 
     /// Adds wants that are sorted by position.
-    pub(super) fn add(&mut self, mut sorted: Vec<Want>) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, mut sorted: Vec<Want>) -> Result<(), Error> {
         sorted.shrink_to_fit();
         let bytes = (sorted.len() * size_of::<Want>()) as u64;
         self.bytes += bytes;
@@ -139,17 +167,17 @@ impl Wants {
     }
 
     /// Bytes of memory that all wants take.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Where the next wanted byte is.
-    pub(super) fn next_host(&self) -> Option<u64> {
+    pub(crate) fn next_host(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((want, _))| want.host)
     }
 
     /// The next want, if it begins at or before `position`.
-    pub(super) fn pop_until(&mut self, position: u64) -> Option<Want> {
+    pub(crate) fn pop_until(&mut self, position: u64) -> Option<Want> {
         if self.next_host()? > position {
             return None;
         }
@@ -176,7 +204,7 @@ mod tests {
         batch.push(0x1000, 0x1000, Role::Data, 0);
         batch.push(0x2000, 0x1000, Role::Data, 0x1000);
         batch.push(0x9000, 0x1000, Role::Data, 0x2000);
-        let wants = batch.sorted();
+        let wants = batch.sorted(Format::Qcow2).unwrap();
         assert_eq!(wants.len(), 2);
         assert_eq!(wants[0].length, 0x2000);
     }

@@ -1,0 +1,21 @@
+//! What a decoder has to know of the compressed clusters of an image.
+
+/// How a cluster (or grain) is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// Raw deflate (RFC 1951): qcow2.
+    Deflate,
+    /// Deflate in its zlib wrapper with a checksum (RFC 1950): VMDK.
+    Zlib,
+    /// Zstandard frames (RFC 8878): qcow2.
+    Zstd,
+}
+
+/// The compressed clusters of one image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clusters {
+    /// Their codec.
+    pub compression: Compression,
+    /// Bytes of each, inflated.
+    pub size: u64,
+}

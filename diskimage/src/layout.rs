@@ -1,0 +1,110 @@
+//! What a format has to say about its images. [`Stream`](crate::Stream) does the rest, the same for all formats.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::stream::wants::Batch;
+use crate::{Clusters, Error, Format};
+
+/// How the image comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// At any offset: every table is read before the data.
+    Ranged {
+        /// Bytes of the whole image.
+        image_length: u64,
+    },
+    /// Once, from its first byte to its last.
+    OnePass,
+}
+
+/// A table that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Table {
+    /// Which of the format's tables: a number of the layout's own.
+    pub(crate) kind: u8,
+    /// Where it begins in the image.
+    pub(crate) host: u64,
+    /// What the layout wanted to remember of it, such as the first guest byte that it maps.
+    pub(crate) at: u64,
+}
+
+/// What a format says about where the guest's bytes are in its image.
+pub(crate) trait Layout: Send {
+    /// Which format.
+    fn format(&self) -> Format;
+
+    /// Bytes of the virtual disk.
+    fn virtual_size(&self) -> u64;
+
+    /// How compressed clusters are stored, if the image may have such.
+    fn clusters(&self) -> Option<Clusters> {
+        None
+    }
+
+    /// Bytes that are allocated together.
+    fn cluster_size(&self) -> Option<u64>;
+
+    /// What is particular about the image, for people: short noun phrases.
+    fn features(&self) -> Vec<String>;
+
+    /// Snapshots inside the image, whose data is ignored.
+    fn snapshots(&self) -> u32 {
+        0
+    }
+
+    /// True if an earlier writer marked the image as corrupt, and it is read nevertheless.
+    fn is_marked_corrupt(&self) -> bool {
+        false
+    }
+
+    /// One pass: in what units bytes of the image wait whose place is not known yet: a power of two from 512 bytes to
+    /// 2 MiB. `None`: nothing ever waits, for everything is known of each byte when it comes.
+    fn parking_unit(&self) -> Option<u64>;
+
+    /// What the header alone tells: the first tables, perhaps data. Called once, before everything below.
+    fn begin(&mut self, access: Access) -> Result<Batch, Error>;
+
+    /// A table has come: what it maps, and further tables. Called once for every table, in the order of the image as far
+    /// as that can be.
+    fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error>;
+
+    /// The codec's bytes in what was stored for the compressed cluster at `guest`; the image may end inside them.
+    fn payload(&self, _guest: u64, stored: Bytes) -> Result<Bytes, Error> {
+        Ok(stored)
+    }
+
+    /// The image has ended, and everything that was asked for has come: the last look.
+    fn finish(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// What a kind of table is called, with its article.
+    fn table_name(&self, _kind: u8) -> &'static str {
+        "a table"
+    }
+
+    /// False for tables that only help to save memory.
+    fn is_required(&self, _kind: u8) -> bool {
+        true
+    }
+
+    /// True if whatever is stored in a parking unit, unless compressed, has it for itself: mapped once, it is done with.
+    fn owns_units(&self) -> bool {
+        false
+    }
+
+    /// How often the parking unit at `host` is referred to, where the image counts that.
+    fn refcount(&self, _host: u64) -> Option<u64> {
+        None
+    }
+
+    /// The image has passed up to `position`; nobody will ask for refcounts of what lies before.
+    fn pass(&mut self, _position: u64) {}
+
+    /// What a delta makes zero; all of it when the stream has finished.
+    fn zeros(&self) -> &[Range<u64>] {
+        &[]
+    }
+}

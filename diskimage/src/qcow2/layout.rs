@@ -1,0 +1,140 @@
+//! qcow2 as the engine sees it.
+
+use std::ops::Range;
+
+use super::header::Header;
+use super::map::{l2_tables, l2_wants};
+use super::refcounts::Refcounts;
+use super::zeros::Zeros;
+use crate::layout::{Access, Layout, Table};
+use crate::stream::wants::{Batch, Role};
+use crate::{Clusters, Error, Format};
+
+/// The L1 table.
+const L1: u8 = 0;
+/// An L2 table; remembers the first guest byte that it maps.
+pub(super) const L2: u8 = 1;
+/// The refcount table.
+const REFCOUNT_TABLE: u8 = 2;
+/// A refcount block; remembers the first host byte that it counts.
+pub(super) const REFCOUNT_BLOCK: u8 = 3;
+
+/// An image and what its tables have said so far.
+pub(super) struct Qcow2 {
+    header: Header,
+    refcounts: Refcounts,
+    zeros: Zeros,
+}
+
+impl Qcow2 {
+    pub(super) fn new(header: Header) -> Self {
+        Self {
+            header,
+            refcounts: Refcounts::default(),
+            zeros: Zeros::default(),
+        }
+    }
+}
+
+impl Layout for Qcow2 {
+    fn format(&self) -> Format {
+        Format::Qcow2
+    }
+
+    fn virtual_size(&self) -> u64 {
+        self.header.virtual_size
+    }
+
+    fn clusters(&self) -> Option<Clusters> {
+        Some(Clusters {
+            compression: self.header.compression,
+            size: self.header.cluster_size(),
+        })
+    }
+
+    fn cluster_size(&self) -> Option<u64> {
+        Some(self.header.cluster_size())
+    }
+
+    fn features(&self) -> Vec<String> {
+        self.header.features()
+    }
+
+    fn snapshots(&self) -> u32 {
+        self.header.snapshots
+    }
+
+    fn is_marked_corrupt(&self) -> bool {
+        self.header.corrupt
+    }
+
+    fn parking_unit(&self) -> Option<u64> {
+        Some(self.header.cluster_size())
+    }
+
+    fn begin(&mut self, _access: Access) -> Result<Batch, Error> {
+        let mut first = Batch::default();
+        let header = &self.header;
+        if header.l1_entries == 0 {
+            return Ok(first);
+        }
+        first.push(header.l1_offset, header.l1_entries * 8, Role::Table(L1), 0);
+        if !header.dirty {
+            let table = Role::Table(REFCOUNT_TABLE);
+            first.push(
+                header.refcount_table_offset,
+                header.refcount_table_bytes,
+                table,
+                0,
+            );
+        }
+        Ok(first)
+    }
+
+    fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
+        match table.kind {
+            L1 => l2_tables(&self.header, bytes),
+            REFCOUNT_TABLE => Ok(Refcounts::wanted_blocks(&self.header, bytes)),
+            REFCOUNT_BLOCK => {
+                let counted = self.refcounts.learn_block(&self.header, table.at, bytes);
+                Ok(Batch::counting(counted))
+            }
+            _ => {
+                let wants = l2_wants(&self.header, table, bytes)?;
+                if self.header.is_delta {
+                    self.zeros.learn(&self.header, table, bytes)?;
+                }
+                Ok(wants)
+            }
+        }
+    }
+
+    fn table_name(&self, kind: u8) -> &'static str {
+        match kind {
+            L1 => "the L1 table",
+            L2 => "an L2 table",
+            _ => "a refcount table",
+        }
+    }
+
+    fn is_required(&self, kind: u8) -> bool {
+        matches!(kind, L1 | L2)
+    }
+
+    /// In a consistent image nothing else in the active map refers to a cluster that is a table or plain data.
+    fn owns_units(&self) -> bool {
+        true
+    }
+
+    fn refcount(&self, host: u64) -> Option<u64> {
+        self.refcounts.of(&self.header, host)
+    }
+
+    fn pass(&mut self, position: u64) {
+        self.refcounts.pass(&self.header, position);
+    }
+
+    fn zeros(&self) -> &[Range<u64>] {
+        self.zeros.ranges()
+    }
+}

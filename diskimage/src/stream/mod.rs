@@ -1,0 +1,347 @@
+//! The state machine: image bytes in file order in, guest bytes out.
+
+mod builder;
+mod parking;
+mod passed;
+mod pieces;
+mod sink;
+pub(crate) mod wants;
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+pub use self::builder::{MapBuilder, TableRange};
+use self::parking::Parking;
+use self::pieces::Pieces;
+pub use self::sink::Sink;
+use self::wants::{Batch, Role, Want, Wants};
+use crate::layout::{Access, Layout};
+use crate::{Error, Facts, Image};
+
+/// Memory that the map of one image may take: a plain image needs 24 bytes a run of adjacent clusters, a
+/// compressed one 24 bytes a cluster (40 MiB for 100 GiB of data in 64 KiB clusters).
+pub const MAP_BYTES: u64 = 256 << 20;
+
+/// Bytes of tables that may be on their way at once: one L1 table of QEMU's limit, and others beside it.
+const TABLE_BYTES: u64 = 40 << 20;
+
+/// A wanted range that the stream is inside of.
+struct Active {
+    want: Want,
+    /// Other places that want the very same bytes.
+    also: Vec<u64>,
+    /// Bytes so far, unless they are passed on at once.
+    captured: Pieces,
+}
+
+impl Active {
+    fn new(want: Want) -> Self {
+        Self {
+            want,
+            also: Vec::new(),
+            captured: Pieces::default(),
+        }
+    }
+}
+
+/// Converts an image; see the documentation of the crate.
+pub struct Stream {
+    layout: Box<dyn Layout>,
+    position: u64,
+    wants: Wants,
+    active: Vec<Active>,
+    /// Bytes that captures of compressed clusters may hold together: they overlap by a sector, not by the thousand.
+    capture_limit: u64,
+    /// Tables that the map lacks.
+    tables_missing: usize,
+    /// `Some` while tables are missing, if the layout lets anything wait.
+    parking: Option<Parking>,
+}
+
+impl Stream {
+    /// A stream that learns the map as it passes by.
+    pub fn one_pass(image: Image) -> Result<Self, Error> {
+        let mut stream = Self::mapped(image.layout, Wants::new(MAP_BYTES));
+        let first = stream.layout.begin(Access::OnePass)?;
+        let wants = first.sorted(stream.layout.format())?;
+        stream.expect_tables(&wants);
+        stream.wants.add(wants)?;
+        if stream.tables_missing > 0 {
+            stream.parking = stream.layout.parking_unit().map(Parking::new);
+        }
+        Ok(stream)
+    }
+
+    /// A stream whose map is complete.
+    fn mapped(layout: Box<dyn Layout>, wants: Wants) -> Self {
+        let cluster = layout.clusters().map_or(0, |clusters| clusters.size);
+        Self {
+            layout,
+            position: 0,
+            wants,
+            active: Vec::new(),
+            capture_limit: cluster.saturating_mul(16).max(4 << 20),
+            tables_missing: 0,
+            parking: None,
+        }
+    }
+
+    /// What the head of the image tells.
+    pub fn facts(&self) -> Facts {
+        Facts::of(&*self.layout)
+    }
+
+    /// What a delta makes zero: all of it once the stream has finished. Whatever else it says lies elsewhere.
+    pub fn zeros(&self) -> &[Range<u64>] {
+        self.layout.zeros()
+    }
+
+    /// Bytes of memory that the map takes, as far as it is known and still needed.
+    pub fn map_bytes(&self) -> u64 {
+        self.wants.bytes()
+    }
+
+    /// Bytes of the image that were pushed or skipped.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The first image byte from here on that is needed; `None` when the guest's disk is complete. Everything
+    /// is needed while something may have to wait.
+    pub fn next_needed(&self) -> Option<u64> {
+        if self.parking.is_some() || !self.active.is_empty() {
+            Some(self.position)
+        } else {
+            self.wants.next_host()
+        }
+    }
+
+    /// Tells that the image bytes before `offset`, none of them needed, will not be pushed.
+    pub fn skip_to(&mut self, offset: u64) {
+        debug_assert!(self.next_needed().is_none_or(|needed| offset <= needed));
+        self.position = self.position.max(offset);
+    }
+
+    /// The next bytes of the image, in pieces of any size.
+    pub fn push<S: Sink>(&mut self, mut bytes: Bytes, sink: &mut S) -> Result<(), S::Error> {
+        while !bytes.is_empty() {
+            self.activate()?;
+            let piece = bytes.split_to(self.piece_length(bytes.len()));
+            self.feed(&piece, sink)?;
+            self.position += piece.len() as u64;
+            if let Some(parking) = &mut self.parking
+                && self.position.is_multiple_of(parking.unit())
+            {
+                parking.settle(&mut *self.layout, self.position, sink)?;
+            }
+            self.complete(sink)?;
+        }
+        Ok(())
+    }
+
+    /// The end of the image: fails unless everything that is mapped has come.
+    pub fn finish<S: Sink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+        self.activate()?;
+        for active in std::mem::take(&mut self.active) {
+            match active.want.role {
+                // The length is rounded up to sectors; whether the cluster is whole, its decoder finds out.
+                Role::Compressed if !active.captured.is_empty() => self.emit_compressed(active, sink)?,
+                _ => self.check_not_needed(&active.want)?,
+            }
+        }
+        while let Some(want) = self.wants.pop_until(u64::MAX) {
+            self.check_not_needed(&want)?;
+        }
+        Ok(self.layout.finish()?)
+    }
+
+    fn check_not_needed(&self, want: &Want) -> Result<(), Error> {
+        match want.role {
+            Role::Ignored => return Ok(()),
+            Role::Table(kind) if !self.layout.is_required(kind) => return Ok(()),
+            _ => {}
+        }
+        Err(Error::Truncated {
+            what: self.name(want),
+            offset: want.host,
+            end: self.position,
+        })
+    }
+
+    /// What is wanted, for messages.
+    fn name(&self, want: &Want) -> &'static str {
+        name(&*self.layout, want)
+    }
+
+    /// Moves the wants that begin here into the active set.
+    fn activate(&mut self) -> Result<(), Error> {
+        if let Some(parking) = &mut self.parking
+            && self.position.is_multiple_of(parking.unit())
+        {
+            self.active
+                .iter()
+                .for_each(|active| parking.note(&*self.layout, active.want.role));
+        }
+        while let Some(want) = self.wants.pop_until(self.position) {
+            if let Some(parking) = &mut self.parking {
+                parking.note(&*self.layout, want.role);
+            }
+            match self.active.last_mut() {
+                Some(last)
+                    if (last.want.host, last.want.length, last.want.role)
+                        == (want.host, want.length, want.role) =>
+                {
+                    last.also.push(want.at);
+                }
+                _ => self.active.push(Active::new(want)),
+            }
+            self.check_captures(want.host)?;
+        }
+        Ok(())
+    }
+
+    fn check_captures(&self, offset: u64) -> Result<(), Error> {
+        let (mut clusters, mut tables) = (0, 0);
+        for active in &self.active {
+            match active.want.role {
+                Role::Compressed => clusters += u64::from(active.want.length),
+                Role::Table(_) => tables += u64::from(active.want.length),
+                Role::Data | Role::Ignored => {}
+            }
+        }
+        let what = if clusters > self.capture_limit {
+            "too many compressed clusters overlap"
+        } else if tables > TABLE_BYTES {
+            "too many tables overlap"
+        } else {
+            return Ok(());
+        };
+        Err(self.corrupt(what, offset))
+    }
+
+    fn corrupt(&self, what: &str, offset: u64) -> Error {
+        Error::Corrupt {
+            format: self.layout.format(),
+            what: what.into(),
+            offset,
+        }
+    }
+
+    /// How far the bytes can be treated alike.
+    fn piece_length(&self, available: usize) -> usize {
+        let mut end = u64::MAX;
+        if let Some(next) = self.wants.next_host() {
+            end = end.min(next);
+        }
+        for active in &self.active {
+            end = end.min(active.want.end());
+        }
+        if let Some(parking) = &self.parking {
+            end = end.min(self.position - self.position % parking.unit() + parking.unit());
+        }
+        usize::try_from(end - self.position).map_or(available, |length| length.min(available))
+    }
+
+    fn feed<S: Sink>(&mut self, piece: &Bytes, sink: &mut S) -> Result<(), S::Error> {
+        for active in &mut self.active {
+            match active.want.role {
+                Role::Data => {
+                    let skip = self.position - active.want.host;
+                    for at in std::iter::once(active.want.at).chain(active.also.iter().copied()) {
+                        sink.data(at + skip, piece.clone())?;
+                    }
+                }
+                Role::Ignored => {}
+                Role::Compressed | Role::Table(_) => active.captured.push(piece),
+            }
+        }
+        if let Some(parking) = &mut self.parking {
+            parking.pass(piece, !self.active.is_empty());
+        }
+        Ok(())
+    }
+
+    /// Takes the ranges that end here out of the active set and uses what they captured.
+    fn complete<S: Sink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+        let mut index = 0;
+        while index < self.active.len() {
+            if self.active[index].want.end() > self.position {
+                index += 1;
+                continue;
+            }
+            let active = self.active.remove(index);
+            match active.want.role {
+                Role::Data | Role::Ignored => {}
+                Role::Compressed => self.emit_compressed(active, sink)?,
+                Role::Table(_) => self.learn(active.want, &active.captured.join(), sink)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn emit_compressed<S: Sink>(&self, active: Active, sink: &mut S) -> Result<(), S::Error> {
+        let stored = active.captured.join();
+        for at in active.also.into_iter().chain([active.want.at]) {
+            sink.compressed(at, self.layout.payload(at, stored.clone())?)?;
+        }
+        Ok(())
+    }
+
+    /// A table is there: asks for what it refers to.
+    fn learn<S: Sink>(&mut self, want: Want, bytes: &[u8], sink: &mut S) -> Result<(), S::Error> {
+        let Some(table) = want.table() else { return Ok(()) };
+        let is_required = self.layout.is_required(table.kind);
+        // What only helps to save memory is of no use when nothing waits any more.
+        if !is_required && self.parking.is_none() {
+            return Ok(());
+        }
+        let batch = self.layout.learn(table, bytes)?;
+        if let Some(parking) = &mut self.parking {
+            parking.release(&*self.layout, batch.counted.clone(), sink)?;
+        }
+        self.admit(batch, sink)?;
+        if is_required {
+            self.tables_missing = self.tables_missing.saturating_sub(1);
+        }
+        self.check_map_complete(sink)
+    }
+
+    /// Takes up what a table asks for: what lies ahead will come, what has passed is looked for.
+    fn admit<S: Sink>(&mut self, batch: Batch, sink: &mut S) -> Result<(), S::Error> {
+        let mut passed = batch.sorted(self.layout.format())?;
+        self.expect_tables(&passed);
+        let first_ahead = passed.partition_point(|want| want.host < self.position);
+        let ahead = passed.split_off(first_ahead);
+        self.wants.add(ahead)?;
+        for (index, want) in passed.iter().enumerate() {
+            self.resolve_passed(*want, passed.get(index + 1), sink)?;
+        }
+        Ok(())
+    }
+
+    fn expect_tables(&mut self, wants: &[Want]) {
+        let required = |want: &&Want| {
+            want.table()
+                .is_some_and(|table| self.layout.is_required(table.kind))
+        };
+        self.tables_missing += wants.iter().filter(required).count();
+    }
+
+    /// All tables known: what is parked now is of no use to anybody.
+    fn check_map_complete<S: Sink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+        if self.tables_missing == 0
+            && let Some(parking) = self.parking.take()
+        {
+            parking.forget_all(sink)?;
+        }
+        Ok(())
+    }
+}
+
+fn name(layout: &dyn Layout, want: &Want) -> &'static str {
+    match want.role {
+        Role::Table(kind) => layout.table_name(kind),
+        Role::Data | Role::Compressed | Role::Ignored => "a data cluster",
+    }
+}

@@ -1,0 +1,117 @@
+//! What was mapped only after it had passed: it is parked, or nobody kept it.
+
+use bytes::Bytes;
+
+use super::wants::{Role, Want};
+use super::{Active, Sink, Stream};
+use crate::Error;
+
+impl Stream {
+    /// Serves a want that had begun to pass before it was known. `next` is the one after it: a unit is let go only when
+    /// the table has nothing more to say about it.
+    pub(super) fn resolve_passed<S: Sink>(
+        &mut self,
+        want: Want,
+        next: Option<&Want>,
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
+        let unit = self.parking.as_ref().map(super::Parking::unit);
+        let Some(unit) = unit.filter(|_| self.can_be_served(&want)) else {
+            return match want.role {
+                Role::Ignored => Ok(()),
+                Role::Table(kind) if !self.layout.is_required(kind) => Ok(()),
+                _ => Err(self.not_kept(&want, want.host).into()),
+            };
+        };
+        let passed = want.end().min(self.position);
+        let mut active = Active::new(want);
+        let mut at = want.host;
+        while at < passed {
+            let first = at - at % unit;
+            let end = passed.min(first.saturating_add(unit));
+            if want.role != Role::Ignored {
+                let bytes = self.kept(&want, first, at, end, sink)?;
+                match want.role {
+                    Role::Data => sink.data(want.at + (at - want.host), bytes)?,
+                    _ => active.captured.push(&bytes),
+                }
+            }
+            let again = next.is_some_and(|next| next.host < first + unit && next.role != Role::Compressed);
+            if let Some(parking) = &mut self.parking
+                && !(again && self.layout.owns_units())
+            {
+                parking.reference(&*self.layout, first, want.role, end - at, sink)?;
+            }
+            at = end;
+        }
+        self.continue_ahead(active, passed, sink)
+    }
+
+    /// False for an optional table of which nothing was kept.
+    fn can_be_served(&self, want: &Want) -> bool {
+        match (want.role, &self.parking) {
+            (Role::Table(kind), Some(parking)) if !self.layout.is_required(kind) => {
+                parking.holds(want.host, want.end())
+            }
+            (_, parking) => parking.is_some(),
+        }
+    }
+
+    /// Bytes `at..end` of the image, which lie in the unit that begins at `first`.
+    fn kept<S: Sink>(
+        &self,
+        want: &Want,
+        first: u64,
+        at: u64,
+        end: u64,
+        sink: &mut S,
+    ) -> Result<Bytes, S::Error> {
+        let found = match &self.parking {
+            Some(parking) => parking.find(first, sink)?,
+            None => None,
+        };
+        let Some(bytes) = found else {
+            return Err(self.not_kept(want, first).into());
+        };
+        let range = slice_range(at - first, end - first);
+        match bytes.get(range.clone()) {
+            Some(_) => Ok(bytes.slice(range)),
+            None => Err(Error::Truncated {
+                what: self.name(want),
+                offset: at,
+                end: self.position,
+            }
+            .into()),
+        }
+    }
+
+    fn not_kept(&self, want: &Want, offset: u64) -> Error {
+        let what = self.name(want);
+        if self.layout.owns_units() {
+            return Error::RefcountContradiction { what, offset };
+        }
+        self.corrupt(
+            &format!("{what} is referred to twice, or after it has passed"),
+            offset,
+        )
+    }
+
+    /// The part of a passed want that still lies ahead.
+    fn continue_ahead<S: Sink>(&mut self, active: Active, passed: u64, sink: &mut S) -> Result<(), S::Error> {
+        let want = active.want;
+        if passed == want.end() {
+            return match want.role {
+                Role::Compressed => self.emit_compressed(active, sink),
+                Role::Table(_) => self.learn(want, &active.captured.join(), sink),
+                Role::Data | Role::Ignored => Ok(()),
+            };
+        }
+        // `feed` counts from `want.host`, so the whole want goes on.
+        self.active.push(active);
+        Ok(self.check_captures(want.host)?)
+    }
+}
+
+fn slice_range(start: u64, end: u64) -> std::ops::Range<usize> {
+    usize::try_from(start).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX)
+}
