@@ -23,6 +23,7 @@ mod image;
 mod layout;
 pub mod qcow2;
 mod stream;
+mod vmdk;
 
 pub use clusters::{Clusters, Compression};
 pub use error::Error;
