@@ -35,10 +35,16 @@ impl Contents {
         let (table, index) = (number / header.table_entries, number % header.table_entries);
         self.latest = table;
         let Ok(sector) = u32::try_from(host / SECTOR) else {
-            return Err(corrupt("a grain lies beyond the 2 TiB that a grain table can refer to", host));
+            return Err(corrupt(
+                "a grain lies beyond the 2 TiB that a grain table can refer to",
+                host,
+            ));
         };
         if self.confirmed.contains_key(&table) {
-            return Err(corrupt("a grain follows the grain table that should name it", host));
+            return Err(corrupt(
+                "a grain follows the grain table that should name it",
+                host,
+            ));
         }
         if !self.marked.contains_key(&table) {
             self.reserve(header)?;
@@ -97,7 +103,12 @@ impl Contents {
     pub(super) fn check(&mut self, header: &Header, directory: u64) -> Result<(), Error> {
         let (host, tables) = match self.directory.take() {
             Some((host, tables)) if host == directory => (host, tables),
-            _ => return Err(corrupt("the footer refers to a grain directory that did not come", directory)),
+            _ => {
+                return Err(corrupt(
+                    "the footer refers to a grain directory that did not come",
+                    directory,
+                ));
+            }
         };
         for (index, sector) in (0u64..).zip(tables.iter()) {
             let table = u64::from(*sector) * SECTOR;

@@ -61,12 +61,19 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
         .iter()
         .map(|name| CreateType::from_name(name))
         .collect();
-    let elsewhere = descriptor.extents.iter().find(|extent| !extent.may_be_this_file());
+    let elsewhere = descriptor
+        .extents
+        .iter()
+        .find(|extent| !extent.may_be_this_file());
     match (kinds.as_deref(), elsewhere, &descriptor.extents[..]) {
         (Some([kind]), None, [_]) => Ok(*kind),
-        (Some([]), _, _) => Err(invalid("its descriptor does not say what kind of disk it is".into())),
+        (Some([]), _, _) => Err(invalid(
+            "its descriptor does not say what kind of disk it is".into(),
+        )),
         (Some([_]), None, []) => Err(invalid("its descriptor names no extent".into())),
-        (Some([_, _, ..]), _, _) => Err(invalid("its descriptor says twice what kind of disk it is".into())),
+        (Some([_, _, ..]), _, _) => Err(invalid(
+            "its descriptor says twice what kind of disk it is".into(),
+        )),
         (Some([_]), None, [_, second, ..]) => Err(second.refuse("its second extent")),
         (Some([_]), Some(extent), _) => Err(extent.refuse("an extent")),
         (None, _, _) => Err(descriptor.refuse(Format::Vmdk)),
@@ -119,7 +126,10 @@ impl Descriptor {
         if let Some(name) = self.parent {
             return Error::Parent { format, name };
         }
-        let kind = self.types.into_iter().find(|name| CreateType::from_name(name).is_none());
+        let kind = self
+            .types
+            .into_iter()
+            .find(|name| CreateType::from_name(name).is_none());
         let kind = kind.map_or_else(|| "VMDK".to_owned(), |name| shortened(&name));
         let place = self
             .extents
@@ -194,7 +204,9 @@ mod tests {
     use super::*;
 
     fn descriptor(lines: &str) -> String {
-        format!("# Disk DescriptorFile\nversion=1\nCID=fffffffe\n{lines}\n# The Disk Data Base\nddb.adapterType = \"ide\"\n")
+        format!(
+            "# Disk DescriptorFile\nversion=1\nCID=fffffffe\n{lines}\n# The Disk Data Base\nddb.adapterType = \"ide\"\n"
+        )
     }
 
     const ONE_FILE: &str =
@@ -231,7 +243,10 @@ mod tests {
             (usual.replace("SPARSE", "VMFS"), "call-me-stream.vmdk"),
             (format!("{usual}RW 5 SPARSE \"second.vmdk\"\n"), "second.vmdk"),
             (format!("{usual}RW 5 FLAT \"/dev/sda\" 0\n"), "/dev/sda"),
-            (usual.replace("\"call-me-stream.vmdk\"", "\"json:{}/\" 0"), "json:{}/"),
+            (
+                usual.replace("\"call-me-stream.vmdk\"", "\"json:{}/\" 0"),
+                "json:{}/",
+            ),
         ] {
             let refused = check_embedded(text.as_bytes()).unwrap_err();
             let Error::ExternalFile { name: named, .. } = &refused else {
@@ -243,11 +258,23 @@ mod tests {
 
     #[test]
     fn other_kinds_of_disks_are_refused_by_name() {
-        for kind in ["twoGbMaxExtentSparse", "monolithicFlat", "vmfs", "seSparse", "custom"] {
+        for kind in [
+            "twoGbMaxExtentSparse",
+            "monolithicFlat",
+            "vmfs",
+            "seSparse",
+            "custom",
+        ] {
             let text = descriptor(ONE_FILE).replace("streamOptimized", kind);
-            for refused in [check_embedded(text.as_bytes()).unwrap_err(), refuse_descriptor(text.as_bytes())] {
+            for refused in [
+                check_embedded(text.as_bytes()).unwrap_err(),
+                refuse_descriptor(text.as_bytes()),
+            ] {
                 let said = refused.to_string();
-                assert!(said.contains(kind) && said.contains("call-me-stream.vmdk"), "{said}");
+                assert!(
+                    said.contains(kind) && said.contains("call-me-stream.vmdk"),
+                    "{said}"
+                );
             }
         }
     }
@@ -257,26 +284,44 @@ mod tests {
         let usual = descriptor(ONE_FILE);
         for (text, name) in [
             (usual.replace("ffffffff", "5189ccb5"), ""),
-            (format!("{usual}parentFileNameHint=\"/etc/passwd\"\n"), "/etc/passwd"),
+            (
+                format!("{usual}parentFileNameHint=\"/etc/passwd\"\n"),
+                "/etc/passwd",
+            ),
             (format!("{usual}# parentFileNameHint=\"base.vmdk\"\n"), ""),
         ] {
             let name = name.to_owned();
             let format = Format::Vmdk;
-            assert_eq!(check_embedded(text.as_bytes()), Err(Error::Parent { format, name }));
+            assert_eq!(
+                check_embedded(text.as_bytes()),
+                Err(Error::Parent { format, name })
+            );
         }
     }
 
     #[test]
     fn what_says_nothing_or_too_much_is_no_descriptor() {
         let twice = descriptor(ONE_FILE) + "createType=\"monolithicSparse\"\n";
-        for text in ["", "garbage", "createType=\"streamOptimized\"", "RW 1 SPARSE \"a\"", &twice] {
-            assert!(matches!(check_embedded(text.as_bytes()), Err(Error::Header { .. })), "{text}");
+        for text in [
+            "",
+            "garbage",
+            "createType=\"streamOptimized\"",
+            "RW 1 SPARSE \"a\"",
+            &twice,
+        ] {
+            assert!(
+                matches!(check_embedded(text.as_bytes()), Err(Error::Header { .. })),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn names_are_made_safe_and_short() {
-        let text = format!("createType=\"custom\"\nRW 1 FLAT \"a\u{1b}[2J{}\"", "x".repeat(5000));
+        let text = format!(
+            "createType=\"custom\"\nRW 1 FLAT \"a\u{1b}[2J{}\"",
+            "x".repeat(5000)
+        );
         let said = refuse_descriptor(text.as_bytes()).to_string();
         assert!(said.contains("a?[2Jx") && said.len() < 1000, "{said}");
     }

@@ -197,9 +197,11 @@ fn descriptor(offset: u64, size: u64) -> Result<Range<u64>, Error> {
 }
 
 fn in_bytes(what: &str, sectors: u64) -> Result<u64, Error> {
-    sectors
-        .checked_mul(SECTOR)
-        .ok_or_else(|| invalid(format!("{what} is {sectors} sectors, which are more than 2^64 bytes")))
+    sectors.checked_mul(SECTOR).ok_or_else(|| {
+        invalid(format!(
+            "{what} is {sectors} sectors, which are more than 2^64 bytes"
+        ))
+    })
 }
 
 /// The header is not valid.

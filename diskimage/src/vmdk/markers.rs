@@ -85,7 +85,9 @@ impl Markers {
         };
         self.check_no_footer(host)?;
         let start = host + SECTOR;
-        let end = sectors.checked_mul(SECTOR).and_then(|bytes| start.checked_add(bytes));
+        let end = sectors
+            .checked_mul(SECTOR)
+            .and_then(|bytes| start.checked_add(bytes));
         match end {
             Some(end) if end - start >= length => {
                 next.push(start, length, Role::Table(role), 0);
@@ -102,7 +104,10 @@ impl Markers {
     fn check_no_footer(&self, host: u64) -> Result<(), Error> {
         match self.directory {
             None => Ok(()),
-            Some(_) => Err(corrupt("something other than the end of the stream follows the footer", host)),
+            Some(_) => Err(corrupt(
+                "something other than the end of the stream follows the footer",
+                host,
+            )),
         }
     }
 
@@ -116,7 +121,10 @@ impl Markers {
             return Err(corrupt("the stream ends without a footer", host));
         };
         if value != 0 {
-            return Err(corrupt(format!("the end-of-stream marker says {value} sectors"), host));
+            return Err(corrupt(
+                format!("the end-of-stream marker says {value} sectors"),
+                host,
+            ));
         }
         self.end = Some(host + SECTOR);
         self.contents.check(header, directory)
@@ -125,9 +133,10 @@ impl Markers {
     /// The image ends at `end`.
     pub(super) fn finish(&self, end: u64) -> Result<(), Error> {
         match self.end {
-            Some(expected) if end > expected => {
-                Err(corrupt(format!("{} bytes follow the end of the stream", end - expected), expected))
-            }
+            Some(expected) if end > expected => Err(corrupt(
+                format!("{} bytes follow the end of the stream", end - expected),
+                expected,
+            )),
             Some(expected) if end == expected => Ok(()),
             _ => Err(Error::Truncated {
                 what: "the end-of-stream marker",
@@ -146,7 +155,10 @@ pub(super) fn directory_of(header: &Header, host: u64, footer: &[u8]) -> Result<
     }
     match footer.directory {
         Directory::At(directory) => Ok(directory),
-        Directory::AtEnd => Err(corrupt("the footer does not say where the grain directory is", host)),
+        Directory::AtEnd => Err(corrupt(
+            "the footer does not say where the grain directory is",
+            host,
+        )),
     }
 }
 

@@ -79,9 +79,14 @@ fn descriptor_text<'h>(header: &Header, head: &'h [u8]) -> Result<&'h [u8], Erro
             available,
         });
     }
-    let end = place.end.max(DESCRIPTOR_OFFSET + QEMU_DESCRIPTOR_BYTES).min(available);
+    let end = place
+        .end
+        .max(DESCRIPTOR_OFFSET + QEMU_DESCRIPTOR_BYTES)
+        .min(available);
     let range = usize::try_from(place.start).ok().zip(usize::try_from(end).ok());
-    Ok(range.and_then(|(start, end)| head.get(start..end)).unwrap_or_default())
+    Ok(range
+        .and_then(|(start, end)| head.get(start..end))
+        .unwrap_or_default())
 }
 
 fn corrupt(what: impl Into<String>, offset: u64) -> Error {

@@ -51,7 +51,12 @@ impl Tables {
     }
 
     /// Asks for the grains that a table names.
-    pub(super) fn learn_table(&mut self, header: &Header, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
+    pub(super) fn learn_table(
+        &mut self,
+        header: &Header,
+        table: Table,
+        bytes: &[u8],
+    ) -> Result<Batch, Error> {
         self.missing = self.missing.saturating_sub(1);
         let mut grains = Batch::default();
         for (index, sector) in grain_entries(header, bytes).enumerate() {
@@ -85,12 +90,21 @@ impl Tables {
         let (mut sector, mut end) = (u32::MAX, u64::MAX);
         for grain in known.iter().rev() {
             if grain.sector != sector {
-                end = if sector == u32::MAX { u64::MAX } else { u64::from(sector) * SECTOR };
+                end = if sector == u32::MAX {
+                    u64::MAX
+                } else {
+                    u64::from(sector) * SECTOR
+                };
                 sector = grain.sector;
             }
             let host = u64::from(sector) * SECTOR;
             let length = longest_grain(header).min(end - host);
-            grains.push(host, length, Role::Compressed, u64::from(grain.number) * header.grain);
+            grains.push(
+                host,
+                length,
+                Role::Compressed,
+                u64::from(grain.number) * header.grain,
+            );
         }
     }
 }

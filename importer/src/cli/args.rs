@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use datapath::digest::Checksum;
+use datapath::transfer::Envelope;
 use diskimage::Format;
 use program::command_line::{self, byte_rate};
 
@@ -253,6 +254,10 @@ pub struct SourceArgs {
     #[arg(long, value_name = "FORMAT", help_heading = "Source")]
     pub format: Option<Format>,
 
+    /// The source is an OVA, a tar with one disk image in it: take that one, and verify what the manifest says of it
+    #[arg(long, help_heading = "Source")]
+    pub ova: bool,
+
     /// User name, or access key, for the server
     #[arg(
         long,
@@ -325,6 +330,17 @@ pub struct LogArgs {
     /// Say more: -v what happens, -vv details, -vvv everything
     #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
     pub verbose: u8,
+}
+
+impl SourceArgs {
+    /// What lies around the image.
+    pub fn envelope(&self) -> Envelope {
+        if self.ova {
+            Envelope::Ova
+        } else {
+            Envelope::Sniffed
+        }
+    }
 }
 
 impl LogArgs {

@@ -60,6 +60,7 @@ fn import(arguments: &ImportArgs, context: &Context, observer: Arc<dyn Observer>
     let options = transfer::Options {
         checksum: arguments.checksum.clone(),
         format: arguments.source.format,
+        envelope: arguments.source.envelope(),
         route: match arguments.route {
             Route::Auto => transfer::Route::Auto,
             Route::OnePass => transfer::Route::OnePass,

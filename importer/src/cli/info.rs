@@ -24,6 +24,7 @@ pub(super) fn run(arguments: InfoArgs) -> Result<(), Failure> {
         move |context| {
             let options = transfer::Options {
                 format: arguments.source.format,
+                envelope: arguments.source.envelope(),
                 stop: context.stop.clone(),
                 ..transfer::Options::default()
             };

@@ -106,7 +106,11 @@ impl Vmdk {
         let mut builder = Builder {
             vmdk: self,
             bytes: vec![0; SECTOR],
-            entries: self.grains.iter().map(|grain| u32::from(*grain == Grain::Zeroed)).collect(),
+            entries: self
+                .grains
+                .iter()
+                .map(|grain| u32::from(*grain == Grain::Zeroed))
+                .collect(),
             directory: vec![0; self.grains.len().div_ceil(self.table_entries as usize)],
         };
         builder.add_descriptor();
@@ -175,7 +179,11 @@ pub fn descriptor(kind: &str, extents: &[&str]) -> String {
 
 impl Builder<'_> {
     fn add_descriptor(&mut self) {
-        let kind = if self.vmdk.compressed { "streamOptimized" } else { "monolithicSparse" };
+        let kind = if self.vmdk.compressed {
+            "streamOptimized"
+        } else {
+            "monolithicSparse"
+        };
         let extent = format!("RW {} SPARSE \"disk.vmdk\"", self.vmdk.capacity());
         self.bytes.extend(descriptor(kind, &[&extent]).bytes());
         self.bytes.resize((1 + DESCRIPTOR_SECTORS) * SECTOR, 0);
@@ -191,13 +199,17 @@ impl Builder<'_> {
         for place in places {
             let mut tables = Vec::new();
             for table in 0..self.directory.len() {
-                self.directory[table] = to_u32(place + self.directory_sectors() + table * self.table_sectors());
+                self.directory[table] =
+                    to_u32(place + self.directory_sectors() + table * self.table_sectors());
                 tables.extend(self.table(table));
             }
             let copied = [self.directory_bytes(), tables].concat();
             self.bytes[place * SECTOR..(place + copy) * SECTOR].copy_from_slice(&copied);
         }
-        self.set_header(self.vmdk.header(places[0] as u64, places[1] as u64, overhead as u64));
+        self.set_header(
+            self.vmdk
+                .header(places[0] as u64, places[1] as u64, overhead as u64),
+        );
     }
 
     fn tables_last(&mut self) {
@@ -273,7 +285,8 @@ impl Builder<'_> {
             self.bytes.extend(to_u32(deflated.len()).to_le_bytes());
             self.bytes.extend(deflated);
         } else {
-            self.bytes.extend(grain.content(to_usize(self.vmdk.grain_sectors) * SECTOR));
+            self.bytes
+                .extend(grain.content(to_usize(self.vmdk.grain_sectors) * SECTOR));
         }
         self.bytes.resize(self.bytes.len().next_multiple_of(SECTOR), 0);
     }
