@@ -49,7 +49,7 @@ pub fn check(source: &dyn Source, options: &Options, data: bool) -> Result<Repor
     if data {
         let image = open_image(format, &mut input)?;
         let mut stream = fetch_map(image, image_bytes, source, &mut input)?.into_stream();
-        let mut sink = Inflating::new(facts.clusters);
+        let mut sink = Inflating::new(facts.clusters, facts.virtual_size);
         while let Some(needed) = stream.next_needed() {
             let position = input.skip_towards(needed)?;
             if position > stream.position() {
@@ -73,16 +73,18 @@ pub fn check(source: &dyn Source, options: &Options, data: bool) -> Result<Repor
 /// Inflates, and throws away.
 struct Inflating {
     clusters: Option<Clusters>,
+    virtual_size: u64,
     inflater: Inflater,
     cluster: Vec<u8>,
     count: u64,
 }
 
 impl Inflating {
-    fn new(clusters: Option<Clusters>) -> Self {
+    fn new(clusters: Option<Clusters>, virtual_size: u64) -> Self {
         let size = clusters.map_or(0, |clusters| clusters.size);
         Self {
             clusters,
+            virtual_size,
             inflater: Inflater::new(),
             cluster: vec![0; usize::try_from(size).unwrap_or(0)],
             count: 0,
@@ -101,8 +103,10 @@ impl Sink for Inflating {
         let Some(clusters) = self.clusters else {
             return Ok(());
         };
+        let on_disk = self.virtual_size.saturating_sub(guest).min(clusters.size);
+        let needed = usize::try_from(on_disk).unwrap_or(usize::MAX);
         self.inflater
-            .inflate(clusters.compression, &bytes, &mut self.cluster)
+            .inflate(clusters.compression, &bytes, &mut self.cluster, needed)
             .map_err(|reason| ImageError::CompressedCluster {
                 guest,
                 cluster_size: clusters.size,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use diskimage::{Clusters, DETECT_BYTES, Facts, Format, HEAD_BYTES, MAX_HEAD_BYTES, MapBuilder, Stream};
 
-use crate::archive::DiskImage;
+use crate::archive::{Appliance, DiskImage};
 use crate::chunks::Peek;
 use crate::decode::{self, Codec, SNIFF_BYTES};
 use crate::digest::Hashing;
@@ -123,12 +123,12 @@ pub(crate) fn unwrap(
             let decoded = Codec::Snappy.decoder(Box::new(stream), limits);
             (vec![Codec::Snappy], Input::Decoded(Peek::new(decoded)))
         }
-        (Envelope::Sniffed, Some(_)) => {
+        (Envelope::Sniffed | Envelope::Ova, Some(_)) => {
             let decoded = decode::open(Box::new(stream), limits)?;
             (decoded.layers, Input::Decoded(decoded.stream))
         }
-        (Envelope::Sniffed | Envelope::Bare, _) => {
-            if envelope == Envelope::Sniffed {
+        (Envelope::Sniffed | Envelope::Ova | Envelope::Bare, _) => {
+            if envelope != Envelope::Bare {
                 decode::check_supported(&head)?;
             }
             (
@@ -164,20 +164,34 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
         layers.push("tar");
         input = Input::Decoded(Peek::new(Box::new(disk)));
     }
+    let mut promised = None;
+    if options.envelope == Envelope::Ova {
+        let appliance = Appliance::find(Box::new(input))?;
+        image_bytes = Some(appliance.size());
+        promised = appliance.promised();
+        layers.push("ova");
+        input = Input::Decoded(Peek::new(Box::new(appliance)));
+    }
     let head = input.peek(DETECT_BYTES)?;
     if head.is_empty() {
         return Err(DecodeError::Empty.into());
     }
     let found = match options.envelope {
-        Envelope::Sniffed => Format::detect(&head),
+        Envelope::Sniffed | Envelope::Ova => Format::detect(&head),
         // The bytes are a guest's: they may look like anything.
         Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar => Format::Raw,
     };
+    let format = decide(found, options.format)?;
+    // Nobody calls a raw disk `disk.vmdk` but for one that a description in another file belongs to.
+    if let (Format::Raw, None, Some(wanted)) = (format, options.format, promised) {
+        let found = Format::Raw;
+        return Err(FormatError::from(diskimage::Error::NotThatFormat { wanted, found }).into());
+    }
     Ok(Opened {
         layers,
         input,
         readings,
-        format: decide(found, options.format)?,
+        format,
         image_bytes,
     })
 }

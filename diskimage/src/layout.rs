@@ -80,8 +80,9 @@ pub(crate) trait Layout: Send {
         Ok(stored)
     }
 
-    /// The image has ended, and everything that was asked for has come: the last look.
-    fn finish(&mut self) -> Result<(), Error> {
+    /// The image has ended, and everything that was asked for has come: the last look. `end` is how far the image was
+    /// passed: in one pass, how long it is.
+    fn finish(&mut self, _end: u64) -> Result<(), Error> {
         Ok(())
     }
 

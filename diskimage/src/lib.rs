@@ -24,6 +24,7 @@ mod image;
 mod layout;
 pub mod qcow2;
 mod stream;
+mod vmdk;
 
 pub use check::Findings;
 pub use clusters::{Clusters, Compression};

@@ -10,8 +10,11 @@ use crate::{disk, tools};
 
 mod deltas;
 mod edits;
+mod subformats;
+pub mod vmdk;
 
 pub use deltas::Delta;
+pub use subformats::{Oracle, SUBFORMATS, Subformat};
 
 /// The smallest cluster that can have subclusters (qcow2 specification, "Extended L2 Entries").
 const EXTENDED_L2_MIN_CLUSTER_BYTES: u64 = 16 << 10;

@@ -153,7 +153,7 @@ impl Stream {
         while let Some(want) = self.wants.pop_until(u64::MAX) {
             self.check_not_needed(&want)?;
         }
-        Ok(self.layout.finish()?)
+        Ok(self.layout.finish(self.position)?)
     }
 
     fn check_not_needed(&self, want: &Want) -> Result<(), Error> {
