@@ -5,7 +5,7 @@ use diskimage::{Clusters, Error as ImageError, Findings, Format, MapBuilder, Sin
 
 use crate::chunks::Chunks;
 use crate::error::{Error, FormatError, SourceError, SourceErrorKind};
-use crate::format::mapped::{METADATA_BYTES, Metadata, fill_map};
+use crate::format::mapped::fill_map;
 use crate::recognize::{Opened, fetch_map, open, open_image, ranged_length};
 use crate::source::Source;
 use crate::target::Inflater;
@@ -41,16 +41,15 @@ pub fn check(source: &dyn Source, options: &Options, data: bool) -> Result<Repor
         let reason = "an image is checked in place: it must not be compressed as a whole, and its source must have ranges";
         return Err(SourceError::new(SourceErrorKind::Invalid, reason).into());
     };
-    let head = input.peek(METADATA_BYTES)?;
     let mut map = MapBuilder::for_check(image, image_bytes).map_err(FormatError::from)?;
-    fill_map(&mut map, &Metadata { head, source })?;
+    fill_map(&mut map, source, &mut input)?;
     let findings = map.check().map_err(FormatError::from)?;
 
     let mut inflated_clusters = None;
     if data {
         let image = open_image(format, &mut input)?;
         let mut stream = fetch_map(image, image_bytes, source, &mut input)?.into_stream();
-        let mut sink = Inflating::new(facts.clusters);
+        let mut sink = Inflating::new(facts.clusters, facts.virtual_size);
         while let Some(needed) = stream.next_needed() {
             let position = input.skip_towards(needed)?;
             if position > stream.position() {
@@ -74,16 +73,18 @@ pub fn check(source: &dyn Source, options: &Options, data: bool) -> Result<Repor
 /// Inflates, and throws away.
 struct Inflating {
     clusters: Option<Clusters>,
+    virtual_size: u64,
     inflater: Inflater,
     cluster: Vec<u8>,
     count: u64,
 }
 
 impl Inflating {
-    fn new(clusters: Option<Clusters>) -> Self {
+    fn new(clusters: Option<Clusters>, virtual_size: u64) -> Self {
         let size = clusters.map_or(0, |clusters| clusters.size);
         Self {
             clusters,
+            virtual_size,
             inflater: Inflater::new(),
             cluster: vec![0; usize::try_from(size).unwrap_or(0)],
             count: 0,
@@ -102,8 +103,10 @@ impl Sink for Inflating {
         let Some(clusters) = self.clusters else {
             return Ok(());
         };
+        let on_disk = self.virtual_size.saturating_sub(guest).min(clusters.size);
+        let needed = usize::try_from(on_disk).unwrap_or(usize::MAX);
         self.inflater
-            .inflate(clusters.compression, &bytes, &mut self.cluster)
+            .inflate(clusters.compression, &bytes, &mut self.cluster, needed)
             .map_err(|reason| ImageError::CompressedCluster {
                 guest,
                 cluster_size: clusters.size,

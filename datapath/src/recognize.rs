@@ -5,13 +5,14 @@ use std::sync::Arc;
 use diskimage::vhd::COOKIE;
 use diskimage::{Clusters, DETECT_BYTES, Facts, Format, HEAD_BYTES, MAX_HEAD_BYTES, MapBuilder, Stream};
 
-use crate::archive::DiskImage;
+use crate::archive::{Appliance, DiskImage};
 use crate::chunks::Peek;
 use crate::decode::{self, Codec, SNIFF_BYTES};
 use crate::digest::Hashing;
 use crate::error::{DecodeError, Error, FormatError};
 use crate::format::Input;
-use crate::format::mapped::{METADATA_BYTES, Metadata, read_map};
+use crate::format::ahead::Ahead;
+use crate::format::mapped::fill_map;
 use crate::format::raw::{Ending, SECTOR};
 use crate::meter::{Meter, Readings};
 use crate::source::Source;
@@ -131,12 +132,12 @@ pub(crate) fn unwrap(
             let decoded = Codec::Snappy.decoder(Box::new(stream), limits);
             (vec![Codec::Snappy], Input::Decoded(Peek::new(decoded)))
         }
-        (Envelope::Sniffed, Some(_)) => {
+        (Envelope::Sniffed | Envelope::Ova, Some(_)) => {
             let decoded = decode::open(Box::new(stream), limits)?;
             (decoded.layers, Input::Decoded(decoded.stream))
         }
-        (Envelope::Sniffed | Envelope::Bare, _) => {
-            if envelope == Envelope::Sniffed {
+        (Envelope::Sniffed | Envelope::Ova | Envelope::Bare, _) => {
+            if envelope != Envelope::Bare {
                 decode::check_supported(&head)?;
             }
             (
@@ -146,6 +147,7 @@ pub(crate) fn unwrap(
                     position: 0,
                     // Found out when an image turns up that has a map: it costs a request.
                     ranged: false,
+                    ahead: Ahead::default(),
                 },
             )
         }
@@ -171,6 +173,14 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
         layers.push("tar");
         input = Input::Decoded(Peek::new(Box::new(disk)));
     }
+    let mut promised = None;
+    if options.envelope == Envelope::Ova {
+        let appliance = Appliance::find(Box::new(input))?;
+        image_bytes = Some(appliance.size());
+        promised = appliance.promised();
+        layers.push("ova");
+        input = Input::Decoded(Peek::new(Box::new(appliance)));
+    }
     let head = input.peek(DETECT_BYTES)?;
     if head.is_empty() {
         return Err(DecodeError::Empty.into());
@@ -178,16 +188,22 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
     let ending = ending(&head, options);
     let wanted = match (options.envelope, ending) {
         // What a footer makes an image begins like a raw disk.
-        (Envelope::Sniffed, Ending::Footer) => Some(Format::Raw),
-        (Envelope::Sniffed, Ending::Disk | Ending::Sniffed) => options.format,
+        (Envelope::Sniffed | Envelope::Ova, Ending::Footer) => Some(Format::Raw),
+        (Envelope::Sniffed | Envelope::Ova, Ending::Disk | Ending::Sniffed) => options.format,
         // The bytes are a guest's: they may look like anything.
         (Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar, _) => Some(Format::Raw),
     };
+    let format = Format::decide(&head, wanted).map_err(FormatError::from)?;
+    // Nobody calls a raw disk `disk.vmdk` but for one that a description in another file belongs to.
+    if let (Format::Raw, None, Some(wanted)) = (format, options.format, promised) {
+        let found = Format::Raw;
+        return Err(FormatError::from(diskimage::Error::NotThatFormat { wanted, found }).into());
+    }
     Ok(Opened {
         layers,
         input,
         readings,
-        format: Format::decide(&head, wanted).map_err(FormatError::from)?,
+        format,
         ending,
         image_bytes,
     })
@@ -196,7 +212,8 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
 /// What may follow the disk, if the image is a raw one: nothing if that is known, and a footer if the user says so.
 fn ending(head: &[u8], options: &Options) -> Ending {
     match (options.envelope, options.format) {
-        (Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar, _) | (_, Some(Format::Raw)) => Ending::Disk,
+        (Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar | Envelope::Ova, _)
+        | (_, Some(Format::Raw)) => Ending::Disk,
         // A dynamic image begins with a copy of its footer.
         (Envelope::Sniffed, Some(Format::Vhd)) if !head.starts_with(COOKIE) => Ending::Footer,
         (Envelope::Sniffed, _) => Ending::Sniffed,
@@ -320,6 +337,7 @@ pub(crate) fn fetch_map(
     source: &dyn Source,
     input: &mut Input,
 ) -> Result<MapBuilder, Error> {
-    let head = input.peek(METADATA_BYTES)?;
-    read_map(image, length, &Metadata { head, source })
+    let mut map = MapBuilder::new(image, length).map_err(FormatError::from)?;
+    fill_map(&mut map, source, input)?;
+    Ok(map)
 }

@@ -1,7 +1,7 @@
 //! An image whose head has been read.
 
 use crate::layout::Layout;
-use crate::{Clusters, Error, Format, qcow2, vdi, vhd, vhdx};
+use crate::{Clusters, Error, Format, qcow2, vdi, vhd, vhdx, vmdk};
 
 /// Bytes of the head that [`Image::open`] wants to see first; where it needs more, it says how many.
 pub const HEAD_BYTES: usize = 64 << 10;
@@ -44,6 +44,8 @@ impl Image {
             Format::Vdi => vdi::open(head)?,
             Format::Vhd => vhd::open(head)?,
             Format::Vhdx => vhdx::open(head)?,
+            Format::Vmdk => vmdk::open(head)?,
+            Format::VmdkDescriptor => return Err(vmdk::refuse_descriptor(head)),
             other => return Err(Error::UnsupportedFormat(other)),
         };
         Ok(Self { layout })

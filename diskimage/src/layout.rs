@@ -80,14 +80,10 @@ pub(crate) trait Layout: Send {
         Ok(stored)
     }
 
-    /// The image has ended, and everything that was asked for has come: the last look.
-    fn finish(&mut self) -> Result<(), Error> {
+    /// The image has ended, and everything that was asked for has come: the last look. `end` is how far the image was
+    /// passed: in one pass, how long it is.
+    fn finish(&mut self, _end: u64) -> Result<(), Error> {
         Ok(())
-    }
-
-    /// Bytes that the image must have at least by what was learned of it, whether or not the guest's disk has all of them.
-    fn least_length(&self) -> u64 {
-        0
     }
 
     /// What a kind of table is called, with its article.

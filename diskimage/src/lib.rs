@@ -24,12 +24,14 @@ mod format;
 mod image;
 mod layout;
 pub mod qcow2;
+mod reach;
 mod stream;
 mod text;
 mod trailer;
 mod vdi;
 pub mod vhd;
 mod vhdx;
+mod vmdk;
 
 pub use check::Findings;
 pub use clusters::{Clusters, Compression};

@@ -14,6 +14,7 @@ mod subformats;
 pub mod vdi;
 pub mod vhd;
 pub mod vhdx;
+pub mod vmdk;
 
 pub use deltas::Delta;
 pub use subformats::{Oracle, SUBFORMATS, Subformat};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::wants::{Batch, Role, Want, Wants};
-use super::{MAP_BYTES, Stream, check_length, name};
+use super::{MAP_BYTES, Stream, name};
 use crate::layout::{Access, Layout, Table};
 use crate::{Error, Facts, Image};
 
@@ -95,7 +95,6 @@ impl MapBuilder {
         for want in &wants {
             self.check_inside(want)?;
         }
-        check_length(&*self.layout, self.image_length)?;
         let (tables, data): (Vec<_>, Vec<_>) = wants.into_iter().partition(|want| want.table().is_some());
         self.mapped_bytes += data.iter().map(|want| u64::from(want.length)).sum::<u64>();
         self.tables.extend(tables);

@@ -53,8 +53,6 @@ pub struct Stream {
     active: Vec<Active>,
     /// Bytes that captures of compressed clusters may hold together: they overlap by a sector, not by the thousand.
     capture_limit: u64,
-    /// The tables come with the data.
-    is_one_pass: bool,
     /// Tables that the map lacks.
     tables_missing: usize,
     /// `Some` while tables are missing, if the layout lets anything wait.
@@ -65,7 +63,6 @@ impl Stream {
     /// A stream that learns the map as it passes by.
     pub fn one_pass(image: Image) -> Result<Self, Error> {
         let mut stream = Self::mapped(image.layout, Wants::new(MAP_BYTES));
-        stream.is_one_pass = true;
         let first = stream.layout.begin(Access::OnePass)?;
         let wants = first.sorted(stream.layout.format())?;
         stream.expect_tables(&wants);
@@ -85,7 +82,6 @@ impl Stream {
             wants,
             active: Vec::new(),
             capture_limit: cluster.saturating_mul(16).max(4 << 20),
-            is_one_pass: false,
             tables_missing: 0,
             parking: None,
         }
@@ -157,16 +153,7 @@ impl Stream {
         while let Some(want) = self.wants.pop_until(u64::MAX) {
             self.check_not_needed(&want)?;
         }
-        self.check_length()?;
-        Ok(self.layout.finish()?)
-    }
-
-    /// In one pass, all of the image has come now; else the tables were checked before.
-    fn check_length(&self) -> Result<(), Error> {
-        if self.is_one_pass {
-            check_length(&*self.layout, self.position)?;
-        }
-        Ok(())
+        Ok(self.layout.finish(self.position)?)
     }
 
     fn check_not_needed(&self, want: &Want) -> Result<(), Error> {
@@ -349,19 +336,6 @@ impl Stream {
         }
         Ok(())
     }
-}
-
-/// Fails if an image that ends at `end` lacks something that it must have.
-fn check_length(layout: &dyn Layout, end: u64) -> Result<(), Error> {
-    let needed = layout.least_length();
-    if needed > end {
-        return Err(Error::Truncated {
-            what: "the last byte of a block",
-            offset: needed - 1,
-            end,
-        });
-    }
-    Ok(())
 }
 
 /// What is wanted, for messages.

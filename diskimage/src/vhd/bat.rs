@@ -3,6 +3,7 @@
 use super::dynamic::DynamicHeader;
 use super::footer::Footer;
 use crate::layout::{Access, Layout, Table};
+use crate::reach::Reach;
 use crate::stream::wants::{Batch, Role};
 use crate::{Error, Format};
 
@@ -26,16 +27,19 @@ const PARKING_UNITS: std::ops::RangeInclusive<u64> = 64 << 10..=2 << 20;
 pub(super) struct Vhd {
     virtual_size: u64,
     header: DynamicHeader,
-    /// Where the table and the blocks learned of so far end, the unused part of the last one included.
-    end: u64,
+    reach: Reach,
 }
 
 impl Vhd {
     pub(super) fn new(footer: &Footer, header: DynamicHeader) -> Self {
+        let mut reach = Reach::default();
+        // The table takes whole sectors.
+        let table_bytes = u64::from(header.table_entries) * ENTRY_BYTES;
+        reach.extend((header.table_offset + table_bytes).next_multiple_of(512));
         Self {
             virtual_size: footer.virtual_size,
             header,
-            end: (header.table_offset + u64::from(header.table_entries) * ENTRY_BYTES).next_multiple_of(512),
+            reach,
         }
     }
 
@@ -52,7 +56,7 @@ impl Vhd {
         }
         let block_size = self.header.block_size;
         let host = u64::from(entry) * 512 + self.bitmap_bytes();
-        self.end = self.end.max(host + block_size);
+        self.reach.extend(host + block_size);
         let guest = index * block_size;
         let length = block_size.min(self.virtual_size.saturating_sub(guest));
         for skip in (0..length).step_by(RUN_BYTES) {
@@ -87,7 +91,8 @@ impl Layout for Vhd {
         )
     }
 
-    fn begin(&mut self, _access: Access) -> Result<Batch, Error> {
+    fn begin(&mut self, access: Access) -> Result<Batch, Error> {
+        self.reach.begin(access);
         let mut first = Batch::default();
         let bytes = u64::from(self.header.table_entries) * ENTRY_BYTES;
         for skip in (0..bytes).step_by(PART_BYTES) {
@@ -103,6 +108,7 @@ impl Layout for Vhd {
         for (index, entry) in (table.at..).zip(bytes.as_chunks().0) {
             self.add_block(index, u32::from_be_bytes(*entry), &mut batch);
         }
+        self.reach.check()?;
         Ok(batch)
     }
 
@@ -110,8 +116,7 @@ impl Layout for Vhd {
         "the block allocation table"
     }
 
-    /// Also blocks beyond the end of the disk and the unused part of its last one must be there, as QEMU wants it.
-    fn least_length(&self) -> u64 {
-        self.end
+    fn finish(&mut self, end: u64) -> Result<(), Error> {
+        self.reach.finish(end)
     }
 }

@@ -4,6 +4,7 @@ use super::metadata::Metadata;
 use super::regions::Regions;
 use super::{ALIGNMENT, wrong};
 use crate::layout::{Access, Layout, Table};
+use crate::reach::Reach;
 use crate::stream::wants::{Batch, Role};
 use crate::{Error, Format};
 
@@ -30,8 +31,7 @@ pub(super) struct Vhdx {
     chunk_blocks: u64,
     /// Entries of the table.
     entries: u64,
-    /// Where the last block ends, the unused part of it included.
-    blocks_end: u64,
+    reach: Reach,
 }
 
 impl Vhdx {
@@ -55,7 +55,7 @@ impl Vhdx {
             regions,
             chunk_blocks,
             entries,
-            blocks_end: 0,
+            reach: Reach::default(),
         })
     }
 
@@ -97,7 +97,7 @@ impl Vhdx {
                 region.start
             ));
         }
-        self.blocks_end = self.blocks_end.max(end);
+        self.reach.extend(end);
         let left = self.metadata.virtual_size.saturating_sub(guest);
         batch.push(host, self.metadata.block_size.min(left), Role::Data, guest);
         Ok(())
@@ -135,7 +135,8 @@ impl Layout for Vhdx {
         Some(ALIGNMENT)
     }
 
-    fn begin(&mut self, _access: Access) -> Result<Batch, Error> {
+    fn begin(&mut self, access: Access) -> Result<Batch, Error> {
+        self.reach.begin(access);
         let mut first = Batch::default();
         let bytes = if self.metadata.virtual_size == 0 {
             0
@@ -160,6 +161,7 @@ impl Layout for Vhdx {
             let at = self.regions.bat.start + index * ENTRY_BYTES;
             self.add_entry(index, u64::from_le_bytes(*entry), at, &mut batch)?;
         }
+        self.reach.check()?;
         Ok(batch)
     }
 
@@ -167,8 +169,7 @@ impl Layout for Vhdx {
         "the block allocation table"
     }
 
-    /// Also the unused part of the last block must be there, as QEMU wants it.
-    fn least_length(&self) -> u64 {
-        self.blocks_end
+    fn finish(&mut self, end: u64) -> Result<(), Error> {
+        self.reach.finish(end)
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use datapath::digest::Checksum;
+use datapath::transfer::Envelope;
 use diskimage::Format;
 use program::command_line::{self, byte_rate};
 
@@ -137,9 +138,9 @@ pub struct ConvertArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub target: PathBuf,
 
-    /// Take the image for this format instead of recognizing it by its content
-    #[arg(long, value_name = "FORMAT", help_heading = "Source")]
-    pub format: Option<Format>,
+    /// How its content is taken.
+    #[command(flatten)]
+    pub content: ContentArgs,
 
     /// How the disk is written.
     #[command(flatten)]
@@ -314,9 +315,9 @@ pub struct SourceArgs {
     #[arg(value_hint = ValueHint::AnyPath)]
     pub source: String,
 
-    /// Take the image for this format (raw, qcow2, vmdk, vdi, vhd, vhdx) instead of recognizing it by content
-    #[arg(long, value_name = "FORMAT", help_heading = "Source")]
-    pub format: Option<Format>,
+    /// How its content is taken.
+    #[command(flatten)]
+    pub content: ContentArgs,
 
     /// User name, or access key, for the server
     #[arg(
@@ -384,12 +385,35 @@ pub struct SourceArgs {
     pub no_progress_timeout: Duration,
 }
 
+/// How the content of a source is taken.
+#[derive(Debug, Clone, Args)]
+pub struct ContentArgs {
+    /// Take the image for this format (raw, qcow2, vmdk, vdi, vhd, vhdx) instead of recognizing it by content
+    #[arg(long, value_name = "FORMAT", help_heading = "Source")]
+    pub format: Option<Format>,
+
+    /// The source is an OVA, a tar with one disk image in it: take that one, and verify what the manifest says of it
+    #[arg(long, help_heading = "Source")]
+    pub ova: bool,
+}
+
 /// How much to log: shared by the subcommands.
 #[derive(Debug, Clone, Args)]
 pub struct LogArgs {
     /// Say more: -v what happens, -vv details, -vvv everything
     #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
     pub verbose: u8,
+}
+
+impl ContentArgs {
+    /// What lies around the image.
+    pub fn envelope(&self) -> Envelope {
+        if self.ova {
+            Envelope::Ova
+        } else {
+            Envelope::Sniffed
+        }
+    }
 }
 
 impl LogArgs {

@@ -21,7 +21,7 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), Failure> {
     let (name, report) = super::on_runtime(
         move |context| {
             let options = transfer::Options {
-                format: arguments.source.format,
+                format: arguments.source.content.format,
                 stop: context.stop.clone(),
                 ..transfer::Options::default()
             };

@@ -9,10 +9,9 @@ use datapath::observe::Observer;
 use datapath::source::Source;
 use datapath::target;
 use datapath::transfer::{self, Report};
-use diskimage::Format;
 use indicatif::BinaryBytes;
 
-use super::args::{ConvertArgs, ImportArgs, Route, WriteArgs};
+use super::args::{ContentArgs, ConvertArgs, ImportArgs, Route, WriteArgs};
 use super::event::Event;
 use super::failure::Failure;
 use super::open::Context;
@@ -26,7 +25,7 @@ type Open = dyn FnOnce(&Context, bool) -> Result<Box<dyn Source>, Failure> + Sen
 struct Job {
     verb: &'static str,
     open: Box<Open>,
-    format: Option<Format>,
+    content: ContentArgs,
     target: PathBuf,
     write: WriteArgs,
 }
@@ -39,7 +38,7 @@ pub(super) fn import(arguments: ImportArgs) -> Result<(), Failure> {
     } = arguments;
     run(Job {
         verb: "imported",
-        format: source.format,
+        content: source.content.clone(),
         open: Box::new(move |context, is_checked| context.open(&source, is_checked)),
         target,
         write,
@@ -51,7 +50,7 @@ pub(super) fn convert(arguments: ConvertArgs) -> Result<(), Failure> {
     run(Job {
         verb: "converted",
         open: Box::new(move |context, _| context.open_local(&image)),
-        format: arguments.format,
+        content: arguments.content,
         target: arguments.target,
         write: arguments.write,
     })
@@ -102,7 +101,8 @@ fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<
     let target = target_options(&job.target, arguments)?;
     let options = transfer::Options {
         checksum: arguments.checksum.clone(),
-        format: job.format,
+        format: job.content.format,
+        envelope: job.content.envelope(),
         route: match arguments.route {
             Route::Auto => transfer::Route::Auto,
             Route::OnePass => transfer::Route::OnePass,
