@@ -166,29 +166,18 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
     if head.is_empty() {
         return Err(DecodeError::Empty.into());
     }
-    let found = match options.envelope {
-        Envelope::Sniffed => Format::detect(&head),
+    let wanted = match options.envelope {
+        Envelope::Sniffed => options.format,
         // The bytes are a guest's: they may look like anything.
-        Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar => Format::Raw,
+        Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar => Some(Format::Raw),
     };
     Ok(Opened {
         layers,
         input,
         readings,
-        format: decide(found, options.format)?,
+        format: Format::decide(&head, wanted).map_err(FormatError::from)?,
         image_bytes,
     })
-}
-
-/// A forced format: raw is always true, the others must be what the content says.
-fn decide(found: Format, wanted: Option<Format>) -> Result<Format, Error> {
-    match wanted {
-        Some(Format::Raw) => Ok(Format::Raw),
-        Some(wanted) if wanted != found => {
-            Err(FormatError::from(diskimage::Error::NotThatFormat { wanted, found }).into())
-        }
-        _ => Ok(found),
-    }
 }
 
 /// Everything before the first data byte: also whether a map has no holes, where the source can be asked.

@@ -17,15 +17,18 @@
 
 pub mod bytes_at;
 mod clusters;
+mod detect;
 mod error;
 mod format;
 mod image;
 mod layout;
 pub mod qcow2;
 mod stream;
+mod vdi;
 
 pub use clusters::{Clusters, Compression};
+pub use detect::DETECT_BYTES;
 pub use error::Error;
-pub use format::{DETECT_BYTES, Format};
+pub use format::Format;
 pub use image::{Facts, HEAD_BYTES, Image, MAX_HEAD_BYTES};
 pub use stream::{MAP_BYTES, MapBuilder, Sink, Stream, TableRange};

@@ -39,7 +39,9 @@ fn cuts(sample: &Sample) -> Vec<Cut<'_>> {
 fn check(cut: &Cut<'_>) {
     let (image, sample) = (cut.sample.image.slice(..cut.at), cut.sample);
     for ranged in [false, true] {
-        let Some(outcome) = import(&image, ranged, &[1 << 20]) else { continue };
+        let Some(outcome) = import(&image, ranged, &[1 << 20]) else {
+            continue;
+        };
         if outcome.format == Format::Raw && ask_qemu(&image, sample.format).is_none() {
             continue;
         }

@@ -30,7 +30,10 @@ fn hybrids() -> [PathBuf; 5] {
         ("/usr/lib/grub-rescue/grub-rescue-floppy.img", "grub-rescue-pc"),
     ]
     .map(|(path, package)| {
-        assert!(Path::new(path).is_file(), "this test needs {path}: apt-get install {package}");
+        assert!(
+            Path::new(path).is_file(),
+            "this test needs {path}: apt-get install {package}"
+        );
         path.into()
     })
 }
@@ -109,12 +112,21 @@ fn hybrids_may_be_guests_in_clusters_that_lie_where_marks_are_looked_for() {
         "cluster_size=16k",
         "cluster_size=32k",
     ];
-    check_guests(&options.map(|options| Subformat::new("qcow2", options)), &hybrids());
+    check_guests(
+        &options.map(|options| Subformat::new("qcow2", options)),
+        &hybrids(),
+    );
 }
 
 #[test]
 fn polyglots_are_refused_with_both_names_unless_somebody_decides() {
-    let names = [("qcow2", "qcow2"), ("vmdk", "vmdk"), ("vdi", "vdi"), ("vpc", "vpc (VHD)"), ("vhdx", "vhdx")];
+    let names = [
+        ("qcow2", "qcow2"),
+        ("vmdk", "vmdk"),
+        ("vdi", "vdi"),
+        ("vpc", "vpc (VHD)"),
+        ("vhdx", "vhdx"),
+    ];
     for (format, name) in names {
         for polyglot in MARKS {
             let folder = tempfile::tempdir().unwrap();
@@ -123,7 +135,10 @@ fn polyglots_are_refused_with_both_names_unless_somebody_decides() {
             Subformat::new(format, "").write(&path("disk"), &path("image"));
             mark(&path("image"), polyglot);
             let (second, ..) = polyglot;
-            refused(&path("image"), &format!("could be in {name} format and in {second} format"));
+            refused(
+                &path("image"),
+                &format!("could be in {name} format and in {second} format"),
+            );
             let imported = |format: &str| {
                 let program = Program::new(env!("CARGO_BIN_EXE_cdi-importer"));
                 let program = program.args(["import", "--format", format]);
@@ -135,7 +150,10 @@ fn polyglots_are_refused_with_both_names_unless_somebody_decides() {
             std::fs::remove_file(path("target")).unwrap();
             // The mark may lie in what the format reads: then qemu-img knows.
             if tools::qemu_converts(format, &path("image"), &path("raw")) {
-                assert!(imported(format) == std::fs::read(path("raw")).unwrap(), "{name} and {second}");
+                assert!(
+                    imported(format) == std::fs::read(path("raw")).unwrap(),
+                    "{name} and {second}"
+                );
             }
         }
     }
