@@ -26,7 +26,10 @@ const SIGNATURES: [(&[u8], Format); 12] = [
     (b"KDMV", Format::Vmdk),
     (b"COWD", Format::VmdkCowd),
     // `constMagic` and the version of seSparse.
-    (b"\xbe\xba\xfe\xca\0\0\0\0\x01\0\0\0\x02\0\0\0", Format::VmdkSeSparse),
+    (
+        b"\xbe\xba\xfe\xca\0\0\0\0\x01\0\0\0\x02\0\0\0",
+        Format::VmdkSeSparse,
+    ),
     (b"conectix", Format::Vhd),
     (b"vhdxfile", Format::Vhdx),
     (b"WithoutFreeSpace", Format::Parallels),
@@ -135,14 +138,18 @@ fn marks_end(head: &[u8], container: Format) -> usize {
 
 /// A volume descriptor of any type: the type, an identifier and a version (ECMA-119, 8.1).
 fn is_iso(head: &[u8]) -> bool {
-    let Some(descriptor) = head.get(ISO_DESCRIPTOR..) else { return false };
+    let Some(descriptor) = head.get(ISO_DESCRIPTOR..) else {
+        return false;
+    };
     matches!(descriptor, [0..=3 | 255, b'C', b'D', b'0', b'0', b'1', 1, ..])
 }
 
 /// A header of a tar whose checksum is right (POSIX.1 `pax`, "ustar Interchange Format"; GNU has spaces for the version).
 fn is_tar(head: &[u8]) -> bool {
     const CHECKSUM: std::ops::Range<usize> = 148..156;
-    let Some(header) = head.get(..512) else { return false };
+    let Some(header) = head.get(..512) else {
+        return false;
+    };
     let is_ustar = header.get(257..262) == Some(b"ustar");
     let text = header.get(CHECKSUM).unwrap_or_default();
     let stated = std::str::from_utf8(text)

@@ -27,7 +27,8 @@ impl Reach {
 
     /// Fails if a block is known to be missing.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.image_length.map_or(Ok(()), |length| self.check_length(length))
+        self.image_length
+            .map_or(Ok(()), |length| self.check_length(length))
     }
 
     /// The same when the image has ended at `position`, which says something only in one pass.

@@ -10,8 +10,8 @@ use testkit::images::{Oracle, Subformat};
 use crate::common::fast_folder;
 use crate::metadata;
 
-/// A few blocks, grains and clusters, the last of them not whole.
-const DISK_BYTES: usize = (2 << 20) + (192 << 10) + 512;
+/// Two blocks of every format, the last of them not whole.
+const DISK_BYTES: usize = (2 << 20) + (64 << 10) + 512;
 
 /// An image, what qemu-img makes of it, and where its headers and tables are.
 pub(crate) struct Sample {
@@ -85,18 +85,29 @@ fn by_hand() -> Vec<Sample> {
     use testkit::images::vdi::{Block, Vdi};
 
     let block = |seed| disk::content(seed, 3000);
-    let shuffled = Vdi::new(
-        (4 << 20) - 1024,
-        vec![Block::At(2), Block::Zero, Block::At(0), Block::At(2)],
-        vec![block(1), block(2), block(3)],
-    );
+    let shuffled = Vdi {
+        map_offset: 512,
+        data_offset: 1024,
+        ..Vdi::new(
+            (3 << 20) - 1024,
+            vec![Block::At(1), Block::Zero, Block::At(1), Block::At(0)],
+            vec![block(1), block(2)],
+        )
+    };
     let backwards = Vdi {
-        map_offset: 4 << 20,
+        map_offset: 3 << 20,
         data_offset: 1 << 20,
+        map: vec![Block::At(1), Block::Free, Block::At(0), Block::Free],
         ..shuffled.clone()
     };
+    let by_hand = |name, vdi: &Vdi| {
+        let mut sample = Sample::new(name, "vdi", vdi.build());
+        // Its header is like that of the others.
+        sample.metadata.remove(0);
+        sample
+    };
     vec![
-        Sample::new("vdi, shuffled", "vdi", shuffled.build()),
-        Sample::new("vdi, map last", "vdi", backwards.build()),
+        by_hand("vdi, shuffled", &shuffled),
+        by_hand("vdi, map last", &backwards),
     ]
 }

@@ -1,7 +1,10 @@
 use super::*;
 
+/// Bytes of a head, and where they are.
+type Part<'a> = (usize, &'a [u8]);
+
 /// A head of zeros with these bytes in it.
-fn head(parts: &[(usize, &[u8])]) -> Vec<u8> {
+fn head(parts: &[Part<'_>]) -> Vec<u8> {
     let mut head = vec![0; DETECT_BYTES];
     for (at, bytes) in parts {
         head[*at..at + bytes.len()].copy_from_slice(bytes);
@@ -9,11 +12,11 @@ fn head(parts: &[(usize, &[u8])]) -> Vec<u8> {
     head
 }
 
-const VDI: (usize, &[u8]) = (0x40, b"\x7f\x10\xda\xbe");
-const ISO: (usize, &[u8]) = (ISO_DESCRIPTOR, b"\x01CD001\x01");
-const GPT: (usize, &[u8]) = (512, b"EFI PART\0\0\x01\0");
-const GPT_4K: (usize, &[u8]) = (4096, b"EFI PART\0\0\x01\0");
-const MBR: (usize, &[u8]) = (510, b"\x55\xaa");
+const VDI: Part<'_> = (0x40, b"\x7f\x10\xda\xbe");
+const ISO: Part<'_> = (ISO_DESCRIPTOR, b"\x01CD001\x01");
+const GPT: Part<'_> = (512, b"EFI PART\0\0\x01\0");
+const GPT_4K: Part<'_> = (4096, b"EFI PART\0\0\x01\0");
+const MBR: Part<'_> = (510, b"\x55\xaa");
 
 /// A tar that begins with `name`, which may be an image's signature.
 fn tar(name: &[u8]) -> Vec<u8> {
@@ -33,9 +36,15 @@ fn signatures_are_recognised() {
         (b"QED\0", Format::Qed),
         (b"KDMV", Format::Vmdk),
         (b"COWD", Format::VmdkCowd),
-        (b"\xbe\xba\xfe\xca\0\0\0\0\x01\0\0\0\x02\0\0\0", Format::VmdkSeSparse),
+        (
+            b"\xbe\xba\xfe\xca\0\0\0\0\x01\0\0\0\x02\0\0\0",
+            Format::VmdkSeSparse,
+        ),
         (b"# Disk DescriptorFile\n", Format::VmdkDescriptor),
-        (b"\n # a comment\r\n  version=1\r\nCID=1\n", Format::VmdkDescriptor),
+        (
+            b"\n # a comment\r\n  version=1\r\nCID=1\n",
+            Format::VmdkDescriptor,
+        ),
         (b"version=4\n", Format::Raw),
         (b"conectix", Format::Vhd),
         (b"vhdxfile", Format::Vhdx),
@@ -61,9 +70,9 @@ fn a_disk_of_several_kinds_is_raw() {
 
 #[test]
 fn a_container_that_is_also_a_disk_is_refused_with_both_names() {
-    let qcow2: (usize, &[u8]) = (0, b"QFI\xfb\0\0\0\x03");
-    let cluster: (usize, &[u8]) = (20, &[0, 0, 0, 16]);
-    let containers: [(&str, &[(usize, &[u8])]); 5] = [
+    let qcow2: Part<'_> = (0, b"QFI\xfb\0\0\0\x03");
+    let cluster: Part<'_> = (20, &[0, 0, 0, 16]);
+    let containers: [(&str, &[Part<'_>]); 5] = [
         ("qcow2", &[qcow2, cluster]),
         ("vmdk", &[(0, b"KDMV")]),
         ("vdi", &[VDI]),
@@ -102,7 +111,7 @@ fn two_containers_are_refused_with_both_names() {
 #[test]
 fn guest_bytes_behind_the_first_cluster_of_a_qcow2_are_no_mark() {
     for (cluster_bits, marks) in [(9, &[ISO, GPT, GPT_4K][..]), (12, &[ISO, GPT_4K]), (15, &[ISO])] {
-        let header: [(usize, &[u8]); 2] = [(0, b"QFI\xfb\0\0\0\x03"), (20, &[0, 0, 0, cluster_bits])];
+        let header: [Part<'_>; 2] = [(0, b"QFI\xfb\0\0\0\x03"), (20, &[0, 0, 0, cluster_bits])];
         let image = head(&[&header, marks].concat());
         assert_eq!(Format::detect(&image), Ok(Format::Qcow2), "{cluster_bits}");
     }

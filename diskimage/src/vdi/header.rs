@@ -74,7 +74,11 @@ impl Header {
         check_version(number(VERSION_AT))?;
         let kind = kind(number(TYPE_AT), header)?;
         check_parent(header)?;
-        check_geometry(number(SECTOR_SIZE_AT), number(BLOCK_SIZE_AT), number(BLOCK_EXTRA_AT))?;
+        check_geometry(
+            number(SECTOR_SIZE_AT),
+            number(BLOCK_SIZE_AT),
+            number(BLOCK_EXTRA_AT),
+        )?;
         let size = le64(header, DISK_SIZE_AT).unwrap_or_default();
         Ok(Self {
             kind,
@@ -101,7 +105,9 @@ fn kind(kind: u32, header: &[u8]) -> Result<Kind, Error> {
         2 => Ok(Kind::Static),
         // Changes that can be undone, and differencing images.
         3 | 4 => Err(parent(header)),
-        other => Err(invalid(format!("image type {other}, must be 1 (dynamic) or 2 (static)"))),
+        other => Err(invalid(format!(
+            "image type {other}, must be 1 (dynamic) or 2 (static)"
+        ))),
     }
 }
 
@@ -133,7 +139,9 @@ fn uuid(header: &[u8], at: usize) -> Option<String> {
 
 fn check_geometry(sector_size: u32, block_size: u32, block_extra: u32) -> Result<(), Error> {
     if u64::from(sector_size) != SECTOR_BYTES {
-        return Err(invalid(format!("sectors of {sector_size} bytes, must be {SECTOR_BYTES}")));
+        return Err(invalid(format!(
+            "sectors of {sector_size} bytes, must be {SECTOR_BYTES}"
+        )));
     }
     if u64::from(block_size) != BLOCK_BYTES {
         return Err(unsupported(format!(
