@@ -3,3 +3,4 @@
 mod check;
 mod matrix;
 mod vdi;
+mod vmdk;
