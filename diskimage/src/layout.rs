@@ -54,6 +54,11 @@ pub(crate) trait Layout: Send {
         0
     }
 
+    /// True if parts of the image are in use that its active map does not refer to: snapshots, bitmaps.
+    fn has_other_users(&self) -> bool {
+        false
+    }
+
     /// True if an earlier writer marked the image as corrupt, and it is read nevertheless.
     fn is_marked_corrupt(&self) -> bool {
         false

@@ -16,17 +16,28 @@
 #![forbid(unsafe_code)]
 
 pub mod bytes_at;
+mod check;
 mod clusters;
+mod detect;
 mod error;
 mod format;
 mod image;
 mod layout;
 pub mod qcow2;
+mod reach;
 mod stream;
+mod text;
+mod trailer;
+mod vdi;
+pub mod vhd;
+mod vhdx;
 mod vmdk;
 
+pub use check::Findings;
 pub use clusters::{Clusters, Compression};
+pub use detect::DETECT_BYTES;
 pub use error::Error;
-pub use format::{DETECT_BYTES, Format};
+pub use format::Format;
 pub use image::{Facts, HEAD_BYTES, Image, MAX_HEAD_BYTES};
 pub use stream::{MAP_BYTES, MapBuilder, Sink, Stream, TableRange};
+pub use trailer::{TRAILER_BYTES, Trailer};

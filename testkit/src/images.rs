@@ -11,6 +11,9 @@ use crate::{disk, tools};
 mod deltas;
 mod edits;
 mod subformats;
+pub mod vdi;
+pub mod vhd;
+pub mod vhdx;
 pub mod vmdk;
 
 pub use deltas::Delta;

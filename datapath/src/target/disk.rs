@@ -83,7 +83,7 @@ impl Disk {
             let mut held = self.held();
             let end = start + kept.len();
             if held.len() < end {
-                held.resize(end, 0);
+                *held = resized(&held, end);
             }
             held[start..end].copy_from_slice(kept);
         }
@@ -116,8 +116,8 @@ impl Disk {
     /// Makes the disk complete: everything else is on the disk before the first MiB is written, and the first block
     /// comes last of all. To be called when nothing is left that can fail. Returns all bytes written.
     pub fn commit(mut self, virtual_size: u64, mode: Option<u32>) -> Result<u64, Error> {
-        let mut held = std::mem::take(&mut *self.held());
-        held.resize(usize::try_from(virtual_size.min(HELD_BYTES)).unwrap_or(0), 0);
+        let held = std::mem::take(&mut *self.held());
+        let held = resized(&held, usize::try_from(virtual_size.min(HELD_BYTES)).unwrap_or(0));
         let first_block = held.len().min(usize::try_from(ZERO_BLOCK).unwrap_or(0));
         let (first, rest) = held.split_at(first_block);
         self.commit_part(first_block as u64, rest)?;
@@ -172,4 +172,12 @@ impl Drop for Disk {
             super::remove_partial(&self.path);
         }
     }
+}
+
+/// `bytes` cut or filled up with zeros, which the allocator has: `Vec::resize` would write them one by one in debug builds.
+fn resized(bytes: &[u8], length: usize) -> Vec<u8> {
+    let mut resized = vec![0; length];
+    let kept = length.min(bytes.len());
+    resized[..kept].copy_from_slice(&bytes[..kept]);
+    resized
 }

@@ -5,13 +5,13 @@ use flate2::{Decompress, FlushDecompress};
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_error_name};
 
 /// Decoders of one worker thread; their state is reused from cluster to cluster.
-pub(super) struct Inflater {
+pub(crate) struct Inflater {
     deflate: libdeflater::Decompressor,
     zstd: DCtx<'static>,
 }
 
 impl Inflater {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             deflate: libdeflater::Decompressor::new(),
             zstd: DCtx::create(),
@@ -20,7 +20,7 @@ impl Inflater {
 
     /// Fills `output` from `input`; bytes after the end of the compressed data are padding. Of a zlib stream, `needed` bytes
     /// are enough: the last grain of a disk may be stored without what lies beyond its end.
-    pub(super) fn inflate(
+    pub(crate) fn inflate(
         &mut self,
         codec: Compression,
         input: &[u8],

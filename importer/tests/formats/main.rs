@@ -1,6 +1,9 @@
 //! Every image format, by every route: exactly what `qemu-img convert -O raw` makes of the same image.
 
 mod check;
+mod hybrids;
 mod matrix;
 mod vdi;
+mod vhd;
+mod vhdx;
 mod vmdk;

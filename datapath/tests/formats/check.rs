@@ -1,0 +1,74 @@
+//! One image, maybe damaged, through the data path by one route, and what has to come out.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use datapath::transfer::{Options, transfer};
+use datapath::{Error, target};
+use diskimage::Format;
+use testkit::tools;
+
+use crate::common::{Memory, fast_folder, file};
+
+/// Most that a damaged image may ask for; the samples have less than a tenth.
+const AVAILABLE: u64 = 64 << 20;
+
+/// What a case may take at most: a thousand times what it does.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the data path makes of an image.
+pub(crate) struct Outcome {
+    pub(crate) format: Format,
+    pub(crate) disk: Vec<u8>,
+}
+
+/// Imports `image`. A failure is a typed one and leaves nothing.
+pub(crate) fn import(image: &Bytes, ranged: bool, chunks: &[usize]) -> Option<Outcome> {
+    let folder = fast_folder();
+    let target = target::Options {
+        available: AVAILABLE,
+        ..file(&folder.path().join("disk"))
+    };
+    let source = Memory {
+        ranged,
+        chunks: chunks.to_vec(),
+        ..Memory::new(image.clone())
+    };
+    let started = Instant::now();
+    let result = transfer(&source, &target, &Options::default());
+    let taken = started.elapsed();
+    assert!(taken < PATIENCE, "it took {taken:?}");
+    match result {
+        Ok(report) => Some(Outcome {
+            format: report.facts.format,
+            disk: std::fs::read(&target.path).unwrap(),
+        }),
+        Err(error) => {
+            let typed = matches!(error, Error::Format(_) | Error::Target(_));
+            assert!(typed && !error.to_string().is_empty(), "{error:?}");
+            assert!(!target.path.exists(), "the partial target is left");
+            None
+        }
+    }
+}
+
+/// What qemu-img makes of an image of `format`; `None` if it refuses.
+pub(crate) fn ask_qemu(image: &[u8], format: &str) -> Option<Vec<u8>> {
+    let folder = fast_folder();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("image"), image).unwrap();
+    let reads = tools::qemu_converts(format, &path("image"), &path("raw"));
+    reads.then(|| read(&path("raw")))
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap()
+}
+
+/// An image without its signature is the disk itself.
+pub(crate) fn is_itself(image: &[u8], disk: &[u8]) -> bool {
+    disk.len() == image.len().next_multiple_of(512)
+        && disk.starts_with(image)
+        && disk[image.len()..].iter().all(|byte| *byte == 0)
+}

@@ -1,0 +1,103 @@
+//! Where the headers and tables of an image are: by its own header, without the parsers under test.
+
+use std::ops::Range;
+
+use diskimage::bytes_at::{be32, be64, le16, le32, le64};
+
+const SECTOR: usize = 512;
+
+/// The ranges that say something; padding is left out.
+pub(crate) fn find(format: &str, image: &[u8]) -> Vec<Range<usize>> {
+    let mut ranges = match format {
+        "vdi" => vdi(image),
+        "vmdk" => vmdk(image),
+        "vpc" => vpc(image),
+        "vhdx" => vhdx(image),
+        other => panic!("unknown format {other}"),
+    };
+    for range in &mut ranges {
+        range.end = range.end.min(image.len());
+    }
+    ranges
+}
+
+fn vdi(image: &[u8]) -> Vec<Range<usize>> {
+    let map = number(le32(image, 0x154));
+    let blocks = number(le32(image, 0x180));
+    vec![0..0x1d8, map..map + 4 * blocks]
+}
+
+fn vmdk(image: &[u8]) -> Vec<Range<usize>> {
+    // The header; the descriptor's text; directories and tables of 512 grains; the markers of compressed grains; the footer.
+    let descriptor = SECTOR * sectors(le64(image, 28));
+    let text = image[descriptor..]
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(0);
+    let mut ranges = vec![0..80, 510..512, descriptor..descriptor + text];
+    let grains = sectors(le64(image, 12)).div_ceil(sectors(le64(image, 20)));
+    let is_compressed = le16(image, 77) == Some(1);
+    for directory in [48, 56].map(|at| SECTOR * sectors(le64(image, at))) {
+        let Some(table) = le32(image, directory).filter(|table| *table != 0) else {
+            continue;
+        };
+        let table = SECTOR * number(Some(table));
+        ranges.extend([directory..directory + 4, table..table + 4 * grains]);
+        if is_compressed {
+            let grains = (0..grains).filter_map(|grain| le32(image, table + 4 * grain));
+            let markers = grains
+                .filter(|sector| *sector > 1)
+                .map(|sector| SECTOR * number(Some(sector)));
+            ranges.extend(markers.map(|marker| marker..marker + 14));
+        }
+    }
+    if is_compressed {
+        ranges.push(image.len() - 3 * SECTOR..image.len() - 2 * SECTOR + 80);
+        ranges.push(image.len() - SECTOR..image.len() - SECTOR + 16);
+    }
+    ranges
+}
+
+fn vpc(image: &[u8]) -> Vec<Range<usize>> {
+    let footer = image.len() - SECTOR;
+    let mut ranges = vec![footer..footer + 96];
+    if image.starts_with(b"conectix") {
+        let header = sectors(be64(image, 16));
+        let table = sectors(be64(image, header + 16));
+        let entries = number(be32(image, header + 28));
+        ranges.extend([0..96, header..header + 80, table..table + 4 * entries]);
+        // The bitmaps of the blocks.
+        let blocks = (0..entries).filter_map(|entry| be32(image, table + 4 * entry));
+        let bitmaps = blocks
+            .filter(|sector| *sector != u32::MAX)
+            .map(|sector| SECTOR * number(Some(sector)));
+        ranges.extend(bitmaps.map(|bitmap| bitmap..bitmap + 16));
+    }
+    ranges
+}
+
+fn vhdx(image: &[u8]) -> Vec<Range<usize>> {
+    const KIB: usize = 1 << 10;
+    let mut ranges = vec![0..16, 64 * KIB..64 * KIB + 80, 128 * KIB..128 * KIB + 80];
+    for region_table in [192 * KIB, 256 * KIB] {
+        let entries = number(le32(image, region_table + 8));
+        ranges.push(region_table..region_table + 16 + 32 * entries);
+        for entry in (0..entries).map(|entry| region_table + 16 + 32 * entry) {
+            let (at, length) = (sectors(le64(image, entry + 16)), number(le32(image, entry + 24)));
+            // The metadata has its items behind 64 KiB; of the block allocation table, what is not zero.
+            let spots = [0..256, 64 * KIB..64 * KIB + 64];
+            ranges.extend(spots.map(|spot| at + spot.start.min(length)..at + spot.end.min(length)));
+        }
+    }
+    ranges.sort_by_key(|range| range.start);
+    ranges.dedup();
+    ranges
+}
+
+fn number(field: Option<u32>) -> usize {
+    usize::try_from(field.unwrap()).unwrap()
+}
+
+fn sectors(field: Option<u64>) -> usize {
+    usize::try_from(field.unwrap()).unwrap()
+}

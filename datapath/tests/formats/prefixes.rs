@@ -1,0 +1,60 @@
+//! Images that end too early.
+
+use std::fmt;
+
+use testkit::cases::check_all;
+
+use crate::check::{ask_qemu, import};
+use crate::samples::{Sample, samples};
+use diskimage::Format;
+
+/// Between headers and tables, images are cut at so many places, at multiples of a sector.
+const CUTS: usize = 400;
+const SECTOR: usize = 512;
+
+struct Cut<'a> {
+    sample: &'a Sample,
+    at: usize,
+}
+
+impl fmt::Display for Cut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the first {} bytes of {}", self.at, self.sample.name)
+    }
+}
+
+/// Inside the metadata everywhere, elsewhere at sectors.
+fn cuts(sample: &Sample) -> Vec<Cut<'_>> {
+    let length = sample.image.len();
+    let step = (length / CUTS).next_multiple_of(SECTOR);
+    let mut places: Vec<usize> = sample.metadata.iter().cloned().flatten().collect();
+    places.extend((SECTOR..length).step_by(step));
+    places.extend((length.saturating_sub(4 * SECTOR)..length).step_by(SECTOR / 2));
+    places.sort_unstable();
+    places.dedup();
+    places.retain(|at| *at > 0);
+    places.into_iter().map(|at| Cut { sample, at }).collect()
+}
+
+fn check(cut: &Cut<'_>) {
+    let (image, sample) = (cut.sample.image.slice(..cut.at), cut.sample);
+    for ranged in [false, true] {
+        let Some(outcome) = import(&image, ranged, &[1 << 20]) else {
+            continue;
+        };
+        if outcome.format == Format::Raw && ask_qemu(&image, sample.format).is_none() {
+            continue;
+        }
+        // What qemu-img refuses may only be what no guest byte depends on.
+        let expected = ask_qemu(&image, sample.format);
+        let expected = expected.as_deref().unwrap_or(&sample.disk);
+        assert!(outcome.disk == expected, "a false success, ranged: {ranged}");
+    }
+}
+
+#[test]
+fn every_prefix_fails_or_is_what_qemu_img_gives() {
+    for sample in samples() {
+        check_all(cuts(sample), check);
+    }
+}

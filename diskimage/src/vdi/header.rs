@@ -1,0 +1,199 @@
+//! The header of a VDI image (`VDICore.h`, `VDIPREHEADER` and `VDIHEADER1`); all numbers are little-endian.
+
+use std::fmt;
+
+use crate::bytes_at::{le16, le32, le64};
+use crate::{Error, Format};
+
+/// Bytes of a block: the only size that VirtualBox makes by itself, and that QEMU reads.
+pub(super) const BLOCK_BYTES: u64 = 1 << 20;
+
+/// Bytes of the header of version 1.1, with the text before it; a later one has a geometry behind that.
+const HEADER_BYTES: usize = 0x1c8;
+const SECTOR_BYTES: u64 = 512;
+/// Most blocks of an image: a map of 4 GiB less an entry (QEMU, `VDI_BLOCKS_IN_IMAGE_MAX`).
+const MAX_BLOCKS: u64 = 0x3fff_ffff;
+const VERSION_1_1: u32 = 0x0001_0001;
+
+const VERSION_AT: usize = 0x44;
+const TYPE_AT: usize = 0x4c;
+const MAP_OFFSET_AT: usize = 0x154;
+const DATA_OFFSET_AT: usize = 0x158;
+const SECTOR_SIZE_AT: usize = 0x168;
+const DISK_SIZE_AT: usize = 0x170;
+const BLOCK_SIZE_AT: usize = 0x178;
+const BLOCK_EXTRA_AT: usize = 0x17c;
+const BLOCKS_AT: usize = 0x180;
+/// The image that this one is the difference to.
+const LINK_UUID_AT: usize = 0x1a8;
+/// The state of that image.
+const PARENT_UUID_AT: usize = 0x1b8;
+
+/// How the image grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Blocks are added when they are first written.
+    Dynamic,
+    /// All blocks are there from the beginning.
+    Static,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dynamic => "dynamic",
+            Self::Static => "static",
+        })
+    }
+}
+
+/// The fields that matter, validated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    /// Bytes of the virtual disk, rounded up to a sector of 512 bytes as QEMU does.
+    pub(super) virtual_size: u64,
+    /// Where the block map is; a multiple of 512.
+    pub(super) map_offset: u64,
+    /// Where block 0 is; a multiple of 512.
+    pub(super) data_offset: u64,
+}
+
+impl Header {
+    /// Reads the header from the beginning of the image.
+    pub(super) fn parse(head: &[u8]) -> Result<Self, Error> {
+        let Some(header) = head.get(..HEADER_BYTES) else {
+            return Err(Error::ShortHeader {
+                format: Format::Vdi,
+                needed: HEADER_BYTES as u64,
+                available: head.len() as u64,
+            });
+        };
+        // All fields lie in the header, so that none is ever missing.
+        let number = |at| le32(header, at).unwrap_or_default();
+        check_version(number(VERSION_AT))?;
+        let kind = kind(number(TYPE_AT), header)?;
+        check_parent(header)?;
+        check_geometry(
+            number(SECTOR_SIZE_AT),
+            number(BLOCK_SIZE_AT),
+            number(BLOCK_EXTRA_AT),
+        )?;
+        let size = le64(header, DISK_SIZE_AT).unwrap_or_default();
+        Ok(Self {
+            kind,
+            virtual_size: virtual_size(size, u64::from(number(BLOCKS_AT)))?,
+            map_offset: aligned("the block map", number(MAP_OFFSET_AT))?,
+            data_offset: aligned("the first block", number(DATA_OFFSET_AT))?,
+        })
+    }
+}
+
+fn check_version(version: u32) -> Result<(), Error> {
+    if version == VERSION_1_1 {
+        return Ok(());
+    }
+    let (major, minor) = (version >> 16, version & 0xffff);
+    Err(unsupported(format!(
+        "version {major}.{minor} is not read, only 1.1: clone it once with `VBoxManage clonemedium`"
+    )))
+}
+
+fn kind(kind: u32, header: &[u8]) -> Result<Kind, Error> {
+    match kind {
+        1 => Ok(Kind::Dynamic),
+        2 => Ok(Kind::Static),
+        // Changes that can be undone, and differencing images.
+        3 | 4 => Err(parent(header)),
+        other => Err(invalid(format!(
+            "image type {other}, must be 1 (dynamic) or 2 (static)"
+        ))),
+    }
+}
+
+fn check_parent(header: &[u8]) -> Result<(), Error> {
+    let is_set = |at: usize| header.get(at..at + 16).is_some_and(|uuid| uuid != [0; 16]);
+    if is_set(LINK_UUID_AT) || is_set(PARENT_UUID_AT) {
+        return Err(parent(header));
+    }
+    Ok(())
+}
+
+fn parent(header: &[u8]) -> Error {
+    Error::Parent {
+        format: Format::Vdi,
+        name: uuid(header, LINK_UUID_AT).unwrap_or_default(),
+    }
+}
+
+/// A UUID as VirtualBox prints it: its first three fields are little-endian.
+fn uuid(header: &[u8], at: usize) -> Option<String> {
+    let (a, b, c) = (le32(header, at)?, le16(header, at + 4)?, le16(header, at + 6)?);
+    let hex = |range| -> Option<String> {
+        let bytes: &[u8] = header.get(range)?;
+        Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    };
+    let (d, e) = (hex(at + 8..at + 10)?, hex(at + 10..at + 16)?);
+    Some(format!("{a:08x}-{b:04x}-{c:04x}-{d}-{e}"))
+}
+
+fn check_geometry(sector_size: u32, block_size: u32, block_extra: u32) -> Result<(), Error> {
+    if u64::from(sector_size) != SECTOR_BYTES {
+        return Err(invalid(format!(
+            "sectors of {sector_size} bytes, must be {SECTOR_BYTES}"
+        )));
+    }
+    if u64::from(block_size) != BLOCK_BYTES {
+        return Err(unsupported(format!(
+            "blocks of {block_size} bytes are not read, only {BLOCK_BYTES}: clone it once with `VBoxManage clonemedium`"
+        )));
+    }
+    // Nobody writes them. QEMU ignores the field, and so would read other bytes than VirtualBox.
+    if block_extra != 0 {
+        return Err(unsupported(format!(
+            "{block_extra} bytes in front of each block are not read: clone it once with `VBoxManage clonemedium`"
+        )));
+    }
+    Ok(())
+}
+
+fn virtual_size(size: u64, blocks: u64) -> Result<u64, Error> {
+    if size > MAX_BLOCKS * BLOCK_BYTES || blocks > MAX_BLOCKS {
+        return Err(invalid(format!(
+            "a disk of {size} bytes in {blocks} blocks, the limit is {MAX_BLOCKS} blocks"
+        )));
+    }
+    // `VBoxManage convertfromraw` makes disks of any size.
+    let size = size.next_multiple_of(SECTOR_BYTES);
+    let mapped = blocks * BLOCK_BYTES;
+    if size > mapped {
+        return Err(invalid(format!(
+            "a disk of {size} bytes, the block map has room for {mapped}"
+        )));
+    }
+    Ok(size)
+}
+
+fn aligned(what: &str, offset: u32) -> Result<u64, Error> {
+    let offset = u64::from(offset);
+    if !offset.is_multiple_of(SECTOR_BYTES) {
+        return Err(invalid(format!(
+            "{what} is at {offset:#x}, no multiple of {SECTOR_BYTES}"
+        )));
+    }
+    Ok(offset)
+}
+
+fn invalid(what: String) -> Error {
+    Error::Header {
+        format: Format::Vdi,
+        what,
+    }
+}
+
+fn unsupported(what: String) -> Error {
+    Error::Unsupported {
+        format: Format::Vdi,
+        what,
+    }
+}

@@ -1,0 +1,135 @@
+//! VDI images as VirtualBox leaves them, byte by byte (`VDICore.h`): qemu-img writes its blocks in order, and no other header.
+
+use std::collections::HashMap;
+
+/// Bytes of a block.
+pub const BLOCK_BYTES: usize = 1 << 20;
+
+/// A block of the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Block {
+    /// 0xffff_ffff: never written.
+    Free,
+    /// 0xffff_fffe: discarded.
+    Zero,
+    /// At this place among the blocks of the image; several blocks of the disk may share one.
+    At(u32),
+}
+
+/// An image to build.
+#[derive(Debug, Clone)]
+pub struct Vdi {
+    /// The text at the front.
+    pub text: &'static str,
+    /// Bytes of the header proper: 400 in version 1.1, 384 in what QEMU states.
+    pub header_bytes: u32,
+    /// 1: dynamic, 2: static, 3: undo, 4: differencing.
+    pub kind: u32,
+    /// Bytes of the disk.
+    pub virtual_size: u64,
+    /// Entries of the block map.
+    pub map: Vec<Block>,
+    /// Where the block map is.
+    pub map_offset: u32,
+    /// Where block 0 is.
+    pub data_offset: u32,
+    /// The blocks of the image; shorter ones are filled up with zeros.
+    pub blocks: Vec<Vec<u8>>,
+    /// `cbBlockExtra`.
+    pub block_extra: u32,
+    /// UUID of the image that this one is the difference to.
+    pub link: [u8; 16],
+    /// Changes to the image, which nobody else would make.
+    pub patches: HashMap<usize, Vec<u8>>,
+}
+
+impl Vdi {
+    /// A dynamic image as VirtualBox 4 and later write it: map and data at multiples of 1 MiB.
+    pub fn new(virtual_size: u64, map: Vec<Block>, blocks: Vec<Vec<u8>>) -> Self {
+        Self {
+            text: "<<< Oracle VM VirtualBox Disk Image >>>\n",
+            header_bytes: 400,
+            kind: 1,
+            virtual_size,
+            map,
+            map_offset: 1 << 20,
+            data_offset: 2 << 20,
+            blocks,
+            block_extra: 0,
+            link: [0; 16],
+            patches: HashMap::new(),
+        }
+    }
+
+    /// The image.
+    pub fn build(&self) -> Vec<u8> {
+        let map_end = index(self.map_offset) + 4 * self.map.len();
+        let data_end = index(self.data_offset) + self.blocks.len() * BLOCK_BYTES;
+        let mut image = vec![0; map_end.max(data_end).max(512)];
+        let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, self.text.as_bytes());
+        let allocated = self
+            .map
+            .iter()
+            .filter(|block| matches!(block, Block::At(_)))
+            .count();
+        let (map, allocated) = (number(self.map.len()), number(allocated));
+        for (at, value) in [
+            (0x40, 0xbeda_107f),
+            (0x44, 0x0001_0001),
+            (0x48, self.header_bytes),
+            (0x4c, self.kind),
+            (0x154, self.map_offset),
+            (0x158, self.data_offset),
+            (0x168, 512),
+            (0x178, number(BLOCK_BYTES)),
+            (0x17c, self.block_extra),
+            (0x180, map),
+            (0x184, allocated),
+        ] {
+            put(at, &value.to_le_bytes());
+        }
+        put(0x54, b"made by hand");
+        put(0x170, &self.virtual_size.to_le_bytes());
+        put(0x188, &[0x11; 16]);
+        put(0x198, &[0x22; 16]);
+        put(0x1a8, &self.link);
+        for (entry, block) in self.map.iter().enumerate() {
+            let value = match block {
+                Block::Free => 0xffff_ffff,
+                Block::Zero => 0xffff_fffe,
+                Block::At(place) => *place,
+            };
+            put(index(self.map_offset) + 4 * entry, &value.to_le_bytes());
+        }
+        for (place, block) in self.blocks.iter().enumerate() {
+            put(index(self.data_offset) + place * BLOCK_BYTES, block);
+        }
+        for (at, bytes) in &self.patches {
+            put(*at, bytes);
+        }
+        image
+    }
+
+    /// The disk that it holds, by `VDICore.h`.
+    pub fn disk(&self) -> Vec<u8> {
+        let mut disk = vec![0; self.map.len() * BLOCK_BYTES];
+        for (chunk, block) in disk.chunks_exact_mut(BLOCK_BYTES).zip(&self.map) {
+            if let Block::At(place) = block
+                && let Some(bytes) = self.blocks.get(index(*place))
+            {
+                chunk[..bytes.len()].copy_from_slice(bytes);
+            }
+        }
+        disk.truncate(usize::try_from(self.virtual_size.next_multiple_of(512)).unwrap_or(usize::MAX));
+        disk
+    }
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
