@@ -7,3 +7,4 @@ mod matrix;
 mod vdi;
 mod vhd;
 mod vhdx;
+mod vmdk;
