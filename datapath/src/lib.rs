@@ -14,6 +14,7 @@
 pub mod archive;
 pub mod bridge;
 pub mod buffer;
+pub mod check;
 pub mod chunks;
 pub mod decode;
 pub mod delta;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use diskimage::{Clusters, DETECT_BYTES, Facts, Format, HEAD_BYTES, MAX_HEAD_BYTES, MapBuilder, Stream};
 
-use crate::archive::DiskImage;
+use crate::archive::{Appliance, DiskImage};
 use crate::chunks::Peek;
 use crate::decode::{self, Codec, SNIFF_BYTES};
 use crate::digest::Hashing;
 use crate::error::{DecodeError, Error, FormatError};
 use crate::format::Input;
-use crate::format::mapped::{METADATA_BYTES, Metadata, read_map};
+use crate::format::ahead::Ahead;
+use crate::format::mapped::fill_map;
 use crate::format::raw::SECTOR;
 use crate::meter::{Meter, Readings};
 use crate::source::Source;
@@ -122,12 +123,12 @@ pub(crate) fn unwrap(
             let decoded = Codec::Snappy.decoder(Box::new(stream), limits);
             (vec![Codec::Snappy], Input::Decoded(Peek::new(decoded)))
         }
-        (Envelope::Sniffed, Some(_)) => {
+        (Envelope::Sniffed | Envelope::Ova, Some(_)) => {
             let decoded = decode::open(Box::new(stream), limits)?;
             (decoded.layers, Input::Decoded(decoded.stream))
         }
-        (Envelope::Sniffed | Envelope::Bare, _) => {
-            if envelope == Envelope::Sniffed {
+        (Envelope::Sniffed | Envelope::Ova | Envelope::Bare, _) => {
+            if envelope != Envelope::Bare {
                 decode::check_supported(&head)?;
             }
             (
@@ -137,6 +138,7 @@ pub(crate) fn unwrap(
                     position: 0,
                     // Found out when an image turns up that has a map: it costs a request.
                     ranged: false,
+                    ahead: Ahead::default(),
                 },
             )
         }
@@ -162,20 +164,34 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
         layers.push("tar");
         input = Input::Decoded(Peek::new(Box::new(disk)));
     }
+    let mut promised = None;
+    if options.envelope == Envelope::Ova {
+        let appliance = Appliance::find(Box::new(input))?;
+        image_bytes = Some(appliance.size());
+        promised = appliance.promised();
+        layers.push("ova");
+        input = Input::Decoded(Peek::new(Box::new(appliance)));
+    }
     let head = input.peek(DETECT_BYTES)?;
     if head.is_empty() {
         return Err(DecodeError::Empty.into());
     }
     let wanted = match options.envelope {
-        Envelope::Sniffed => options.format,
+        Envelope::Sniffed | Envelope::Ova => options.format,
         // The bytes are a guest's: they may look like anything.
         Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar => Some(Format::Raw),
     };
+    let format = Format::decide(&head, wanted).map_err(FormatError::from)?;
+    // Nobody calls a raw disk `disk.vmdk` but for one that a description in another file belongs to.
+    if let (Format::Raw, None, Some(wanted)) = (format, options.format, promised) {
+        let found = Format::Raw;
+        return Err(FormatError::from(diskimage::Error::NotThatFormat { wanted, found }).into());
+    }
     Ok(Opened {
         layers,
         input,
         readings,
-        format: Format::decide(&head, wanted).map_err(FormatError::from)?,
+        format,
         image_bytes,
     })
 }
@@ -269,6 +285,7 @@ pub(crate) fn fetch_map(
     source: &dyn Source,
     input: &mut Input,
 ) -> Result<MapBuilder, Error> {
-    let head = input.peek(METADATA_BYTES)?;
-    read_map(image, length, &Metadata { head, source })
+    let mut map = MapBuilder::new(image, length).map_err(FormatError::from)?;
+    fill_map(&mut map, source, input)?;
+    Ok(map)
 }

@@ -63,6 +63,9 @@ pub enum Envelope {
     Snappy,
     /// One layer of framed snappy, and in it a tar with the raw disk `disk.img`.
     SnappyTar,
+    /// Whatever the content shows, and in it an OVA: a tar with one disk image of any format. It is read to its end, where
+    /// its manifest may be.
+    Ova,
 }
 
 /// How to transfer.
@@ -180,7 +183,8 @@ pub fn transfer(source: &dyn Source, target: &target::Options, options: &Options
     options.observer.phase(Phase::Transfer);
     let disk = Disk::open(target, facts.virtual_size)?;
     let virtual_size = run(image, &mut input, &disk, options)?;
-    if options.checksum.is_some() || options.read_all || source.verifies() {
+    let is_appliance = options.envelope == Envelope::Ova;
+    if options.checksum.is_some() || options.read_all || source.verifies() || is_appliance {
         drain(&mut input)?;
     }
     let checksum = verify_checksum(options, &readings)?;

@@ -18,6 +18,9 @@ pub enum Error {
         /// What the content is.
         found: Format,
     },
+    /// A raw disk is asked whether it is consistent.
+    #[error("the image is raw: it has no structure of its own that could be checked")]
+    NothingToCheck,
     /// The content is that of two formats.
     #[error("the image could be in {first} format and in {second} format: say which with --format")]
     Ambiguous {

@@ -54,6 +54,11 @@ pub(crate) trait Layout: Send {
         0
     }
 
+    /// True if parts of the image are in use that its active map does not refer to: snapshots, bitmaps.
+    fn has_other_users(&self) -> bool {
+        false
+    }
+
     /// True if an earlier writer marked the image as corrupt, and it is read nevertheless.
     fn is_marked_corrupt(&self) -> bool {
         false
@@ -75,8 +80,9 @@ pub(crate) trait Layout: Send {
         Ok(stored)
     }
 
-    /// The image has ended, and everything that was asked for has come: the last look.
-    fn finish(&mut self) -> Result<(), Error> {
+    /// The image has ended, and everything that was asked for has come: the last look. `end` is how far the image was
+    /// passed: in one pass, how long it is.
+    fn finish(&mut self, _end: u64) -> Result<(), Error> {
         Ok(())
     }
 

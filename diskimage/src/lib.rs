@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bytes_at;
+mod check;
 mod clusters;
 mod detect;
 mod error;
@@ -25,7 +26,9 @@ mod layout;
 pub mod qcow2;
 mod stream;
 mod vdi;
+mod vmdk;
 
+pub use check::Findings;
 pub use clusters::{Clusters, Compression};
 pub use detect::DETECT_BYTES;
 pub use error::Error;

@@ -10,6 +10,7 @@ use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Image, Spec};
 use testkit::loopdev::LoopDevice;
 use testkit::process::{PEAK_RSS_BYTES, Program};
+use testkit::tmpfs::fast_folder;
 
 /// Written besides the data: the first MiB is zeroed before it is written last, and the log takes a little.
 const WRITE_ALLOWANCE_BYTES: u64 = (1 << 20) + (64 << 10);
@@ -44,7 +45,7 @@ fn check_images(specs: Vec<Spec>) {
         .enumerate()
         .map(|(index, spec)| Case(index, spec));
     check_all(cases, |Case(index, spec)| {
-        let folder = tempfile::tempdir().or_fail("a folder for the images");
+        let folder = fast_folder();
         let image = spec.build(folder.path(), "image");
         let sector_size = if index % 2 == 0 { 512 } else { 4096 };
         for route in [Route::Ranged, Route::OnePass] {
@@ -217,7 +218,7 @@ fn disks_of_odd_sizes_are_identical() {
 
 #[test]
 fn data_spread_over_many_tables_of_a_large_disk_is_identical() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = fast_folder();
     let virtual_size = (6 << 30) + 512;
     for (name, compression, extended_l2) in [
         ("plain", Compression::Plain, true),

@@ -12,6 +12,7 @@ mod deltas;
 mod edits;
 mod subformats;
 pub mod vdi;
+pub mod vmdk;
 
 pub use deltas::Delta;
 pub use subformats::{Oracle, SUBFORMATS, Subformat};

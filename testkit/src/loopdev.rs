@@ -30,24 +30,19 @@ impl LoopDevice {
             .into_temp_path()
             .keep()
             .or_fail("keep the backing file of a loop device");
-        File::options()
-            .write(true)
-            .open(&backing)
-            .and_then(|f| f.set_len(bytes))
-            .or_fail(backing.display());
+        // Before it is attached: through the device, every byte would be copied twice.
+        make_dirty(&backing, bytes);
         let sectors = sector_size.to_string();
         let args = ["--find", "--show", "--sector-size", &sectors];
         let printed = tools::run(
             "losetup",
             args.iter().map(AsRef::as_ref).chain([backing.as_os_str()]),
         );
-        let device = Self {
+        Self {
             device: PathBuf::from(printed.trim()),
             backing,
             bytes,
-        };
-        device.make_dirty();
-        device
+        }
     }
 
     /// The device node, `/dev/loopN`.
@@ -59,23 +54,20 @@ impl LoopDevice {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+}
 
-    /// Fills the whole device with 0xFF.
-    fn make_dirty(&self) {
-        let file = File::options()
-            .write(true)
-            .open(&self.device)
-            .or_fail(self.device.display());
-        let dirt = vec![DIRT; 1 << 20];
-        let mut offset = 0;
-        while offset < self.bytes {
-            let length = usize::try_from(self.bytes - offset)
-                .unwrap_or(usize::MAX)
-                .min(dirt.len());
-            file.write_all_at(&dirt[..length], offset)
-                .or_fail(self.device.display());
-            offset += length as u64;
-        }
+/// Makes `backing` a file of `bytes` that are all 0xFF.
+fn make_dirty(backing: &Path, bytes: u64) {
+    let file = File::create(backing).or_fail(backing.display());
+    let dirt = vec![DIRT; 1 << 20];
+    let mut offset = 0;
+    while offset < bytes {
+        let length = usize::try_from(bytes - offset)
+            .unwrap_or(usize::MAX)
+            .min(dirt.len());
+        file.write_all_at(&dirt[..length], offset)
+            .or_fail(backing.display());
+        offset += length as u64;
     }
 }
 

@@ -30,7 +30,13 @@ impl fmt::Display for ArchiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, offset, entry } = self;
         match entry {
-            _ if *kind == ArchiveErrorKind::NoDiskImage => write!(f, "{kind}"),
+            _ if matches!(
+                kind,
+                ArchiveErrorKind::NoDiskImage | ArchiveErrorKind::NoDisk { .. }
+            ) =>
+            {
+                write!(f, "{kind}")
+            }
             Some(entry) => write!(f, "{kind} (entry `{entry}` at byte {offset:#x} of the tar)"),
             None => write!(f, "{kind} (at byte {offset:#x} of the tar)"),
         }
@@ -133,6 +139,31 @@ pub enum ArchiveErrorKind {
     /// The disk of a clone is not there. The text is upstream's.
     #[error("no disk image found in tar")]
     NoDiskImage,
+    /// The first header of what should be an OVA is none.
+    #[error("this does not look like an OVA, which is a tar with a disk image in it")]
+    NotAppliance,
+    /// An OVA without a disk.
+    #[error(
+        "the OVA holds no disk image, which would be a file called *.vmdk, *.vhd, *.vhdx, *.vdi, *.qcow2, *.img or *.raw; it holds {others}"
+    )]
+    NoDisk {
+        /// The names of its entries, the first ones.
+        others: String,
+    },
+    /// An OVA with more than one disk.
+    #[error(
+        "the OVA holds more than one disk image: `{first}` came before this one. Unpack it and import them one by one"
+    )]
+    SeveralDisks {
+        /// The first.
+        first: String,
+    },
+    /// The disk of an OVA is not a plain file.
+    #[error("the disk image in the OVA {0}: it has to be a plain file")]
+    Disk(&'static str),
+    /// The manifest of an OVA has a digest of the disk that makes no sense.
+    #[error("the digest in the manifest {0}")]
+    Manifest(String),
     /// A file that may be the disk, and later one that is.
     #[error("`{first}` came before this entry, and both may be the disk image: archive only one of them")]
     TwoDiskImages {

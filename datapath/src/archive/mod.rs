@@ -11,6 +11,7 @@
 //! devices. Nothing is to be seen in the target before all of the archive was read and verified, and a failed attempt leaves
 //! it as it was.
 
+mod appliance;
 mod commit;
 mod directory;
 mod disk;
@@ -23,6 +24,7 @@ mod find;
 mod header;
 mod index;
 mod journal;
+mod manifest;
 mod maps;
 mod name;
 mod number;
@@ -33,6 +35,7 @@ mod tree;
 
 use std::path::PathBuf;
 
+pub(crate) use appliance::Appliance;
 pub(crate) use disk::DiskImage;
 pub use error::{ArchiveError, ArchiveErrorKind};
 pub use find::{FileInArchive, Found, Member, MemberKind, Search, find_file};
@@ -78,11 +81,11 @@ pub struct Report {
 /// the directory is as it was. The source is always read to its end, since only there is all of it verified.
 ///
 /// Of `options` the format, the route, the workers and the scratch directory play no role, and
-/// [`Envelope::SnappyTar`] is [`Envelope::Snappy`].
+/// [`Envelope::SnappyTar`] is [`Envelope::Snappy`], [`Envelope::Ova`] is [`Envelope::Sniffed`].
 pub fn unpack(source: &dyn Source, target: &Options, options: &transfer::Options) -> Result<Report, Error> {
     options.observer.phase(Phase::Info);
     let envelope = match options.envelope {
-        Envelope::Sniffed | Envelope::Bare => Envelope::Sniffed,
+        Envelope::Sniffed | Envelope::Bare | Envelope::Ova => Envelope::Sniffed,
         Envelope::Snappy | Envelope::SnappyTar => Envelope::Snappy,
     };
     let Unwrapped {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use diskimage::{Image, MapBuilder, Sink, Stream, TableRange};
+use diskimage::{MapBuilder, Sink, Stream, TableRange};
 
 use super::Input;
 use super::park::Park;
@@ -15,39 +15,46 @@ use crate::source::Source;
 use crate::target::Writer;
 
 /// Head of the image that is kept while the map is fetched: what qemu-img writes has its L1 and first L2 table in it.
-pub const METADATA_BYTES: usize = 1 << 20;
+const METADATA_BYTES: usize = 1 << 20;
 /// Tables closer to each other than this are fetched together: a request costs more than the bytes between.
 const MERGE_GAP_BYTES: u64 = 1 << 20;
 /// Longest merged fetch.
 const MERGED_BYTES: u64 = 4 << 20;
 
 /// Reads ranges of the image: from its head, if they lie in it, else from the source.
-pub struct Metadata<'a> {
-    /// The first bytes of the image.
-    pub head: Bytes,
-    /// Where the rest is.
-    pub source: &'a dyn Source,
+struct Metadata<'a> {
+    head: Bytes,
+    source: &'a dyn Source,
+    input: &'a mut Input,
 }
 
 impl Metadata<'_> {
-    fn read(&self, range: Range<u64>) -> Result<Bytes, Error> {
+    fn read(&mut self, range: Range<u64>) -> Result<Bytes, Error> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        match (usize::try_from(range.start), usize::try_from(range.end)) {
-            (Ok(start), Ok(end)) if end <= self.head.len() => Ok(self.head.slice(start..end)),
-            _ => Ok(self.source.read_range(range)?),
+        if let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end))
+            && end <= self.head.len()
+        {
+            return Ok(self.head.slice(start..end));
         }
+        let bytes = self.source.read_range(range.clone())?;
+        self.input.fetched_ahead(range.start, &bytes);
+        Ok(bytes)
     }
 }
 
-/// Fetches the tables of the image of `length` bytes: everything that can be wrong with the map is found here.
-pub fn read_map(image: Image, length: u64, metadata: &Metadata<'_>) -> Result<MapBuilder, Error> {
-    let mut map = MapBuilder::new(image, length).map_err(FormatError::from)?;
+/// Fetches all tables that `map` asks for: everything that can be wrong with the map is found here.
+pub fn fill_map(map: &mut MapBuilder, source: &dyn Source, input: &mut Input) -> Result<(), Error> {
+    let mut metadata = Metadata {
+        head: input.peek(METADATA_BYTES)?,
+        source,
+        input,
+    };
     loop {
         let tables = map.next_tables();
         if tables.is_empty() {
-            return Ok(map);
+            return Ok(());
         }
         let mut rest = &tables[..];
         while let Some(first) = rest.first() {

@@ -1,11 +1,13 @@
 //! From a decoded stream to extents on the target: one file per way an image is laid out.
 
+pub mod ahead;
 pub mod mapped;
 pub mod park;
 pub mod raw;
 
 use bytes::Bytes;
 
+use self::ahead::Ahead;
 use crate::chunks::{Chunks, Peek};
 use crate::error::Error;
 use crate::meter::Meter;
@@ -20,6 +22,8 @@ pub enum Input {
         position: u64,
         /// True if the source has ranges.
         ranged: bool,
+        /// What was fetched ahead, where it must be compared.
+        ahead: Ahead,
     },
     /// Out of a stack of decoders.
     Decoded(Peek<Box<dyn Chunks>>),
@@ -34,6 +38,15 @@ impl Input {
         }
     }
 
+    /// Remembers what was fetched from `start` on, if all of the stream is going to pass under a digest.
+    pub fn fetched_ahead(&mut self, start: u64, bytes: &[u8]) {
+        if let Self::Direct { stream, ahead, .. } = self
+            && stream.inner_mut().must_read_all()
+        {
+            ahead.add(start, bytes);
+        }
+    }
+
     /// Continues at `offset` of the image without passing what lies between, if the source can; otherwise nothing
     /// happens. Returns where the stream is now.
     pub fn skip_towards(&mut self, offset: u64) -> Result<u64, Error> {
@@ -41,6 +54,7 @@ impl Input {
             stream,
             position,
             ranged: true,
+            ..
         } = self
         else {
             return Ok(0);
@@ -60,9 +74,17 @@ impl Input {
 impl Chunks for Input {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         match self {
-            Self::Direct { stream, position, .. } => {
+            Self::Direct {
+                stream,
+                position,
+                ahead,
+                ..
+            } => {
                 let chunk = stream.next_chunk()?;
-                *position += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+                if let Some(chunk) = &chunk {
+                    ahead.pass(*position, chunk)?;
+                    *position += chunk.len() as u64;
+                }
                 Ok(chunk)
             }
             Self::Decoded(stream) => stream.next_chunk(),

@@ -5,29 +5,31 @@ use flate2::{Decompress, FlushDecompress};
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_error_name};
 
 /// Decoders of one worker thread; their state is reused from cluster to cluster.
-pub(super) struct Inflater {
+pub(crate) struct Inflater {
     deflate: libdeflater::Decompressor,
     zstd: DCtx<'static>,
 }
 
 impl Inflater {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             deflate: libdeflater::Decompressor::new(),
             zstd: DCtx::create(),
         }
     }
 
-    /// Fills `output` from `input`; bytes after the end of the compressed data are padding.
-    pub(super) fn inflate(
+    /// Fills `output` from `input`; bytes after the end of the compressed data are padding. Of a zlib stream, `needed` bytes
+    /// are enough: the last grain of a disk may be stored without what lies beyond its end.
+    pub(crate) fn inflate(
         &mut self,
         codec: Compression,
         input: &[u8],
         output: &mut [u8],
+        needed: usize,
     ) -> Result<(), String> {
         match codec {
             Compression::Deflate => self.inflate_deflate(input, output),
-            Compression::Zlib => self.inflate_zlib(input, output),
+            Compression::Zlib => self.inflate_zlib(input, output, needed),
             Compression::Zstd => self.inflate_zstd(input, output),
         }
     }
@@ -42,9 +44,9 @@ impl Inflater {
     }
 
     /// Its checksum tells what is damaged, so the stream has to be whole (as QEMU wants it, too).
-    fn inflate_zlib(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), String> {
+    fn inflate_zlib(&mut self, input: &[u8], output: &mut [u8], needed: usize) -> Result<(), String> {
         match self.deflate.zlib_decompress(input, output) {
-            Ok(length) if length == output.len() => Ok(()),
+            Ok(length) if length >= needed => Ok(()),
             Ok(length) => Err(format!("zlib: the stream ends after {length} bytes")),
             Err(error) => Err(format!("zlib: {error}")),
         }
@@ -108,17 +110,30 @@ mod tests {
         encoder.finish().unwrap()
     }
 
+    fn zlib(data: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(data).unwrap();
+        encoder.finish().unwrap()
+    }
+
     #[test]
     fn padding_after_the_stream_is_ignored() {
         let data: Vec<u8> = (0..65536u32).map(|i| (i / 7 % 251) as u8).collect();
         let mut zstd = zstd::bulk::compress(&data, 3).unwrap();
         let mut deflate = deflated(&data);
+        let mut zlib = zlib(&data);
         deflate.extend([0xaa; 300]);
+        zlib.extend([0xaa; 300]);
         zstd.extend([0xaa; 300]);
         let mut inflater = Inflater::new();
-        for (codec, input) in [(Compression::Deflate, deflate), (Compression::Zstd, zstd)] {
+        let cases = [
+            (Compression::Deflate, deflate),
+            (Compression::Zlib, zlib),
+            (Compression::Zstd, zstd),
+        ];
+        for (codec, input) in cases {
             let mut output = vec![0; data.len()];
-            inflater.inflate(codec, &input, &mut output).unwrap();
+            inflater.inflate(codec, &input, &mut output, data.len()).unwrap();
             assert!(output == data);
         }
     }
@@ -128,9 +143,19 @@ mod tests {
         let data = vec![7u8; 70_000];
         let mut output = vec![0; 65_536];
         Inflater::new()
-            .inflate(Compression::Deflate, &deflated(&data), &mut output)
+            .inflate(Compression::Deflate, &deflated(&data), &mut output, 65_536)
             .unwrap();
         assert!(output == data[..65_536]);
+    }
+
+    #[test]
+    fn the_last_grain_may_be_short() {
+        let data = [7; 1536];
+        let mut output = vec![0; 65_536];
+        Inflater::new()
+            .inflate(Compression::Zlib, &zlib(&data), &mut output, data.len())
+            .unwrap();
+        assert!(output.starts_with(&data));
     }
 
     #[test]
@@ -138,15 +163,24 @@ mod tests {
         let mut inflater = Inflater::new();
         let mut output = vec![0; 65_536];
         let data = vec![7u8; 60_000];
+        let mut wrong_checksum = zlib(&[7; 65_536]);
+        if let Some(last) = wrong_checksum.last_mut() {
+            *last ^= 1;
+        }
         for (codec, input) in [
             (Compression::Deflate, deflated(&data)),
             (Compression::Deflate, vec![0xff; 100]),
             (Compression::Deflate, Vec::new()),
+            (Compression::Zlib, zlib(&data)),
+            (Compression::Zlib, zlib(&[7; 70_000])),
+            (Compression::Zlib, wrong_checksum),
+            (Compression::Zlib, vec![0xff; 100]),
+            (Compression::Zlib, Vec::new()),
             (Compression::Zstd, zstd::bulk::compress(&data, 3).unwrap()),
             (Compression::Zstd, vec![0xff; 100]),
             (Compression::Zstd, Vec::new()),
         ] {
-            assert!(inflater.inflate(codec, &input, &mut output).is_err());
+            assert!(inflater.inflate(codec, &input, &mut output, 65_536).is_err());
         }
     }
 }

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 pub use blank::create_blank;
 pub use coverage::Coverage;
 pub use disk::Disk;
+pub(crate) use inflate::Inflater;
 pub(crate) use write::Pacer;
 pub use writer::{Writer, with_writer};
 pub use zero::{ZERO_BLOCK, ZEROS, data_runs, is_known_zero, is_zero};

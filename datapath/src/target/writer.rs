@@ -273,11 +273,13 @@ impl Worker<'_> {
             && *offset == end
             && (used == skew || used - skew + size <= INFLATED_BYTES)
         {
+            let on_disk = self.shared.clip(end, clusters.size).saturating_sub(end);
             self.inflater
                 .inflate(
                     clusters.compression,
                     bytes,
                     &mut buffer.bytes_mut()[used..used + size],
+                    usize::try_from(on_disk).unwrap_or(size),
                 )
                 .map_err(|reason| {
                     let cluster_size = clusters.size;

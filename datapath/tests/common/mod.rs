@@ -24,6 +24,8 @@ pub struct Memory {
     /// Bytes of the chunks, over and over again.
     pub chunks: Vec<usize>,
     pub ranged: bool,
+    /// Ranges that are asked for have a wrong bit in this byte; the stream has not.
+    pub wrong_ahead: Option<usize>,
     /// Fails with a source error instead of giving the byte at this offset.
     pub broken_at: Option<usize>,
 }
@@ -34,6 +36,7 @@ impl Memory {
             bytes: bytes.into(),
             chunks: vec![100_000],
             ranged: false,
+            wrong_ahead: None,
             broken_at: None,
         }
     }
@@ -69,9 +72,15 @@ impl Source for Memory {
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        Ok(self
-            .bytes
-            .slice(usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()))
+        let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+        match self.wrong_ahead {
+            Some(wrong) if range.contains(&wrong) => {
+                let mut bytes = self.bytes[range.clone()].to_vec();
+                bytes[wrong - range.start] ^= 1;
+                Ok(bytes.into())
+            }
+            _ => Ok(self.bytes.slice(range)),
+        }
     }
 }
 

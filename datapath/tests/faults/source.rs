@@ -6,6 +6,7 @@ use datapath::digest::{Algorithm, Digest};
 use datapath::transfer::Options;
 use datapath::{Error, transfer};
 use testkit::cases::check_all;
+use testkit::images::{Content, Spec};
 
 use crate::common::objects::{Object, objects};
 use crate::common::{Memory, fast_folder, file};
@@ -149,4 +150,37 @@ fn who_wants_all_of_it_read_hears_of_a_break_behind_the_image() {
         );
     }
     assert!(behind > 0, "every source was read to its end anyway");
+}
+
+/// The digest is of the stream; a table that was fetched beside it must not send data elsewhere.
+#[test]
+fn tables_that_differ_from_what_the_digest_covers_are_found() {
+    let folder = fast_folder();
+    let spec = Spec {
+        resized_to: Some(2 << 30),
+        ..Spec::new(Content::Dense)
+    };
+    let image = spec.build(folder.path(), "resized");
+    let bytes = std::fs::read(&image.qcow2).unwrap();
+    // qcow2.rst, "Header": bytes 40-47 are the offset of the L1 table, which moved to the end.
+    let l1 = usize::try_from(u64::from_be_bytes(bytes[40..48].try_into().unwrap())).unwrap();
+    assert!(l1 > 20 << 20, "the L1 table is at {l1:#x}");
+    let mut digest = Digest::new(Algorithm::Sha256);
+    digest.update(&bytes);
+    let options = Options {
+        checksum: Some(digest.finish().parse().unwrap()),
+        ..Options::default()
+    };
+    let target = file(&folder.path().join("disk"));
+    let honest = Memory::ranged(bytes);
+    transfer(&honest, &target, &options).unwrap();
+    std::fs::remove_file(&target.path).unwrap();
+    // The lowest bit of an L1 entry means nothing: without the comparison nobody would notice.
+    let source = Memory {
+        wrong_ahead: Some(l1 + 7),
+        ..honest
+    };
+    let error = transfer(&source, &target, &options).unwrap_err();
+    assert!(error.to_string().contains("its tables were fetched"), "{error}");
+    assert!(!target.path.exists());
 }

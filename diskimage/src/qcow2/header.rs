@@ -22,6 +22,7 @@ const EXTENDED_L2: u64 = 1 << 4;
 const KNOWN_INCOMPATIBLE: u64 = DIRTY | CORRUPT | DATA_FILE | COMPRESSION_TYPE | EXTENDED_L2;
 
 const EXTENSION_FEATURE_NAMES: u32 = 0x6803_f857;
+const EXTENSION_BITMAPS: u32 = 0x2385_2875;
 const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
 
 /// The decoded, validated header of an image that can be read.
@@ -49,6 +50,8 @@ pub struct Header {
     pub refcount_order: u32,
     /// Internal snapshots; their data is ignored.
     pub snapshots: u32,
+    /// The image keeps dirty bitmaps, which are ignored.
+    pub has_bitmaps: bool,
     /// Refcounts may be out of date (bit 0). QEMU reads such an image; so do we, and do not trust its refcounts.
     pub dirty: bool,
     /// Somebody found the image inconsistent (bit 1). QEMU still reads it; so do we, with a warning.
@@ -147,6 +150,7 @@ impl Header {
             refcount_table_bytes: u64::from(word(56)?) << cluster_bits,
             refcount_order,
             snapshots: word(60)?,
+            has_bitmaps: extensions.has_bitmaps,
             dirty: incompatible & DIRTY != 0,
             corrupt: incompatible & CORRUPT != 0,
             is_delta: false,
@@ -226,6 +230,7 @@ impl Header {
             (self.extended_l2, "extended L2"),
             (self.dirty, "dirty"),
             (self.corrupt, "corrupt"),
+            (self.has_bitmaps, "bitmaps"),
         ] {
             if set {
                 names.push(name.into());
@@ -302,6 +307,7 @@ fn backing_file(head: &[u8], offset: u64, length: u32, cluster_size: u64) -> Res
 #[derive(Default)]
 struct Extensions {
     data_file: Option<String>,
+    has_bitmaps: bool,
     feature_names: Vec<(u8, u8, String)>,
 }
 
@@ -324,6 +330,7 @@ impl Extensions {
             let Some(bytes) = head.get(data..end) else { break };
             match kind {
                 EXTENSION_DATA_FILE => found.data_file = Some(printable(bytes)),
+                EXTENSION_BITMAPS => found.has_bitmaps = true,
                 EXTENSION_FEATURE_NAMES => found.add_feature_names(bytes),
                 _ => {}
             }

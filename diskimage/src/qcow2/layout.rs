@@ -64,6 +64,10 @@ impl Layout for Qcow2 {
         self.header.snapshots
     }
 
+    fn has_other_users(&self) -> bool {
+        self.header.snapshots > 0 || self.header.has_bitmaps
+    }
+
     fn is_marked_corrupt(&self) -> bool {
         self.header.corrupt
     }

@@ -21,6 +21,7 @@ pub(crate) fn header(cluster_bits: u32) -> Header {
         refcount_table_bytes: 1 << cluster_bits,
         refcount_order: 4,
         snapshots: 0,
+        has_bitmaps: false,
         dirty: false,
         is_delta: false,
         corrupt: false,

@@ -9,12 +9,15 @@ use crate::{Error, Facts, Image};
 
 /// Builds a complete map from tables that are fetched ahead of the data, one generation after the other.
 pub struct MapBuilder {
-    layout: Box<dyn Layout>,
-    image_length: u64,
+    pub(crate) layout: Box<dyn Layout>,
+    pub(crate) image_length: u64,
     /// Tables that were learned of and not handed out yet.
     tables: Vec<Want>,
     wants: Wants,
     mapped_bytes: u64,
+    /// Everything that was referred to, tables and what the guest does not read included, if it is to be checked.
+    pub(crate) references: Vec<Want>,
+    is_check: bool,
 }
 
 /// A table to fetch.
@@ -28,12 +31,23 @@ pub struct TableRange {
 impl MapBuilder {
     /// A map for `image`, which is `image_length` bytes long.
     pub fn new(image: Image, image_length: u64) -> Result<Self, Error> {
+        Self::start(image, image_length, false)
+    }
+
+    /// A map that wants to see also the tables that no conversion needs, and remembers all references.
+    pub fn for_check(image: Image, image_length: u64) -> Result<Self, Error> {
+        Self::start(image, image_length, true)
+    }
+
+    fn start(image: Image, image_length: u64, is_check: bool) -> Result<Self, Error> {
         let mut builder = Self {
             layout: image.layout,
             image_length,
             tables: Vec::new(),
             wants: Wants::new(MAP_BYTES),
             mapped_bytes: 0,
+            references: Vec::new(),
+            is_check,
         };
         let first = builder.layout.begin(Access::Ranged { image_length })?;
         builder.admit(first)?;
@@ -67,11 +81,15 @@ impl MapBuilder {
 
     fn admit(&mut self, batch: Batch) -> Result<(), Error> {
         let mut wants = batch.sorted(self.layout.format())?;
-        let layout = &self.layout;
+        if self.is_check {
+            self.references.extend(&wants);
+            check_memory(&self.references)?;
+        }
+        let (layout, is_check) = (&self.layout, self.is_check);
         // What only helps to save memory in one pass is of no use here.
         wants.retain(|want| match want.role {
             Role::Ignored => false,
-            Role::Table(kind) => layout.is_required(kind),
+            Role::Table(kind) => is_check || layout.is_required(kind),
             Role::Data | Role::Compressed => true,
         });
         for want in &wants {
@@ -80,9 +98,7 @@ impl MapBuilder {
         let (tables, data): (Vec<_>, Vec<_>) = wants.into_iter().partition(|want| want.table().is_some());
         self.mapped_bytes += data.iter().map(|want| u64::from(want.length)).sum::<u64>();
         self.tables.extend(tables);
-        if (self.tables.len() * size_of::<Want>()) as u64 > MAP_BYTES {
-            return Err(Error::MapTooLarge { limit: MAP_BYTES });
-        }
+        check_memory(&self.tables)?;
         self.wants.add(data)
     }
 
@@ -111,4 +127,11 @@ impl MapBuilder {
     pub fn into_stream(self) -> Stream {
         Stream::mapped(self.layout, self.wants)
     }
+}
+
+fn check_memory(wants: &[Want]) -> Result<(), Error> {
+    if size_of_val(wants) as u64 > MAP_BYTES {
+        return Err(Error::MapTooLarge { limit: MAP_BYTES });
+    }
+    Ok(())
 }

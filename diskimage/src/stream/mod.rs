@@ -153,7 +153,7 @@ impl Stream {
         while let Some(want) = self.wants.pop_until(u64::MAX) {
             self.check_not_needed(&want)?;
         }
-        Ok(self.layout.finish()?)
+        Ok(self.layout.finish(self.position)?)
     }
 
     fn check_not_needed(&self, want: &Want) -> Result<(), Error> {
@@ -169,7 +169,6 @@ impl Stream {
         })
     }
 
-    /// What is wanted, for messages.
     fn name(&self, want: &Want) -> &'static str {
         name(&*self.layout, want)
     }
@@ -339,7 +338,8 @@ impl Stream {
     }
 }
 
-fn name(layout: &dyn Layout, want: &Want) -> &'static str {
+/// What is wanted, for messages.
+pub(crate) fn name(layout: &dyn Layout, want: &Want) -> &'static str {
     match want.role {
         Role::Table(kind) => layout.table_name(kind),
         Role::Data | Role::Compressed | Role::Ignored => "a data cluster",

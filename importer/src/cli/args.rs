@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use datapath::digest::Checksum;
+use datapath::transfer::Envelope;
 use diskimage::Format;
 use program::command_line::{self, byte_rate};
 
@@ -42,6 +43,17 @@ Examples:
       --user admin@internal --password-file pw \\
       ovirt+https://engine/ovirt-engine/api/disks/4b1e… /dev/vg0/vm1";
 
+const CONVERT_EXAMPLES: &str = "\
+Examples:
+  cdi-importer convert vm.vmdk vm.img
+  cdi-importer convert --preallocate vm.vhdx /dev/vg0/vm1
+  xz -dc disk.vdi.xz | cdi-importer convert - disk.img";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  cdi-importer check disk.qcow2
+  cdi-importer check --data --json https://example.org/disk.vmdk | jq .errors";
+
 const INFO_EXAMPLES: &str = "\
 Examples:
   cdi-importer info https://example.org/debian.qcow2
@@ -75,6 +87,9 @@ pub enum Command {
     /// Write an image to a file or block device as a raw disk
     #[command(after_help = [IMPORT_EXAMPLES, "\n\n", EXIT_CODES].concat())]
     Import(Box<ImportArgs>),
+    /// Convert an image of this machine to a raw disk; `import` for files, without the options of networks
+    #[command(after_help = [CONVERT_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Convert(Box<ConvertArgs>),
     /// Unpack a tar archive, in any compression, into a directory
     #[command(after_help = [UNPACK_EXAMPLES, "\n\n", EXIT_CODES].concat())]
     Unpack(Box<UnpackArgs>),
@@ -84,6 +99,9 @@ pub enum Command {
     /// Show what an image is and how large a volume it needs, reading only metadata where possible
     #[command(after_help = [INFO_EXAMPLES, "\n\n", EXIT_CODES].concat())]
     Info(Box<InfoArgs>),
+    /// Look for damage in the tables of an image: structure, references, overlaps, refcounts
+    #[command(after_help = [CHECK_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Check(Box<CheckArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -104,6 +122,54 @@ pub struct ImportArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub target: PathBuf,
 
+    /// How it is written.
+    #[command(flatten)]
+    pub write: WriteArgs,
+}
+
+/// Arguments of `convert`.
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// The image: a file, a block device, or `-` for standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub image: PathBuf,
+
+    /// Where the disk goes: a file that does not exist yet, or a block device (its content is lost)
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub target: PathBuf,
+
+    /// How its content is taken.
+    #[command(flatten)]
+    pub content: ContentArgs,
+
+    /// How the disk is written.
+    #[command(flatten)]
+    pub write: WriteArgs,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// What to read and how.
+    #[command(flatten)]
+    pub source: SourceArgs,
+
+    /// Inflate every compressed cluster as well, which reads the whole image
+    #[arg(long, help_heading = "Check")]
+    pub data: bool,
+
+    /// Print one JSON object
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+
+    /// How much to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// How a disk is written: shared by `import` and `convert`.
+#[derive(Debug, Args)]
+pub struct WriteArgs {
     /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or sha512
     #[arg(long, value_name = "ALG:HEX", help_heading = "Source")]
     pub checksum: Option<Checksum>,
@@ -249,9 +315,9 @@ pub struct SourceArgs {
     #[arg(value_hint = ValueHint::AnyPath)]
     pub source: String,
 
-    /// Take the image for this format (raw or qcow2) instead of recognizing it by its content
-    #[arg(long, value_name = "FORMAT", help_heading = "Source")]
-    pub format: Option<Format>,
+    /// How its content is taken.
+    #[command(flatten)]
+    pub content: ContentArgs,
 
     /// User name, or access key, for the server
     #[arg(
@@ -319,12 +385,35 @@ pub struct SourceArgs {
     pub no_progress_timeout: Duration,
 }
 
+/// How the content of a source is taken.
+#[derive(Debug, Clone, Args)]
+pub struct ContentArgs {
+    /// Take the image for this format (raw, qcow2, vmdk, vdi, vhd, vhdx) instead of recognizing it by content
+    #[arg(long, value_name = "FORMAT", help_heading = "Source")]
+    pub format: Option<Format>,
+
+    /// The source is an OVA, a tar with one disk image in it: take that one, and verify what the manifest says of it
+    #[arg(long, help_heading = "Source")]
+    pub ova: bool,
+}
+
 /// How much to log: shared by the subcommands.
 #[derive(Debug, Clone, Args)]
 pub struct LogArgs {
     /// Say more: -v what happens, -vv details, -vvv everything
     #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
     pub verbose: u8,
+}
+
+impl ContentArgs {
+    /// What lies around the image.
+    pub fn envelope(&self) -> Envelope {
+        if self.ova {
+            Envelope::Ova
+        } else {
+            Envelope::Sniffed
+        }
+    }
 }
 
 impl LogArgs {

@@ -13,6 +13,8 @@ pub enum Failure {
     Usage(String),
     /// The transfer failed, at one of its stages.
     Transfer(Error),
+    /// A check found so many errors in an image.
+    Damaged(u64),
     /// A bug, or a system that refuses the most basic things.
     Internal(String),
     /// A signal ended the command.
@@ -27,7 +29,7 @@ impl Failure {
             Self::Usage(_) => 2,
             Self::Transfer(Error::Source(_)) => 3,
             Self::Transfer(Error::Format(format)) if format.is_too_large() => 5,
-            Self::Transfer(Error::Decode(_) | Error::Format(_)) => 4,
+            Self::Transfer(Error::Decode(_) | Error::Format(_)) | Self::Damaged(_) => 4,
             Self::Transfer(Error::Checksum { .. }) => 6,
             Self::Transfer(Error::Target(target)) => {
                 if target.is_no_space() {
@@ -44,6 +46,7 @@ impl Failure {
     pub fn stage(&self) -> Option<&'static str> {
         match self {
             Self::Transfer(error) => error.stage().map(|stage| stage.name()),
+            Self::Damaged(_) => Some("format"),
             Self::Usage(_) | Self::Internal(_) | Self::Signalled(_) => None,
         }
     }
@@ -52,6 +55,9 @@ impl Failure {
     pub fn sentence(&self) -> String {
         let text = match self {
             Self::Usage(text) | Self::Internal(text) => text.clone(),
+            Self::Damaged(count) => format!(
+                "the image has {count} error(s): repair a copy with `qemu-img check -r all`, or restore it from a backup"
+            ),
             Self::Transfer(Error::Target(target)) if target.source.kind() == ErrorKind::AlreadyExists => {
                 format!("{target}: pass --force to replace it")
             }

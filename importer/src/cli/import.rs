@@ -1,22 +1,63 @@
-//! `cdi-importer import`.
+//! `cdi-importer import`, and `convert`, which is the same for what is on this machine.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::logging::{self, LogFormat, LogOptions};
 use datapath::observe::Observer;
+use datapath::source::Source;
 use datapath::target;
 use datapath::transfer::{self, Report};
 use indicatif::BinaryBytes;
 
-use super::args::{ImportArgs, Route};
+use super::args::{ContentArgs, ConvertArgs, ImportArgs, Route, WriteArgs};
 use super::event::Event;
 use super::failure::Failure;
 use super::open::Context;
 use super::progress::{Display, Reporter, bytes_per_second};
 use super::watch::Watch;
 
-pub(super) fn run(arguments: ImportArgs) -> Result<(), Failure> {
+/// Opens the source once the runtime is there; told whether a checksum of the whole object will be verified.
+type Open = dyn FnOnce(&Context, bool) -> Result<Box<dyn Source>, Failure> + Send;
+
+/// What is brought where.
+struct Job {
+    verb: &'static str,
+    open: Box<Open>,
+    content: ContentArgs,
+    target: PathBuf,
+    write: WriteArgs,
+}
+
+pub(super) fn import(arguments: ImportArgs) -> Result<(), Failure> {
+    let ImportArgs {
+        source,
+        target,
+        write,
+    } = arguments;
+    run(Job {
+        verb: "imported",
+        content: source.content.clone(),
+        open: Box::new(move |context, is_checked| context.open(&source, is_checked)),
+        target,
+        write,
+    })
+}
+
+pub(super) fn convert(arguments: ConvertArgs) -> Result<(), Failure> {
+    let image = arguments.image;
+    run(Job {
+        verb: "converted",
+        open: Box::new(move |context, _| context.open_local(&image)),
+        content: arguments.content,
+        target: arguments.target,
+        write: arguments.write,
+    })
+}
+
+fn run(job: Job) -> Result<(), Failure> {
+    let (arguments, verb) = (&job.write, job.verb);
     let display = Display::choose(arguments.progress, arguments.quiet);
     let verbosity = arguments.log.verbosity();
     logging::init_with(
@@ -28,14 +69,14 @@ pub(super) fn run(arguments: ImportArgs) -> Result<(), Failure> {
         display.log_writer(),
     );
     let is_quiet = arguments.quiet;
-    let path = arguments.target.clone();
+    let path = job.target.clone();
     let watch = Arc::new(Watch::default());
     let (observer, written) = (Arc::clone(&watch), Arc::clone(&watch));
 
     let started = Instant::now();
     let reporter = Reporter::start(display.clone(), watch);
     let result = super::on_runtime(
-        move |context| import(&arguments, &context, observer),
+        move |context| transfer(job, &context, observer),
         // Only what this process wrote to is removed, never a file that was there before.
         move || {
             if written.written() > 0 {
@@ -47,7 +88,7 @@ pub(super) fn run(arguments: ImportArgs) -> Result<(), Failure> {
     match &result {
         Ok(report) if matches!(display, Display::Json) => say_done(report, started.elapsed()),
         Ok(report) if !is_quiet => {
-            super::print(format!("{}\n", summary(report, started.elapsed())).as_bytes())?;
+            super::print(format!("{}\n", summary(verb, report, started.elapsed())).as_bytes())?;
         }
         Err(failure) if matches!(display, Display::Json) => say_error(failure),
         Ok(_) | Err(_) => {}
@@ -55,11 +96,13 @@ pub(super) fn run(arguments: ImportArgs) -> Result<(), Failure> {
     result.map(drop)
 }
 
-fn import(arguments: &ImportArgs, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, Failure> {
-    let target = target_options(arguments)?;
+fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, Failure> {
+    let arguments = &job.write;
+    let target = target_options(&job.target, arguments)?;
     let options = transfer::Options {
         checksum: arguments.checksum.clone(),
-        format: arguments.source.format,
+        format: job.content.format,
+        envelope: job.content.envelope(),
         route: match arguments.route {
             Route::Auto => transfer::Route::Auto,
             Route::OnePass => transfer::Route::OnePass,
@@ -71,7 +114,7 @@ fn import(arguments: &ImportArgs, context: &Context, observer: Arc<dyn Observer>
         observer,
         ..transfer::Options::default()
     };
-    let source = context.open(&arguments.source, options.checksum.is_some())?;
+    let source = (job.open)(context, options.checksum.is_some())?;
     tracing::info!(
         source = source.name(),
         length = source.length(),
@@ -80,14 +123,14 @@ fn import(arguments: &ImportArgs, context: &Context, observer: Arc<dyn Observer>
     Ok(transfer::transfer(&*source, &target, &options)?)
 }
 
-fn target_options(arguments: &ImportArgs) -> Result<target::Options, Failure> {
-    if arguments.size.is_some() && target::is_block_device(&arguments.target) {
+fn target_options(path: &Path, arguments: &WriteArgs) -> Result<target::Options, Failure> {
+    if arguments.size.is_some() && target::is_block_device(path) {
         return Err(Failure::Usage(
             "--size is for files: a block device has its own size".to_owned(),
         ));
     }
     Ok(target::Options {
-        path: arguments.target.clone(),
+        path: path.to_owned(),
         available: arguments.size.unwrap_or(u64::MAX),
         size: arguments.size,
         preallocate: arguments.preallocate,
@@ -102,9 +145,9 @@ fn target_options(arguments: &ImportArgs) -> Result<target::Options, Failure> {
 }
 
 /// `imported gzip > qcow2 (one-pass): 4.00 GiB virtual, 1.30 GiB written, 1.35 GiB read in 2.1 s (643.00 MiB/s)`
-fn summary(report: &Report, time: Duration) -> String {
+fn summary(verb: &str, report: &Report, time: Duration) -> String {
     format!(
-        "imported {} ({}): {} virtual, {} written, {} read in {:.1} s ({}/s){}",
+        "{verb} {} ({}): {} virtual, {} written, {} read in {:.1} s ({}/s){}",
         super::kinds(&report.facts),
         report.facts.route,
         BinaryBytes(report.virtual_size),

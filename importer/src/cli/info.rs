@@ -23,7 +23,8 @@ pub(super) fn run(arguments: InfoArgs) -> Result<(), Failure> {
     let (name, inspection) = super::on_runtime(
         move |context| {
             let options = transfer::Options {
-                format: arguments.source.format,
+                format: arguments.source.content.format,
+                envelope: arguments.source.content.envelope(),
                 stop: context.stop.clone(),
                 ..transfer::Options::default()
             };

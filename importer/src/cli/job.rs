@@ -65,7 +65,7 @@ pub(super) fn open(
     is_checked: bool,
     what: &str,
 ) -> Result<Box<dyn Source>, Failure> {
-    if arguments.format.is_some() {
+    if arguments.content.format.is_some() {
         return Err(Failure::Usage(format!("--format is for images: {what}")));
     }
     let source = context.open(arguments, is_checked)?;

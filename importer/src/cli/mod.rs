@@ -1,7 +1,8 @@
-//! The command-line face: `import`, `unpack`, `apply`, `info`, `completions` and `man`.
+//! The command-line face: `import`, `convert`, `unpack`, `apply`, `info`, `check`, `completions` and `man`.
 
 mod apply;
 pub mod args;
+mod check;
 mod event;
 pub mod failure;
 mod import;
@@ -43,10 +44,12 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     program::panics::catch();
     match command {
-        Command::Import(arguments) => import::run(*arguments),
+        Command::Import(arguments) => import::import(*arguments),
+        Command::Convert(arguments) => import::convert(*arguments),
         Command::Unpack(arguments) => unpack::run(*arguments),
         Command::Apply(arguments) => apply::run(*arguments),
         Command::Info(arguments) => info::run(*arguments),
+        Command::Check(arguments) => check::run(*arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), PROGRAM, &mut script);

@@ -37,6 +37,15 @@ pub(super) struct Context {
 }
 
 impl Context {
+    /// Opens what is on this machine: a path, or `-`.
+    pub(super) fn open_local(&self, path: &Path) -> Result<Box<dyn Source>, Failure> {
+        if path.as_os_str() == "-" {
+            boxed(FileSource::stdin(self.stop.clone()))
+        } else {
+            boxed(FileSource::open(path, self.stop.clone()))
+        }
+    }
+
     /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object will be verified.
     pub(super) fn open(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Box<dyn Source>, Failure> {
         let (handle, stop) = (self.handle.clone(), self.stop.clone());

@@ -72,6 +72,14 @@ impl Patch {
         }
     }
 
+    /// How many bits are set.
+    pub(crate) fn ones(&self) -> usize {
+        self.bytes
+            .iter()
+            .map(|byte| index(u64::from(byte.count_ones())))
+            .sum()
+    }
+
     pub(crate) fn apply(&self, image: &[u8]) -> Vec<u8> {
         let mut patched = image.to_vec();
         let at = index(self.offset);
@@ -131,7 +139,10 @@ pub(crate) fn table_entries(base: &Corpus) -> Vec<Patch> {
     let mut patches = Vec::new();
     for (name, entries) in [("L1 entry", base.l1_entries()), ("L2 entry", base.l2_entries())] {
         let last = entries.len() - 1;
-        for at in [entries[0], entries[last.min(1)], entries[last]] {
+        // A table may have fewer.
+        let mut chosen = vec![entries[0], entries[last.min(1)], entries[last]];
+        chosen.dedup();
+        for at in chosen {
             for (value, flags) in boundary_values(base).into_iter().zip(FLAGS.into_iter().cycle()) {
                 patches.extend([0, flags].map(|flags| Patch::number(name, at, 8, value | flags)));
             }

@@ -1,0 +1,33 @@
+# Steps that begin ahead of their turn, in the background; to be sourced.
+
+# begin NAME: starts the step NAME ahead of its turn. What it says, and its end, come when `begun NAME` is called.
+begun_folder=$(mktemp -d)
+begin() {
+    # A process group of its own, which ends with this script.
+    set -m
+    (
+        set +e
+        (
+            set -e
+            "$1"
+        )
+        echo $? >"$begun_folder/$1.code"
+    ) >"$begun_folder/$1.log" 2>&1 </dev/null &
+    set +m
+    echo $! >"$begun_folder/$1.pid"
+}
+
+begun() {
+    local name=$1
+    tail --lines=+1 --follow --pid="$(cat "$begun_folder/$name.pid")" "$begun_folder/$name.log"
+    return "$(cat "$begun_folder/$name.code")"
+}
+
+end_begun() {
+    local pid
+    for pid in $(cat "$begun_folder"/*.pid 2>/dev/null); do
+        kill -- "-$pid" 2>/dev/null || true
+    done
+    rm -rf "$begun_folder"
+}
+trap end_begun EXIT

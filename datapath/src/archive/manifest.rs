@@ -1,0 +1,84 @@
+//! The manifest of an OVF package: digests of its files (DMTF DSP0243, "Manifest file").
+
+use super::error::ArchiveErrorKind;
+use super::name::printable;
+use crate::digest::Checksum;
+
+/// The digests that `manifest` has of the file called `wanted`. A line is `SHA256(disk.vmdk)= 9f86d0…`.
+pub(super) fn checksums(manifest: &[u8], wanted: &[u8]) -> Result<Vec<Checksum>, ArchiveErrorKind> {
+    let mut found = Vec::new();
+    for line in manifest.split(|byte| matches!(byte, b'\n' | b'\r')) {
+        if let Some((algorithm, name, digest)) = parts(line)
+            && file_name(name) == file_name(wanted)
+        {
+            let text = format!("{}:{}", printable(algorithm), printable_digest(digest));
+            let checksum = text.parse().map_err(|error| {
+                ArchiveErrorKind::Manifest(format!("of `{}` cannot be read: {error}", printable(wanted)))
+            });
+            found.push(checksum?);
+        }
+    }
+    Ok(found)
+}
+
+/// Algorithm, name and digest.
+fn parts(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let open = line.iter().position(|byte| *byte == b'(')?;
+    let close = line.iter().rposition(|byte| *byte == b')')?;
+    let name = line.get(open + 1..close)?;
+    let digest = line.get(close + 1..)?.trim_ascii_start().strip_prefix(b"=")?;
+    Some((line.get(..open)?, name, digest))
+}
+
+/// Longer ones are no digests, and are not shown.
+fn printable_digest(digest: &[u8]) -> String {
+    let shown = digest.get(..digest.len().min(200)).unwrap_or_default();
+    String::from_utf8_lossy(shown).into_owned()
+}
+
+/// The packages of a single file have no folders, but some have `./` before their names.
+fn file_name(name: &[u8]) -> &[u8] {
+    name.rsplit(|byte| *byte == b'/').next().unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(manifest: &str) -> Result<Vec<String>, ArchiveErrorKind> {
+        Ok(checksums(manifest.as_bytes(), b"./vm-disk1.vmdk")?
+            .iter()
+            .map(ToString::to_string)
+            .collect())
+    }
+
+    #[test]
+    fn lines_of_all_writers_are_understood() {
+        let sha1 = "0a".repeat(20);
+        let sha256 = "bC".repeat(32);
+        let manifest = format!(
+            "SHA1(vm.ovf)= {sha1}\r\nSHA1(vm-disk1.vmdk)= {sha1}\r\nSHA256 (vm-disk1.vmdk) = {sha256}\n\nnonsense\n)(\n"
+        );
+        let expected = vec![
+            format!("sha1:{sha1}"),
+            format!("sha256:{}", sha256.to_lowercase()),
+        ];
+        assert_eq!(found(&manifest), Ok(expected));
+        assert_eq!(found(""), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_digest_that_cannot_be_read_is_refused() {
+        for line in [
+            "SHA256(vm-disk1.vmdk)= 12",
+            "SHA3(vm-disk1.vmdk)= 12",
+            "SHA1(vm-disk1.vmdk)=",
+        ] {
+            assert!(
+                matches!(found(line), Err(ArchiveErrorKind::Manifest(_))),
+                "{line}"
+            );
+        }
+        assert_eq!(found("SHA256(other.vmdk)= 12"), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,131 @@
+//! Whether an image is consistent, without converting it.
+
+use bytes::Bytes;
+use diskimage::{Clusters, Error as ImageError, Findings, Format, MapBuilder, Sink};
+
+use crate::chunks::Chunks;
+use crate::error::{Error, FormatError, SourceError, SourceErrorKind};
+use crate::format::mapped::fill_map;
+use crate::recognize::{Opened, fetch_map, open, open_image, ranged_length};
+use crate::source::Source;
+use crate::target::Inflater;
+use crate::transfer::Options;
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The format of the image.
+    pub format: Format,
+    /// Bytes of the virtual disk.
+    pub virtual_size: u64,
+    /// Bytes of the image.
+    pub image_bytes: u64,
+    /// What its tables say of each other.
+    pub findings: Findings,
+    /// Compressed clusters that were inflated; `None` if nobody asked for that.
+    pub inflated_clusters: Option<u64>,
+}
+
+/// Reads all tables of the image in `source`, which must have ranges, and compares what they refer to. With `data`, all
+/// compressed clusters are inflated as well. An image that is not even readable is an error.
+pub fn check(source: &dyn Source, options: &Options, data: bool) -> Result<Report, Error> {
+    let Opened {
+        mut input, format, ..
+    } = open(source, options, &options.limits)?;
+    if format == Format::Raw {
+        return Err(FormatError::from(ImageError::NothingToCheck).into());
+    }
+    let image = open_image(format, &mut input)?;
+    let facts = image.facts();
+    let Some(image_bytes) = ranged_length(source, &mut input) else {
+        let reason = "an image is checked in place: it must not be compressed as a whole, and its source must have ranges";
+        return Err(SourceError::new(SourceErrorKind::Invalid, reason).into());
+    };
+    let mut map = MapBuilder::for_check(image, image_bytes).map_err(FormatError::from)?;
+    fill_map(&mut map, source, &mut input)?;
+    let findings = map.check().map_err(FormatError::from)?;
+
+    let mut inflated_clusters = None;
+    if data {
+        let image = open_image(format, &mut input)?;
+        let mut stream = fetch_map(image, image_bytes, source, &mut input)?.into_stream();
+        let mut sink = Inflating::new(facts.clusters, facts.virtual_size);
+        while let Some(needed) = stream.next_needed() {
+            let position = input.skip_towards(needed)?;
+            if position > stream.position() {
+                stream.skip_to(position);
+            }
+            let Some(chunk) = input.next_chunk()? else { break };
+            stream.push(chunk, &mut sink)?;
+        }
+        stream.finish(&mut sink)?;
+        inflated_clusters = Some(sink.count);
+    }
+    Ok(Report {
+        format,
+        virtual_size: facts.virtual_size,
+        image_bytes,
+        findings,
+        inflated_clusters,
+    })
+}
+
+/// Inflates, and throws away.
+struct Inflating {
+    clusters: Option<Clusters>,
+    virtual_size: u64,
+    inflater: Inflater,
+    cluster: Vec<u8>,
+    count: u64,
+}
+
+impl Inflating {
+    fn new(clusters: Option<Clusters>, virtual_size: u64) -> Self {
+        let size = clusters.map_or(0, |clusters| clusters.size);
+        Self {
+            clusters,
+            virtual_size,
+            inflater: Inflater::new(),
+            cluster: vec![0; usize::try_from(size).unwrap_or(0)],
+            count: 0,
+        }
+    }
+}
+
+impl Sink for Inflating {
+    type Error = Error;
+
+    fn data(&mut self, _guest: u64, _bytes: Bytes) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn compressed(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
+        let Some(clusters) = self.clusters else {
+            return Ok(());
+        };
+        let on_disk = self.virtual_size.saturating_sub(guest).min(clusters.size);
+        let needed = usize::try_from(on_disk).unwrap_or(usize::MAX);
+        self.inflater
+            .inflate(clusters.compression, &bytes, &mut self.cluster, needed)
+            .map_err(|reason| ImageError::CompressedCluster {
+                guest,
+                cluster_size: clusters.size,
+                reason,
+            })?;
+        self.count += 1;
+        Ok(())
+    }
+
+    fn park(&mut self, _host: u64, _pieces: &[Bytes]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn parked(&mut self, offset: u64) -> Result<Bytes, Error> {
+        let what = "a cluster";
+        Err(ImageError::RefcountContradiction { what, offset }.into())
+    }
+
+    fn forget(&mut self, _host: u64) -> Result<(), Error> {
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! What the markers of a stream said, to be compared with its tables: QEMU goes by the tables alone, and both have to mean
+//! the same disk.
+
+use std::collections::BTreeMap;
+
+use super::corrupt;
+use super::header::{Header, SECTOR};
+use super::tables::{entries, grain_entries};
+use crate::Error;
+use crate::stream::MAP_BYTES;
+
+/// The entries of a grain table: sectors.
+type Entries = Box<[u32]>;
+
+/// The table of contents of a stream. Takes four bytes a grain until the grain's table has come; where each table follows
+/// its grains, as VMware and VirtualBox write them, that is one table.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// By the markers: the tables that the image should have, by their place in the directory.
+    marked: BTreeMap<u64, Entries>,
+    /// The tables that came and are as they should be: where each is.
+    confirmed: BTreeMap<u64, u64>,
+    /// Other tables that came, by their place in the image: the directory will tell what they are.
+    unplaced: BTreeMap<u64, Entries>,
+    /// The directory's place and entries.
+    directory: Option<(u64, Entries)>,
+    /// The table that the last grain belongs to.
+    latest: u64,
+    bytes: u64,
+}
+
+impl Contents {
+    /// The grain `number` of the disk has its marker at `host`.
+    pub(super) fn add_grain(&mut self, header: &Header, number: u64, host: u64) -> Result<(), Error> {
+        let (table, index) = (number / header.table_entries, number % header.table_entries);
+        self.latest = table;
+        let Ok(sector) = u32::try_from(host / SECTOR) else {
+            return Err(corrupt(
+                "a grain lies beyond the 2 TiB that a grain table can refer to",
+                host,
+            ));
+        };
+        if self.confirmed.contains_key(&table) {
+            return Err(corrupt(
+                "a grain follows the grain table that should name it",
+                host,
+            ));
+        }
+        if !self.marked.contains_key(&table) {
+            self.reserve(header)?;
+            let count = usize::try_from(header.table_entries).unwrap_or(0);
+            self.marked.insert(table, vec![0; count].into());
+        }
+        let entry = self
+            .marked
+            .get_mut(&table)
+            .zip(usize::try_from(index).ok())
+            .and_then(|(entries, index)| entries.get_mut(index));
+        match entry {
+            Some(entry) if *entry == 0 => {
+                *entry = sector;
+                Ok(())
+            }
+            _ => Err(corrupt("two markers are of the same grain", host)),
+        }
+    }
+
+    /// The grain table at `host`. Usually that of the latest grains.
+    pub(super) fn add_table(&mut self, header: &Header, host: u64, bytes: &[u8]) -> Result<(), Error> {
+        let is_latest = self
+            .marked
+            .get(&self.latest)
+            .is_some_and(|marked| marked.iter().copied().eq(grain_entries(header, bytes)));
+        if is_latest {
+            self.marked.remove(&self.latest);
+            self.confirmed.insert(self.latest, host);
+            self.bytes = self.bytes.saturating_sub(header.table_bytes());
+        } else {
+            self.reserve(header)?;
+            self.unplaced.insert(host, grain_entries(header, bytes).collect());
+        }
+        Ok(())
+    }
+
+    /// The grain directory at `host`.
+    pub(super) fn add_directory(&mut self, host: u64, bytes: &[u8]) -> Result<(), Error> {
+        if self.directory.is_some() {
+            return Err(corrupt("a second grain directory", host));
+        }
+        self.directory = Some((host, entries(bytes).collect()));
+        Ok(())
+    }
+
+    fn reserve(&mut self, header: &Header) -> Result<(), Error> {
+        self.bytes += header.table_bytes();
+        if self.bytes > MAP_BYTES {
+            return Err(Error::MapTooLarge { limit: MAP_BYTES });
+        }
+        Ok(())
+    }
+
+    /// Everything has come, and the footer says that the directory is at `directory`.
+    pub(super) fn check(&mut self, header: &Header, directory: u64) -> Result<(), Error> {
+        let (host, tables) = match self.directory.take() {
+            Some((host, tables)) if host == directory => (host, tables),
+            _ => {
+                return Err(corrupt(
+                    "the footer refers to a grain directory that did not come",
+                    directory,
+                ));
+            }
+        };
+        for (index, sector) in (0u64..).zip(tables.iter()) {
+            let table = u64::from(*sector) * SECTOR;
+            if !self.agrees(index, table) {
+                let start = index * header.table_span();
+                let what = format!(
+                    "the grain table of disk offset {start:#x} contradicts the markers of its grains"
+                );
+                return Err(corrupt(what, if table == 0 { host } else { table }));
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the table of this `index`, which is at `host` or at 0 if there is none, has the grains that were marked.
+    fn agrees(&mut self, index: u64, host: u64) -> bool {
+        let is_empty = |entries: &Entries| entries.iter().all(|entry| *entry == 0);
+        if let Some(confirmed) = self.confirmed.remove(&index) {
+            return confirmed == host;
+        }
+        match (self.marked.remove(&index), self.unplaced.remove(&host)) {
+            (marked, Some(table)) => marked.map_or(is_empty(&table), |marked| marked == table),
+            (None, None) => host == 0,
+            (Some(_), None) => false,
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The text descriptor: what kind of disk it is, and which files its extents are ("Virtual Disk Format 5.0", section
+//! "The Disk Descriptor File"). Nothing that it names is ever opened; it is read to find out whether all of the disk is here.
+
+use super::header::invalid;
+use crate::{Error, Format};
+
+/// What a descriptor says, as far as it matters here.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Descriptor {
+    /// Every `createType` that it names.
+    types: Vec<String>,
+    extents: Vec<Extent>,
+    /// The disk that this one is the difference to.
+    parent: Option<String>,
+}
+
+/// A line such as `RW 4192256 SPARSE "disk.vmdk"`.
+#[derive(Debug, PartialEq, Eq)]
+struct Extent {
+    kind: String,
+    file: String,
+}
+
+/// The two kinds of disk that are one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CreateType {
+    MonolithicSparse,
+    StreamOptimized,
+}
+
+impl CreateType {
+    /// As the descriptor spells it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::MonolithicSparse => "monolithicSparse",
+            Self::StreamOptimized => "streamOptimized",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::MonolithicSparse, Self::StreamOptimized]
+            .into_iter()
+            .find(|known| known.name().eq_ignore_ascii_case(name))
+    }
+}
+
+/// Longest name that is shown.
+const MAX_NAME: usize = 255;
+
+/// The descriptor inside a sparse extent: the disk has to be this one file.
+pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
+    let descriptor = Descriptor::parse(text);
+    if let Some(name) = descriptor.parent {
+        return Err(Error::Parent {
+            format: Format::Vmdk,
+            name,
+        });
+    }
+    let kinds: Option<Vec<_>> = descriptor
+        .types
+        .iter()
+        .map(|name| CreateType::from_name(name))
+        .collect();
+    let elsewhere = descriptor
+        .extents
+        .iter()
+        .find(|extent| !extent.may_be_this_file());
+    match (kinds.as_deref(), elsewhere, &descriptor.extents[..]) {
+        (Some([kind]), None, [_]) => Ok(*kind),
+        (Some([]), _, _) => Err(invalid(
+            "its descriptor does not say what kind of disk it is".into(),
+        )),
+        (Some([_]), None, []) => Err(invalid("its descriptor names no extent".into())),
+        (Some([_, _, ..]), _, _) => Err(invalid(
+            "its descriptor says twice what kind of disk it is".into(),
+        )),
+        (Some([_]), None, [_, second, ..]) => Err(second.refuse("its second extent")),
+        (Some([_]), Some(extent), _) => Err(extent.refuse("an extent")),
+        (None, _, _) => Err(descriptor.refuse(Format::Vmdk)),
+    }
+}
+
+/// Refuses a file that is only a descriptor, of which `head` is the beginning: its extents are other files.
+pub(crate) fn refuse_descriptor(head: &[u8]) -> Error {
+    Descriptor::parse(head).refuse(Format::VmdkDescriptor)
+}
+
+impl Descriptor {
+    /// Reads text of whatever encoding, up to the first NUL.
+    fn parse(text: &[u8]) -> Self {
+        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        let mut descriptor = Self::default();
+        for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
+            descriptor.add(&printable(line));
+        }
+        // QEMU searches all of the text for it, comments too.
+        const HINT: &[u8] = b"parentFileNameHint";
+        if descriptor.parent.is_none() && text.windows(HINT.len()).any(|window| window == HINT) {
+            descriptor.parent = Some(String::new());
+        }
+        descriptor
+    }
+
+    fn add(&mut self, line: &str) {
+        let line = line.trim();
+        if line.starts_with('#') {
+            return;
+        }
+        if let Some((key, value)) = line.split_once('=') {
+            let value = unquoted(value);
+            match key.trim().to_ascii_lowercase().as_str() {
+                "createtype" => self.types.push(value.to_owned()),
+                "parentfilenamehint" => self.parent = Some(shortened(value)),
+                "parentcid" if !value.eq_ignore_ascii_case("ffffffff") => {
+                    self.parent.get_or_insert_default();
+                }
+                _ => {}
+            }
+        } else if let Some(extent) = Extent::parse(line) {
+            self.extents.push(extent);
+        }
+    }
+
+    /// Says what kind of disk it is and where its data would be.
+    fn refuse(self, format: Format) -> Error {
+        if let Some(name) = self.parent {
+            return Error::Parent { format, name };
+        }
+        let kind = self
+            .types
+            .into_iter()
+            .find(|name| CreateType::from_name(name).is_none());
+        let kind = kind.map_or_else(|| "VMDK".to_owned(), |name| shortened(&name));
+        let place = self
+            .extents
+            .first()
+            .map(|extent| format!(" (its first one is \"{}\")", extent.file))
+            .unwrap_or_default();
+        Error::Unsupported {
+            format,
+            what: format!(
+                "the data of a {kind} disk is in other files{place}, which are never opened: make one file of it with `qemu-img convert -O qcow2`"
+            ),
+        }
+    }
+}
+
+impl Extent {
+    /// Access, sectors, kind and name: other lines without `=` are none.
+    fn parse(line: &str) -> Option<Self> {
+        let (access, rest) = line.split_once(char::is_whitespace)?;
+        if !["RW", "RDONLY", "NOACCESS"].contains(&access) {
+            return None;
+        }
+        let (_sectors, rest) = rest.trim_start().split_once(char::is_whitespace)?;
+        let rest = rest.trim_start();
+        let (kind, name) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        Some(Self {
+            kind: shortened(kind),
+            file: shortened(quoted(name)),
+        })
+    }
+
+    /// A file may be renamed, so that its own name tells nothing; in another folder it is another one.
+    fn may_be_this_file(&self) -> bool {
+        self.kind == "SPARSE" && !self.file.contains(['/', '\\'])
+    }
+
+    fn refuse(&self, what: &'static str) -> Error {
+        Error::ExternalFile {
+            what,
+            name: self.file.clone(),
+        }
+    }
+}
+
+/// What stands between the quotes at the beginning of `text`; what follows them is an offset.
+fn quoted(text: &str) -> &str {
+    match text.trim().strip_prefix('"') {
+        Some(rest) => rest.split_once('"').map_or(rest, |(name, _)| name),
+        None => text.trim(),
+    }
+}
+
+/// A value, with or without quotes.
+fn unquoted(text: &str) -> &str {
+    text.trim().trim_matches('"').trim()
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(MAX_NAME).collect()
+}
+
+/// Text that is safe in a log.
+fn printable(line: &[u8]) -> String {
+    String::from_utf8_lossy(line)
+        .chars()
+        .map(|c| if c.is_control() && c != '\t' { '?' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn descriptor(lines: &str) -> String {
+        format!(
+            "# Disk DescriptorFile\nversion=1\nCID=fffffffe\n{lines}\n# The Disk Data Base\nddb.adapterType = \"ide\"\n"
+        )
+    }
+
+    const ONE_FILE: &str =
+        "parentCID=ffffffff\ncreateType=\"streamOptimized\"\nRDONLY 4192256 SPARSE \"call-me-stream.vmdk\"";
+
+    #[test]
+    fn a_disk_that_is_one_file_is_accepted_however_it_is_written() {
+        let usual = descriptor(ONE_FILE);
+        for text in [
+            usual.clone(),
+            usual.replace('\n', "\r\n"),
+            usual.replace("createType=", " createType  = "),
+            usual.replace("streamOptimized", "STREAMOPTIMIZED"),
+            usual.replace("call-me-stream", "caf\u{e9}"),
+            format!("{usual}\0RW 1 FLAT \"/etc/passwd\" 0"),
+        ] {
+            assert_eq!(
+                check_embedded(text.as_bytes()),
+                Ok(CreateType::StreamOptimized),
+                "{text}"
+            );
+        }
+        let windows_1252 = [usual.as_bytes(), b"ddb.comment = \"caf\xe9\"\n"].concat();
+        assert_eq!(check_embedded(&windows_1252), Ok(CreateType::StreamOptimized));
+    }
+
+    #[test]
+    fn extents_elsewhere_are_refused_with_their_names() {
+        let usual = descriptor(ONE_FILE);
+        for (text, name) in [
+            (usual.replace("call-me", "/etc/passwd"), "/etc/passwd-stream.vmdk"),
+            (usual.replace("call-me", "..\\other"), "..\\other-stream.vmdk"),
+            (usual.replace("SPARSE", "FLAT"), "call-me-stream.vmdk"),
+            (usual.replace("SPARSE", "VMFS"), "call-me-stream.vmdk"),
+            (format!("{usual}RW 5 SPARSE \"second.vmdk\"\n"), "second.vmdk"),
+            (format!("{usual}RW 5 FLAT \"/dev/sda\" 0\n"), "/dev/sda"),
+            (
+                usual.replace("\"call-me-stream.vmdk\"", "\"json:{}/\" 0"),
+                "json:{}/",
+            ),
+        ] {
+            let refused = check_embedded(text.as_bytes()).unwrap_err();
+            let Error::ExternalFile { name: named, .. } = &refused else {
+                panic!("{refused}")
+            };
+            assert_eq!(named, name);
+        }
+    }
+
+    #[test]
+    fn other_kinds_of_disks_are_refused_by_name() {
+        for kind in [
+            "twoGbMaxExtentSparse",
+            "monolithicFlat",
+            "vmfs",
+            "seSparse",
+            "custom",
+        ] {
+            let text = descriptor(ONE_FILE).replace("streamOptimized", kind);
+            for refused in [
+                check_embedded(text.as_bytes()).unwrap_err(),
+                refuse_descriptor(text.as_bytes()),
+            ] {
+                let said = refused.to_string();
+                assert!(
+                    said.contains(kind) && said.contains("call-me-stream.vmdk"),
+                    "{said}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn parents_are_refused_wherever_they_are_named() {
+        let usual = descriptor(ONE_FILE);
+        for (text, name) in [
+            (usual.replace("ffffffff", "5189ccb5"), ""),
+            (
+                format!("{usual}parentFileNameHint=\"/etc/passwd\"\n"),
+                "/etc/passwd",
+            ),
+            (format!("{usual}# parentFileNameHint=\"base.vmdk\"\n"), ""),
+        ] {
+            let name = name.to_owned();
+            let format = Format::Vmdk;
+            assert_eq!(
+                check_embedded(text.as_bytes()),
+                Err(Error::Parent { format, name })
+            );
+        }
+    }
+
+    #[test]
+    fn what_says_nothing_or_too_much_is_no_descriptor() {
+        let twice = descriptor(ONE_FILE) + "createType=\"monolithicSparse\"\n";
+        for text in [
+            "",
+            "garbage",
+            "createType=\"streamOptimized\"",
+            "RW 1 SPARSE \"a\"",
+            &twice,
+        ] {
+            assert!(
+                matches!(check_embedded(text.as_bytes()), Err(Error::Header { .. })),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_made_safe_and_short() {
+        let text = format!(
+            "createType=\"custom\"\nRW 1 FLAT \"a\u{1b}[2J{}\"",
+            "x".repeat(5000)
+        );
+        let said = refuse_descriptor(text.as_bytes()).to_string();
+        assert!(said.contains("a?[2Jx") && said.len() < 1000, "{said}");
+    }
+}

@@ -1,0 +1,213 @@
+//! The header of a sparse extent: the image's first sector ("Virtual Disk Format 5.0", section "Hosted Sparse Extent
+//! Header"). A stream whose directory comes last repeats it in its footer.
+
+use std::ops::Range;
+
+use crate::bytes_at::{le16, le32, le64};
+use crate::{Error, Format};
+
+/// Bytes of a sector: the unit of every offset and size in the header and the tables.
+pub(super) const SECTOR: u64 = 512;
+/// Bytes of the header.
+pub(super) const HEADER_BYTES: usize = 512;
+/// `KDMV`.
+const MAGIC: u32 = 0x564d_444b;
+/// Most entries of a grain table: what everybody writes, and what QEMU allows.
+const MAX_TABLE_ENTRIES: u32 = 512;
+/// Largest grain in sectors, as QEMU: 1 GiB.
+const MAX_GRAIN_SECTORS: u64 = 0x20_0000;
+/// Largest compressed grain in bytes: each of the threads that inflate holds one. Everybody writes 64 KiB.
+const MAX_COMPRESSED_GRAIN: u64 = 2 << 20;
+/// Most entries of the grain directory: 64 TiB in the usual geometry, which is more than VMware allows.
+const MAX_DIRECTORY_ENTRIES: u64 = 2 << 20;
+/// Where the grain directory is said to be if it comes last ("gdOffset", `GD_AT_END`).
+const AT_END: u64 = u64::MAX;
+/// Flag: the grain table entry 1 is a grain of zeros.
+const ZEROED_GRAINS: u32 = 1 << 2;
+/// Flag: grains and tables have markers before them.
+const MARKERS: u32 = 1 << 17;
+
+/// Where the grain directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Directory {
+    /// At this byte of the image.
+    At(u64),
+    /// The footer tells.
+    AtEnd,
+}
+
+/// The checked header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Header {
+    version: u32,
+    /// Bytes of the virtual disk.
+    pub(super) capacity: u64,
+    /// Bytes of a grain.
+    pub(super) grain: u64,
+    /// Entries of a grain table.
+    pub(super) table_entries: u64,
+    pub(super) directory: Directory,
+    /// Bytes before the first grain.
+    pub(super) overhead: u64,
+    /// Where the text descriptor is in the image; empty if there is none.
+    pub(super) descriptor: Range<u64>,
+    /// The entry 1 of a grain table is a grain of zeros.
+    pub(super) has_zeroed_grains: bool,
+    /// Grains are zlib streams.
+    pub(super) is_compressed: bool,
+    /// Grains and tables have markers before them.
+    pub(super) has_markers: bool,
+}
+
+impl Header {
+    /// Reads and checks the header at the beginning of `bytes`.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let short = || Error::ShortHeader {
+            format: Format::Vmdk,
+            needed: HEADER_BYTES as u64,
+            available: bytes.len() as u64,
+        };
+        let header = bytes.get(..HEADER_BYTES).ok_or_else(short)?;
+        let u16_at = |at| le16(header, at).ok_or_else(short);
+        let u32_at = |at| le32(header, at).ok_or_else(short);
+        let u64_at = |at| le64(header, at).ok_or_else(short);
+        let magic = u32_at(0)?;
+        if magic != MAGIC {
+            return Err(invalid(format!(
+                "it begins with {magic:#010x} instead of {MAGIC:#010x}"
+            )));
+        }
+        let flags = u32_at(8)?;
+        // The flag of bit 16 says so too, but QEMU goes by the algorithm.
+        let is_compressed = match u16_at(77)? {
+            0 => false,
+            1 => true,
+            other => return Err(invalid(format!("unknown compression algorithm {other}"))),
+        };
+        Ok(Self {
+            version: version(u32_at(4)?)?,
+            capacity: in_bytes("the capacity", u64_at(12)?)?,
+            grain: grain(u64_at(20)?, is_compressed)?,
+            table_entries: table_entries(u32_at(44)?)?,
+            directory: match u64_at(56)? {
+                AT_END => Directory::AtEnd,
+                sector => Directory::At(in_bytes("the offset of the grain directory", sector)?),
+            },
+            overhead: in_bytes("the overhead", u64_at(64)?)?,
+            descriptor: descriptor(u64_at(28)?, u64_at(36)?)?,
+            has_zeroed_grains: flags & ZEROED_GRAINS != 0,
+            is_compressed,
+            has_markers: flags & MARKERS != 0,
+        }
+        .checked()?)
+    }
+
+    fn checked(self) -> Result<Self, Error> {
+        if self.capacity == 0 {
+            return Err(invalid("the capacity is 0".into()));
+        }
+        let entries = self.directory_entries();
+        if entries > MAX_DIRECTORY_ENTRIES {
+            return Err(invalid(format!(
+                "a capacity of {} bytes in grains of {} needs a grain directory of {entries} entries, the limit is {MAX_DIRECTORY_ENTRIES}",
+                self.capacity, self.grain
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Bytes of the disk that one grain table maps.
+    pub(super) fn table_span(&self) -> u64 {
+        self.table_entries * self.grain
+    }
+
+    /// Entries of the grain directory: grain tables.
+    pub(super) fn directory_entries(&self) -> u64 {
+        self.capacity.div_ceil(self.table_span())
+    }
+
+    /// Bytes of the grain directory.
+    pub(super) fn directory_bytes(&self) -> u64 {
+        self.directory_entries() * 4
+    }
+
+    /// Bytes of a grain table.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.table_entries * 4
+    }
+
+    /// True if `footer` says of the disk what this header says, but for the place of its tables.
+    pub(super) fn agrees_with(&self, footer: &Self) -> bool {
+        let told = Self {
+            directory: self.directory,
+            overhead: self.overhead,
+            descriptor: self.descriptor.clone(),
+            ..footer.clone()
+        };
+        *self == told
+    }
+}
+
+fn version(version: u32) -> Result<u32, Error> {
+    match version {
+        1..=3 => Ok(version),
+        _ => Err(Error::Unsupported {
+            format: Format::Vmdk,
+            what: format!("its version is {version}, and only 1, 2 and 3 are known"),
+        }),
+    }
+}
+
+fn grain(sectors: u64, is_compressed: bool) -> Result<u64, Error> {
+    if !sectors.is_power_of_two() || sectors > MAX_GRAIN_SECTORS {
+        return Err(invalid(format!(
+            "a grain has {sectors} sectors, which is no power of two up to {MAX_GRAIN_SECTORS}"
+        )));
+    }
+    let bytes = sectors * SECTOR;
+    if is_compressed && bytes > MAX_COMPRESSED_GRAIN {
+        return Err(Error::Unsupported {
+            format: Format::Vmdk,
+            what: format!(
+                "its compressed grains have {bytes} bytes, the limit is {MAX_COMPRESSED_GRAIN}: convert it first with `qemu-img convert -O qcow2`"
+            ),
+        });
+    }
+    Ok(bytes)
+}
+
+fn table_entries(entries: u32) -> Result<u64, Error> {
+    match entries {
+        1..=MAX_TABLE_ENTRIES => Ok(entries.into()),
+        _ => Err(invalid(format!(
+            "a grain table has {entries} entries, which is not from 1 to {MAX_TABLE_ENTRIES}"
+        ))),
+    }
+}
+
+fn descriptor(offset: u64, size: u64) -> Result<Range<u64>, Error> {
+    let start = in_bytes("the offset of the descriptor", offset)?;
+    let length = in_bytes("the size of the descriptor", size)?;
+    match start.checked_add(length) {
+        Some(end) => Ok(start..end),
+        None => Err(invalid(format!(
+            "a descriptor of {size} sectors at sector {offset} ends nowhere"
+        ))),
+    }
+}
+
+fn in_bytes(what: &str, sectors: u64) -> Result<u64, Error> {
+    sectors.checked_mul(SECTOR).ok_or_else(|| {
+        invalid(format!(
+            "{what} is {sectors} sectors, which are more than 2^64 bytes"
+        ))
+    })
+}
+
+/// The header is not valid.
+pub(super) fn invalid(what: String) -> Error {
+    Error::Header {
+        format: Format::Vmdk,
+        what,
+    }
+}

@@ -1,0 +1,155 @@
+//! VMDK as the engine sees it.
+
+use bytes::Bytes;
+
+use super::descriptor::CreateType;
+use super::header::{Directory, HEADER_BYTES, Header, SECTOR};
+use super::marker::{Kind, Marker, grain_range};
+use super::markers::{Markers, directory_of};
+use super::tables::Tables;
+use super::{DIRECTORY, FOOTER, GRAIN_TABLE, MARKED_DIRECTORY, MARKED_FOOTER, MARKED_TABLE, corrupt};
+use crate::bytes_at::le32;
+use crate::layout::{Access, Layout, Table};
+use crate::stream::wants::{Batch, Role};
+use crate::{Clusters, Compression, Error, Format};
+
+/// Bytes from the marker of the footer to the end of the image: marker, footer, end-of-stream marker.
+const FOOTER_BYTES: u64 = 3 * SECTOR;
+/// Bytes that wait together, at most.
+const MAX_PARKING_UNIT: u64 = 2 << 20;
+
+/// An image and what it has said so far of where its grains are.
+pub(super) struct Vmdk {
+    header: Header,
+    kind: CreateType,
+    map: Map,
+}
+
+/// Who says where the grains are.
+enum Map {
+    Tables(Tables),
+    Markers(Markers),
+}
+
+impl Vmdk {
+    pub(super) fn new(header: Header, kind: CreateType) -> Self {
+        let map = Map::Tables(Tables::default());
+        Self { header, kind, map }
+    }
+
+    /// The last three sectors of the image.
+    fn footer(image_length: u64) -> Result<Batch, Error> {
+        let start = match image_length.checked_sub(FOOTER_BYTES) {
+            Some(start) if start.is_multiple_of(SECTOR) => start,
+            _ => {
+                return Err(Error::Truncated {
+                    what: "the footer",
+                    offset: image_length - image_length % SECTOR,
+                    end: image_length,
+                });
+            }
+        };
+        let mut first = Batch::default();
+        first.push(start, FOOTER_BYTES, Role::Table(FOOTER), 0);
+        Ok(first)
+    }
+
+    fn learn_footer(&self, host: u64, bytes: &[u8]) -> Result<Batch, Error> {
+        let sector = HEADER_BYTES;
+        let is_marker = |at: usize, kind: Kind| {
+            let marker = bytes.get(at..).and_then(Marker::parse);
+            let number = le32(bytes, at + 12);
+            marker.is_some_and(|marker| marker.size == 0) && number.and_then(Kind::from_number) == Some(kind)
+        };
+        let end = bytes.get(2 * sector..2 * sector + 16);
+        if !is_marker(0, Kind::Footer) || end.is_none_or(|end| end.iter().any(|byte| *byte != 0)) {
+            return Err(corrupt("the image does not end with a footer", host));
+        }
+        let footer = bytes.get(sector..).unwrap_or_default();
+        let directory = directory_of(&self.header, host + SECTOR, footer)?;
+        Ok(Tables::begin(&self.header, directory))
+    }
+}
+
+impl Layout for Vmdk {
+    fn format(&self) -> Format {
+        Format::Vmdk
+    }
+
+    fn virtual_size(&self) -> u64 {
+        self.header.capacity
+    }
+
+    fn clusters(&self) -> Option<Clusters> {
+        self.header.is_compressed.then_some(Clusters {
+            compression: Compression::Zlib,
+            size: self.header.grain,
+        })
+    }
+
+    fn cluster_size(&self) -> Option<u64> {
+        Some(self.header.grain)
+    }
+
+    fn features(&self) -> Vec<String> {
+        let mut features = vec![self.kind.name().to_owned()];
+        if self.header.directory == Directory::AtEnd {
+            features.push("grain directory at the end".to_owned());
+        }
+        features
+    }
+
+    fn parking_unit(&self) -> Option<u64> {
+        let unit = self.header.grain.min(MAX_PARKING_UNIT);
+        (self.header.directory != Directory::AtEnd).then_some(unit)
+    }
+
+    fn begin(&mut self, access: Access) -> Result<Batch, Error> {
+        match (self.header.directory, access) {
+            (Directory::At(host), _) => Ok(Tables::begin(&self.header, host)),
+            (Directory::AtEnd, Access::Ranged { image_length }) => Self::footer(image_length),
+            (Directory::AtEnd, Access::OnePass) if self.header.is_compressed && self.header.has_markers => {
+                self.map = Map::Markers(Markers::default());
+                Ok(Markers::begin(&self.header))
+            }
+            (Directory::AtEnd, Access::OnePass) => Err(Error::Unsupported {
+                format: Format::Vmdk,
+                what: "only its end says where its grains belong: serve it uncompressed from a server with ranges, or convert it once with `qemu-img convert -O qcow2`".into(),
+            }),
+        }
+    }
+
+    fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
+        match &mut self.map {
+            Map::Markers(markers) => markers.learn(&self.header, table, bytes),
+            Map::Tables(_) if table.kind == FOOTER => self.learn_footer(table.host, bytes),
+            Map::Tables(tables) if table.kind == DIRECTORY => Ok(tables.learn_directory(&self.header, bytes)),
+            Map::Tables(tables) => tables.learn_table(&self.header, table, bytes),
+        }
+    }
+
+    fn payload(&self, guest: u64, stored: Bytes) -> Result<Bytes, Error> {
+        match self.map {
+            Map::Tables(_) if self.header.has_markers => {
+                Ok(stored.slice(grain_range(&self.header, guest, &stored)?))
+            }
+            _ => Ok(stored),
+        }
+    }
+
+    fn finish(&mut self, end: u64) -> Result<(), Error> {
+        match &self.map {
+            Map::Markers(markers) => markers.finish(end),
+            Map::Tables(_) => Ok(()),
+        }
+    }
+
+    fn table_name(&self, kind: u8) -> &'static str {
+        match kind {
+            DIRECTORY | MARKED_DIRECTORY => "the grain directory",
+            GRAIN_TABLE | MARKED_TABLE => "a grain table",
+            FOOTER | MARKED_FOOTER => "the footer",
+            _ => "a marker",
+        }
+    }
+}

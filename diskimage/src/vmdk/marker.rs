@@ -1,0 +1,108 @@
+//! Markers: what stands before each grain and each table of a stream ("Virtual Disk Format 5.0", section "Stream-Optimized
+//! Compressed Sparse Extents"). A marker begins at a sector.
+
+use std::ops::Range;
+
+use super::corrupt;
+use super::header::{Header, SECTOR};
+use crate::Error;
+use crate::bytes_at::{le32, le64};
+
+/// Bytes that every marker has; those of a grain follow at once.
+pub(super) const MARKER_BYTES: u64 = 12;
+/// Bytes of the type of a marker that is not a grain's.
+pub(super) const TYPE_BYTES: u64 = 4;
+
+/// The first bytes of a marker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Marker {
+    /// Of a grain: its first sector on the disk. Of a table: its sectors.
+    pub(super) value: u64,
+    /// Bytes of the compressed grain; 0 if it is none.
+    pub(super) size: u32,
+}
+
+/// What follows a marker that is not a grain's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    EndOfStream,
+    GrainTable,
+    Directory,
+    Footer,
+}
+
+impl Marker {
+    /// `bytes` are as many as a marker has.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        Some(Self {
+            value: le64(bytes, 0)?,
+            size: le32(bytes, 8)?,
+        })
+    }
+
+    /// Checks the marker of a grain, which is at `host`. Returns the first byte of the grain on the disk.
+    pub(super) fn grain(self, header: &Header, host: u64) -> Result<u64, Error> {
+        let longest = longest_grain(header) - MARKER_BYTES;
+        if u64::from(self.size) > longest {
+            let what = format!(
+                "the marker of a compressed grain says {} bytes, the limit is {longest}",
+                self.size
+            );
+            return Err(corrupt(what, host));
+        }
+        match self.value.checked_mul(SECTOR) {
+            Some(guest) if guest < header.capacity && guest.is_multiple_of(header.grain) => Ok(guest),
+            _ => {
+                let what = format!("a marker is of sector {}, where no grain begins", self.value);
+                Err(corrupt(what, host))
+            }
+        }
+    }
+}
+
+impl Kind {
+    /// By the number that a marker has for it.
+    pub(super) fn from_number(number: u32) -> Option<Self> {
+        match number {
+            0 => Some(Self::EndOfStream),
+            1 => Some(Self::GrainTable),
+            2 => Some(Self::Directory),
+            3 => Some(Self::Footer),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes that a compressed grain and its marker take at most: what QEMU reads.
+pub(super) fn longest_grain(header: &Header) -> u64 {
+    header.grain * 2
+}
+
+/// What is compressed in `stored`, which begins with the marker of the grain at `guest`.
+pub(super) fn grain_range(header: &Header, guest: u64, stored: &[u8]) -> Result<Range<usize>, Error> {
+    let broken = |what: String| Error::CompressedCluster {
+        guest,
+        cluster_size: header.grain,
+        reason: what,
+    };
+    let Some(marker) = Marker::parse(stored) else {
+        return Err(broken("the image ends inside its marker".into()));
+    };
+    if marker.value.checked_mul(SECTOR) != Some(guest) {
+        return Err(broken(format!(
+            "its marker says that it is of sector {}, a grain table that it is of sector {}",
+            marker.value,
+            guest / SECTOR
+        )));
+    }
+    let start = MARKER_BYTES as usize;
+    let end = usize::try_from(marker.size).map_or(usize::MAX, |size| start.saturating_add(size));
+    if marker.size == 0 || end > stored.len() {
+        return Err(broken(format!(
+            "its marker says {} bytes, there are {}",
+            marker.size,
+            stored.len() - start
+        )));
+    }
+    Ok(start..end)
+}

@@ -1,0 +1,121 @@
+//! Where the grains are, by the grain directory and the grain tables ("Virtual Disk Format 5.0", section "Hosted Sparse
+//! Extent Metadata"). The redundant directory is not looked at: QEMU only keeps it up to date.
+
+use super::header::{Header, SECTOR};
+use super::marker::longest_grain;
+use super::{DIRECTORY, GRAIN_TABLE};
+use crate::layout::Table;
+use crate::stream::MAP_BYTES;
+use crate::stream::wants::{Batch, Role, Want};
+use crate::{Error, bytes_at};
+
+/// An entry that reads as zeros, where the header allows that.
+const ZEROED: u32 = 1;
+
+/// What the directory and the tables have said so far.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    /// Grain tables that have not come yet.
+    missing: usize,
+    /// Compressed grains, while tables are missing.
+    compressed: Vec<Grain>,
+}
+
+/// A compressed grain: where it is in the image and on the disk. Both fit 32 bits, see the limits of the header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Grain {
+    sector: u32,
+    number: u32,
+}
+
+impl Tables {
+    /// Asks for the grain directory, which is at `host`.
+    pub(super) fn begin(header: &Header, host: u64) -> Batch {
+        let mut first = Batch::default();
+        first.push(host, header.directory_bytes(), Role::Table(DIRECTORY), 0);
+        first
+    }
+
+    /// Asks for the grain tables.
+    pub(super) fn learn_directory(&mut self, header: &Header, directory: &[u8]) -> Batch {
+        let mut tables = Batch::default();
+        for (index, sector) in entries(directory).enumerate() {
+            if sector != 0 {
+                let guest = index as u64 * header.table_span();
+                let host = u64::from(sector) * SECTOR;
+                tables.push(host, header.table_bytes(), Role::Table(GRAIN_TABLE), guest);
+                self.missing += 1;
+            }
+        }
+        tables
+    }
+
+    /// Asks for the grains that a table names.
+    pub(super) fn learn_table(
+        &mut self,
+        header: &Header,
+        table: Table,
+        bytes: &[u8],
+    ) -> Result<Batch, Error> {
+        self.missing = self.missing.saturating_sub(1);
+        let mut grains = Batch::default();
+        for (index, sector) in grain_entries(header, bytes).enumerate() {
+            let guest = table.at + index as u64 * header.grain;
+            let left = header.capacity.saturating_sub(guest);
+            if sector == 0 || left == 0 {
+                continue;
+            }
+            if header.is_compressed {
+                let number = u32::try_from(guest / header.grain).unwrap_or(u32::MAX);
+                self.compressed.push(Grain { sector, number });
+            } else {
+                let host = u64::from(sector) * SECTOR;
+                grains.push(host, header.grain.min(left), Role::Data, guest);
+            }
+        }
+        if (self.compressed.len() * size_of::<Want>()) as u64 > MAP_BYTES {
+            return Err(Error::MapTooLarge { limit: MAP_BYTES });
+        }
+        if self.missing == 0 {
+            self.place_compressed(header, &mut grains);
+        }
+        Ok(grains)
+    }
+
+    /// No table says how long a compressed grain is. It ends where the next one begins at the latest, so this waits until
+    /// all of them are known.
+    fn place_compressed(&mut self, header: &Header, grains: &mut Batch) {
+        let mut known = std::mem::take(&mut self.compressed);
+        known.sort_unstable();
+        let (mut sector, mut end) = (u32::MAX, u64::MAX);
+        for grain in known.iter().rev() {
+            if grain.sector != sector {
+                end = if sector == u32::MAX {
+                    u64::MAX
+                } else {
+                    u64::from(sector) * SECTOR
+                };
+                sector = grain.sector;
+            }
+            let host = u64::from(sector) * SECTOR;
+            let length = longest_grain(header).min(end - host);
+            grains.push(
+                host,
+                length,
+                Role::Compressed,
+                u64::from(grain.number) * header.grain,
+            );
+        }
+    }
+}
+
+/// The entries of a directory or a grain table.
+pub(super) fn entries(bytes: &[u8]) -> impl Iterator<Item = u32> {
+    (0..bytes.len() / 4).filter_map(|index| bytes_at::le32(bytes, index * 4))
+}
+
+/// The entries of a grain table, those of grains of zeros as if there were none.
+pub(super) fn grain_entries(header: &Header, bytes: &[u8]) -> impl Iterator<Item = u32> {
+    let zeroed = header.has_zeroed_grains;
+    entries(bytes).map(move |sector| if zeroed && sector == ZEROED { 0 } else { sector })
+}

@@ -1,0 +1,84 @@
+//! Grains and tables in any order give the disk.
+
+use proptest::prelude::*;
+use testkit::images::vmdk::{Grain, Tables, Vmdk};
+
+use super::testing::{one_pass, ranged};
+
+fn grains() -> impl Strategy<Value = Vec<Grain>> {
+    let grain = prop_oneof![
+        2 => Just(Grain::Hole),
+        1 => Just(Grain::Zeroed),
+        4 => any::<u8>().prop_map(Grain::Data),
+    ];
+    prop::collection::vec(grain, 1..60)
+}
+
+pub(super) fn images() -> impl Strategy<Value = Vmdk> {
+    let tables = prop_oneof![Just(Tables::First), Just(Tables::Last), Just(Tables::Footer)];
+    let order = prop_oneof![Just(Vec::new()), prop::collection::vec(any::<u16>(), 0..60)];
+    (grains(), tables, any::<bool>(), order, 0u64..8).prop_map(
+        |(grains, tables, compressed, order, cut_sectors)| Vmdk {
+            cut_sectors,
+            order,
+            ..Vmdk::small(tables, compressed, grains)
+        },
+    )
+}
+
+/// What only comes once cannot be read if only its last sectors say what it is.
+fn needs_ranges(vmdk: &Vmdk) -> bool {
+    vmdk.tables == Tables::Footer && !vmdk.compressed
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_order_on_any_route_gives_the_disk(vmdk in images(), chunk in 1usize..3000) {
+        let (image, disk) = (vmdk.build(), vmdk.disk());
+        prop_assert!(ranged(&image, chunk).unwrap().disk == disk);
+        match one_pass(&image, chunk) {
+            Ok(passed) => {
+                prop_assert!(passed.disk == disk);
+                prop_assert!(passed.most_parked < 20 || vmdk.tables == Tables::Last);
+            }
+            Err(refused) => {
+                prop_assert!(needs_ranges(&vmdk), "{}", refused);
+                prop_assert!(refused.to_string().contains("ranges"));
+            }
+        }
+    }
+
+    #[test]
+    fn every_prefix_fails_unless_nothing_mapped_was_lost(
+        vmdk in images(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let image = vmdk.build();
+        let cut = cut.index(image.len());
+        for route in [one_pass, ranged] {
+            if let Ok(sink) = route(&image[..cut], 1000) {
+                prop_assert!(sink.disk == vmdk.disk());
+                prop_assert!(vmdk.tables != Tables::Footer);
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_end_in_an_answer(
+        vmdk in images(),
+        patches in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+    ) {
+        let mut image = vmdk.build();
+        for (at, byte) in patches {
+            let at = at.index(image.len());
+            // The size decides how much a test would have to allocate.
+            if !(12..28).contains(&at) {
+                image[at] = byte;
+            }
+        }
+        drop(one_pass(&image, 700));
+        drop(ranged(&image, 700));
+    }
+}

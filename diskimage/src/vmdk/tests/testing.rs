@@ -1,0 +1,117 @@
+//! A sink that is an array, and the two ways into it.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use bytes::Bytes;
+use flate2::read::ZlibDecoder;
+
+use crate::{Error, Format, Image, MapBuilder, Sink, Stream};
+
+/// The disk, and what waits.
+pub(super) struct Array {
+    pub(super) disk: Vec<u8>,
+    parked: BTreeMap<u64, Bytes>,
+    pub(super) most_parked: usize,
+    grain: usize,
+}
+
+impl Sink for Array {
+    type Error = Error;
+
+    fn data(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
+        let at = usize::try_from(guest).unwrap();
+        self.disk[at..at + bytes.len()].copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// As QEMU: a stream with its checksum, not longer than a grain, at least as long as the disk.
+    fn compressed(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
+        let failed = |reason: String| Error::CompressedCluster {
+            guest,
+            cluster_size: self.grain as u64,
+            reason,
+        };
+        let mut inflated = Vec::new();
+        ZlibDecoder::new(&bytes[..])
+            .take(self.grain as u64 + 1)
+            .read_to_end(&mut inflated)
+            .map_err(|error| failed(error.to_string()))?;
+        let at = usize::try_from(guest).unwrap();
+        let end = self.disk.len().min(at + self.grain);
+        match inflated.get(..end - at) {
+            Some(bytes) if inflated.len() <= self.grain => self.disk[at..end].copy_from_slice(bytes),
+            _ => return Err(failed(format!("{} bytes", inflated.len()))),
+        }
+        Ok(())
+    }
+
+    fn park(&mut self, host: u64, pieces: &[Bytes]) -> Result<(), Error> {
+        self.parked.insert(host, pieces.concat().into());
+        self.most_parked = self.most_parked.max(self.parked.len());
+        Ok(())
+    }
+
+    fn parked(&mut self, host: u64) -> Result<Bytes, Error> {
+        Ok(self.parked[&host].clone())
+    }
+
+    fn forget(&mut self, host: u64) -> Result<(), Error> {
+        self.parked.remove(&host).unwrap();
+        Ok(())
+    }
+}
+
+fn open(image: &[u8]) -> Result<(Image, Array), Error> {
+    let opened = Image::open(Format::Vmdk, image)?;
+    let facts = opened.facts();
+    let array = Array {
+        // Damage can make it as large as it likes.
+        disk: vec![0; usize::try_from(facts.virtual_size.min(64 << 20)).unwrap()],
+        parked: BTreeMap::new(),
+        most_parked: 0,
+        grain: usize::try_from(facts.cluster_size.unwrap()).unwrap(),
+    };
+    Ok((opened, array))
+}
+
+/// Runs an image in chunks of `chunk` bytes through the one-pass route.
+pub(super) fn one_pass(image: &[u8], chunk: usize) -> Result<Array, Error> {
+    let (opened, mut sink) = open(image)?;
+    let mut stream = Stream::one_pass(opened)?;
+    for piece in image.chunks(chunk.max(1)) {
+        stream.push(Bytes::copy_from_slice(piece), &mut sink)?;
+    }
+    stream.finish(&mut sink)?;
+    assert!(sink.parked.is_empty());
+    Ok(sink)
+}
+
+/// Runs an image through the ranged route, skipping what is not needed.
+pub(super) fn ranged(image: &[u8], chunk: usize) -> Result<Array, Error> {
+    let (opened, mut sink) = open(image)?;
+    let mut map = MapBuilder::new(opened, image.len() as u64)?;
+    loop {
+        let tables = map.next_tables();
+        if tables.is_empty() {
+            break;
+        }
+        for table in tables {
+            let range =
+                usize::try_from(table.range.start).unwrap()..usize::try_from(table.range.end).unwrap();
+            map.add(&table, &image[range])?;
+        }
+    }
+    let mut stream = map.into_stream();
+    while let Some(needed) = stream.next_needed() {
+        let start = usize::try_from(needed).unwrap();
+        if start >= image.len() {
+            break;
+        }
+        stream.skip_to(needed);
+        let end = (start + chunk.max(1)).min(image.len());
+        stream.push(Bytes::copy_from_slice(&image[start..end]), &mut sink)?;
+    }
+    stream.finish(&mut sink)?;
+    Ok(sink)
+}

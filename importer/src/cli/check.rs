@@ -1,0 +1,95 @@
+//! `cdi-importer check`.
+
+use std::fmt::Write;
+
+use daemon::logging::{self, LogFormat, LogOptions};
+use datapath::check::{Report, check};
+use datapath::transfer;
+use indicatif::BinaryBytes;
+use serde_json::{Value, json};
+
+use super::args::CheckArgs;
+use super::failure::Failure;
+
+pub(super) fn run(arguments: CheckArgs) -> Result<(), Failure> {
+    logging::init(LogOptions {
+        format: LogFormat::Plain,
+        verbosity: arguments.log.verbosity(),
+        program: super::PROGRAM,
+    });
+    let is_json = arguments.json;
+    let (name, report) = super::on_runtime(
+        move |context| {
+            let options = transfer::Options {
+                format: arguments.source.content.format,
+                stop: context.stop.clone(),
+                ..transfer::Options::default()
+            };
+            let source = context.open(&arguments.source, false)?;
+            Ok((source.name(), check(&*source, &options, arguments.data)?))
+        },
+        || {},
+    )?;
+    let text = if is_json {
+        format!("{:#}\n", as_json(&name, &report))
+    } else {
+        as_text(&name, &report)
+    };
+    super::print(text.as_bytes())?;
+    match report.findings.error_count {
+        0 => Ok(()),
+        count => Err(Failure::Damaged(count)),
+    }
+}
+
+/// Bytes of the image that nothing refers to, headers included.
+fn unused_bytes(report: &Report) -> u64 {
+    let used = report.findings.data_bytes + report.findings.table_bytes;
+    report.image_bytes.saturating_sub(used)
+}
+
+fn as_json(name: &str, report: &Report) -> Value {
+    let findings = &report.findings;
+    json!({
+        "source": name,
+        "format": report.format.to_string(),
+        "virtual_size": report.virtual_size,
+        "image_bytes": report.image_bytes,
+        "data_bytes": findings.data_bytes,
+        "table_bytes": findings.table_bytes,
+        "unused_bytes": unused_bytes(report),
+        "errors": findings.error_count,
+        "first_errors": findings.errors,
+        "leaked_clusters": findings.leaked_clusters,
+        "inflated_clusters": report.inflated_clusters,
+    })
+}
+
+fn as_text(name: &str, report: &Report) -> String {
+    let findings = &report.findings;
+    let mut text = String::new();
+    let mut row = |label: &str, value: String| {
+        // Writing to a String cannot fail.
+        writeln!(text, "{label:<18} {value}").ok();
+    };
+    row("source", name.to_owned());
+    row("format", report.format.to_string());
+    for (label, bytes) in [
+        ("virtual size", report.virtual_size),
+        ("image size", report.image_bytes),
+        ("data", findings.data_bytes),
+        ("tables", findings.table_bytes),
+        ("unused", unused_bytes(report)),
+    ] {
+        row(label, format!("{} ({bytes} bytes)", BinaryBytes(bytes)));
+    }
+    if let Some(count) = report.inflated_clusters {
+        row("inflated", format!("{count} compressed clusters"));
+    }
+    row("leaked clusters", findings.leaked_clusters.to_string());
+    row("errors", findings.error_count.to_string());
+    for error in &findings.errors {
+        row("error", error.clone());
+    }
+    text
+}

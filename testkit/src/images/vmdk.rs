@@ -1,0 +1,371 @@
+//! VMDK images built byte by byte, as other programs than qemu-img write them and as none should ("Virtual Disk Format 5.0",
+//! VMware 2011; sections are named below).
+
+use std::io::Write;
+
+use flate2::write::ZlibEncoder;
+
+use crate::fail::OrFail;
+
+const SECTOR: usize = 512;
+/// Sectors of the descriptor: what everybody reserves.
+const DESCRIPTOR_SECTORS: usize = 20;
+/// `gdOffset` of an image whose footer says where the directory is.
+const AT_END: u64 = u64::MAX;
+/// Types of markers ("Stream-Optimized Compressed Sparse Extents").
+const END_OF_STREAM: u32 = 0;
+const GRAIN_TABLE: u32 = 1;
+const GRAIN_DIRECTORY: u32 = 2;
+const FOOTER: u32 = 3;
+
+/// What a grain of the disk is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Grain {
+    /// No entry in a grain table.
+    Hole,
+    /// The entry of grains of zeros.
+    Zeroed,
+    /// Stored: a pattern that begins with this byte.
+    Data(u8),
+}
+
+/// Where the grain directory and the grain tables are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tables {
+    /// Before the grains, after a redundant copy: VirtualBox's and qemu-img's images.
+    First,
+    /// Behind the grains; the header says where.
+    Last,
+    /// Each behind its grains if those come together, else all behind all grains; then the directory, a footer that says
+    /// where it is, and an end-of-stream marker: VMware's and VirtualBox's streams.
+    Footer,
+}
+
+/// An image to build.
+#[derive(Debug, Clone)]
+pub struct Vmdk {
+    /// Sectors of a grain.
+    pub grain_sectors: u64,
+    /// Entries of a grain table.
+    pub table_entries: u32,
+    /// The disk.
+    pub grains: Vec<Grain>,
+    /// Sectors that the last grain lacks.
+    pub cut_sectors: u64,
+    /// Where tables are.
+    pub tables: Tables,
+    /// Grains are zlib streams, and everything behind the descriptor has markers.
+    pub compressed: bool,
+    /// Grains are stored by ascending keys, missing ones count as 0, ties in the order of the disk.
+    pub order: Vec<u16>,
+}
+
+/// The image on its way.
+struct Builder<'v> {
+    vmdk: &'v Vmdk,
+    bytes: Vec<u8>,
+    /// By grain: its entry.
+    entries: Vec<u32>,
+    /// By grain table: its sector.
+    directory: Vec<u32>,
+}
+
+impl Vmdk {
+    /// A small disk as VirtualBox would write it: 4 KiB grains, 16 entries a table.
+    pub fn small(tables: Tables, compressed: bool, grains: Vec<Grain>) -> Self {
+        Self {
+            grain_sectors: 8,
+            table_entries: 16,
+            grains,
+            cut_sectors: 0,
+            tables,
+            compressed,
+            order: Vec::new(),
+        }
+    }
+
+    /// Sectors of the disk.
+    pub fn capacity(&self) -> u64 {
+        self.grains.len() as u64 * self.grain_sectors - self.cut_sectors
+    }
+
+    /// The disk's bytes.
+    pub fn disk(&self) -> Vec<u8> {
+        let grain_bytes = to_usize(self.grain_sectors) * SECTOR;
+        let mut disk: Vec<u8> = self
+            .grains
+            .iter()
+            .flat_map(|grain| grain.content(grain_bytes))
+            .collect();
+        disk.truncate(to_usize(self.capacity()) * SECTOR);
+        disk
+    }
+
+    /// The image's bytes.
+    pub fn build(&self) -> Vec<u8> {
+        let mut builder = Builder {
+            vmdk: self,
+            bytes: vec![0; SECTOR],
+            entries: self
+                .grains
+                .iter()
+                .map(|grain| u32::from(*grain == Grain::Zeroed))
+                .collect(),
+            directory: vec![0; self.grains.len().div_ceil(self.table_entries as usize)],
+        };
+        builder.add_descriptor();
+        match self.tables {
+            Tables::First => builder.tables_first(),
+            Tables::Last => builder.tables_last(),
+            Tables::Footer => builder.tables_with_footer(),
+        }
+        builder.bytes
+    }
+
+    /// The numbers of the grains that are stored, in the order of the image.
+    fn stored(&self) -> Vec<usize> {
+        let mut stored: Vec<usize> = (0..self.grains.len())
+            .filter(|number| matches!(self.grains[*number], Grain::Data(_)))
+            .collect();
+        stored.sort_by_key(|number| self.order.get(*number).copied().unwrap_or(0));
+        stored
+    }
+
+    /// "Hosted Sparse Extent Header".
+    fn header(&self, redundant: u64, directory: u64, overhead: u64) -> Vec<u8> {
+        // Valid newline detection, redundant table, zeroed grains; compressed grains, markers.
+        let flags: u32 = if self.compressed { 0x3_0005 } else { 5 } | if redundant == 0 { 0 } else { 2 };
+        let mut header = Vec::new();
+        header.extend(b"KDMV");
+        header.extend(1u32.to_le_bytes());
+        header.extend(flags.to_le_bytes());
+        header.extend(self.capacity().to_le_bytes());
+        header.extend(self.grain_sectors.to_le_bytes());
+        header.extend(1u64.to_le_bytes());
+        header.extend((DESCRIPTOR_SECTORS as u64).to_le_bytes());
+        header.extend(self.table_entries.to_le_bytes());
+        header.extend(redundant.to_le_bytes());
+        header.extend(directory.to_le_bytes());
+        header.extend(overhead.to_le_bytes());
+        header.push(0);
+        header.extend(b"\n \r\n");
+        header.extend(u16::from(self.compressed).to_le_bytes());
+        header.resize(SECTOR, 0);
+        header
+    }
+}
+
+impl Grain {
+    fn content(&self, length: usize) -> Vec<u8> {
+        match self {
+            Self::Hole | Self::Zeroed => vec![0; length],
+            Self::Data(byte) => (0..=u8::MAX)
+                .cycle()
+                .step_by(7)
+                .map(|step| step.wrapping_add(*byte))
+                .take(length)
+                .collect(),
+        }
+    }
+}
+
+/// "The Disk Descriptor File", embedded.
+pub fn descriptor(kind: &str, extents: &[&str]) -> String {
+    let extents = extents.join("\n");
+    format!(
+        "# Disk DescriptorFile\nversion=1\nCID=123a5678\nparentCID=ffffffff\ncreateType=\"{kind}\"\n\n# Extent description\n{extents}\n\n# The Disk Data Base\n#DDB\n\nddb.adapterType = \"lsilogic\"\n"
+    )
+}
+
+impl Builder<'_> {
+    fn add_descriptor(&mut self) {
+        let kind = if self.vmdk.compressed {
+            "streamOptimized"
+        } else {
+            "monolithicSparse"
+        };
+        let extent = format!("RW {} SPARSE \"disk.vmdk\"", self.vmdk.capacity());
+        self.bytes.extend(descriptor(kind, &[&extent]).bytes());
+        self.bytes.resize((1 + DESCRIPTOR_SECTORS) * SECTOR, 0);
+    }
+
+    /// Two copies of directory and tables, then the grains, aligned.
+    fn tables_first(&mut self) {
+        let copy = self.directory_sectors() + self.directory.len() * self.table_sectors();
+        let places = [self.sector(), self.sector() + copy];
+        let overhead = (places[1] + copy).next_multiple_of(to_usize(self.vmdk.grain_sectors));
+        self.bytes.resize(overhead * SECTOR, 0);
+        self.add_grains();
+        for place in places {
+            let mut tables = Vec::new();
+            for table in 0..self.directory.len() {
+                self.directory[table] =
+                    to_u32(place + self.directory_sectors() + table * self.table_sectors());
+                tables.extend(self.table(table));
+            }
+            let copied = [self.directory_bytes(), tables].concat();
+            self.bytes[place * SECTOR..(place + copy) * SECTOR].copy_from_slice(&copied);
+        }
+        self.set_header(
+            self.vmdk
+                .header(places[0] as u64, places[1] as u64, overhead as u64),
+        );
+    }
+
+    fn tables_last(&mut self) {
+        let overhead = self.pad_to_grains();
+        self.add_grains();
+        for table in 0..self.directory.len() {
+            self.directory[table] = to_u32(self.sector());
+            let bytes = self.table(table);
+            self.bytes.extend(bytes);
+        }
+        let directory = self.sector();
+        self.bytes.extend(self.directory_bytes());
+        self.set_header(self.vmdk.header(0, directory as u64, overhead as u64));
+    }
+
+    /// "Stream-Optimized Compressed Sparse Extents"; without markers if it is not compressed.
+    fn tables_with_footer(&mut self) {
+        let overhead = self.pad_to_grains() as u64;
+        let per_table = self.vmdk.table_entries as usize;
+        let stored = self.vmdk.stored();
+        let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+        for grain in stored {
+            match groups.last_mut() {
+                Some((table, group)) if *table == grain / per_table => group.push(grain),
+                _ => groups.push((grain / per_table, vec![grain])),
+            }
+        }
+        let mut tables: Vec<usize> = groups.iter().map(|(table, _)| *table).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        let is_together = tables.len() == groups.len();
+        for (table, group) in groups {
+            group.into_iter().for_each(|grain| self.add_grain(grain));
+            if is_together {
+                self.add_table(table);
+            }
+        }
+        let used: Vec<bool> = self
+            .entries
+            .chunks(per_table)
+            .map(|table| table.iter().any(|entry| *entry != 0))
+            .collect();
+        for table in 0..used.len() {
+            if used[table] && self.directory[table] == 0 {
+                self.add_table(table);
+            }
+        }
+        self.add_marker(self.directory_sectors(), GRAIN_DIRECTORY);
+        let directory = self.sector() as u64;
+        self.bytes.extend(self.directory_bytes());
+        // The footer has its marker in any image: that is how it is found.
+        self.bytes.extend(marker(1, FOOTER));
+        self.bytes.extend(self.vmdk.header(0, directory, overhead));
+        self.bytes.extend(marker(0, END_OF_STREAM));
+        self.set_header(self.vmdk.header(0, AT_END, overhead));
+    }
+
+    fn add_grains(&mut self) {
+        let stored = self.vmdk.stored();
+        stored.into_iter().for_each(|grain| self.add_grain(grain));
+    }
+
+    /// "Grain" and, compressed, "Grain Marker".
+    fn add_grain(&mut self, number: usize) {
+        self.entries[number] = to_u32(self.sector());
+        let first = number as u64 * self.vmdk.grain_sectors;
+        let length = self.vmdk.grain_sectors.min(self.vmdk.capacity() - first);
+        let grain = &self.vmdk.grains[number];
+        if self.vmdk.compressed {
+            // As qemu-img does it: no more of the last grain than is on the disk.
+            let deflated = deflated(&grain.content(to_usize(length) * SECTOR));
+            self.bytes.extend(first.to_le_bytes());
+            self.bytes.extend(to_u32(deflated.len()).to_le_bytes());
+            self.bytes.extend(deflated);
+        } else {
+            self.bytes
+                .extend(grain.content(to_usize(self.vmdk.grain_sectors) * SECTOR));
+        }
+        self.bytes.resize(self.bytes.len().next_multiple_of(SECTOR), 0);
+    }
+
+    /// A grain table with its marker, if the image has markers.
+    fn add_table(&mut self, table: usize) {
+        self.add_marker(self.table_sectors(), GRAIN_TABLE);
+        self.directory[table] = to_u32(self.sector());
+        let bytes = self.table(table);
+        self.bytes.extend(bytes);
+    }
+
+    fn add_marker(&mut self, sectors: usize, kind: u32) {
+        if self.vmdk.compressed {
+            self.bytes.extend(marker(sectors as u64, kind));
+        }
+    }
+
+    fn table(&self, table: usize) -> Vec<u8> {
+        let per_table = self.vmdk.table_entries as usize;
+        let entries = self.entries.chunks(per_table).nth(table).unwrap_or_default();
+        in_sectors(entries, self.table_sectors())
+    }
+
+    fn directory_bytes(&self) -> Vec<u8> {
+        in_sectors(&self.directory, self.directory_sectors())
+    }
+
+    fn table_sectors(&self) -> usize {
+        (self.vmdk.table_entries as usize * 4).div_ceil(SECTOR)
+    }
+
+    fn directory_sectors(&self) -> usize {
+        (self.directory.len() * 4).div_ceil(SECTOR)
+    }
+
+    fn pad_to_grains(&mut self) -> usize {
+        let overhead = self.sector().next_multiple_of(to_usize(self.vmdk.grain_sectors));
+        self.bytes.resize(overhead * SECTOR, 0);
+        overhead
+    }
+
+    fn set_header(&mut self, header: Vec<u8>) {
+        self.bytes[..SECTOR].copy_from_slice(&header);
+    }
+
+    /// Where the next byte goes.
+    fn sector(&self) -> usize {
+        self.bytes.len() / SECTOR
+    }
+}
+
+/// "Metadata Marker", one sector.
+pub fn marker(sectors: u64, kind: u32) -> Vec<u8> {
+    let mut marker = Vec::new();
+    marker.extend(sectors.to_le_bytes());
+    marker.extend(0u32.to_le_bytes());
+    marker.extend(kind.to_le_bytes());
+    marker.resize(SECTOR, 0);
+    marker
+}
+
+fn in_sectors(entries: &[u32], sectors: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+    bytes.resize(sectors * SECTOR, 0);
+    bytes
+}
+
+/// A zlib stream (RFC 1950).
+fn deflated(data: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(data).or_fail("deflating");
+    encoder.finish().or_fail("deflating")
+}
+
+fn to_usize(value: u64) -> usize {
+    usize::try_from(value).or_fail("test images are small")
+}
+
+fn to_u32(value: usize) -> u32 {
+    u32::try_from(value).or_fail("test images are small")
+}
