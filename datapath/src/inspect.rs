@@ -5,7 +5,7 @@ use diskimage::{Error as ImageError, Format, HEAD_BYTES};
 
 use crate::error::{Error, FormatError};
 use crate::format::Input;
-use crate::format::raw::SECTOR;
+use crate::format::raw::{Ending, SECTOR};
 use crate::recognize::{Opened, fetch_map, open, open_image, ranged_length};
 use crate::source::Source;
 use crate::transfer::Options;
@@ -47,6 +47,7 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
         layers,
         mut input,
         format,
+        ending,
         image_bytes,
         ..
     } = open(source, options, &options.limits)?;
@@ -70,10 +71,37 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
             if head.get(ISO_DESCRIPTOR + 1..) == Some(b"CD001") {
                 found.features.push("ISO 9660".into());
             }
+            describe_end(&mut found, ending, source, &mut input)?;
         }
         _ => describe(&mut found, source, &mut input)?,
     }
     Ok(found)
+}
+
+/// What follows a raw disk, where the source can be asked.
+fn describe_end(
+    found: &mut Inspection,
+    ending: Ending,
+    source: &dyn Source,
+    input: &mut Input,
+) -> Result<(), Error> {
+    let Some(length) = ranged_length(source, input).filter(|_| ending != Ending::Disk) else {
+        return Ok(());
+    };
+    match ending.disk_size_ahead(source, length) {
+        Ok(Some(virtual_size)) => {
+            found.format = Format::Vhd;
+            found.virtual_size = Some(virtual_size);
+            found.allocated_bytes = Some(virtual_size);
+            found.features.push("fixed".into());
+        }
+        Ok(None) => {}
+        Err(Error::Format(FormatError::Image(refusal))) => {
+            found.refuse(&refusal);
+        }
+        Err(other) => return Err(other),
+    }
+    Ok(())
 }
 
 /// What the head of an image with a map tells, and its tables.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use diskimage::vhd::COOKIE;
 use diskimage::{Clusters, DETECT_BYTES, Facts, Format, HEAD_BYTES, MAX_HEAD_BYTES, MapBuilder, Stream};
 
 use crate::archive::{Appliance, DiskImage};
@@ -12,7 +13,7 @@ use crate::error::{DecodeError, Error, FormatError};
 use crate::format::Input;
 use crate::format::ahead::Ahead;
 use crate::format::mapped::fill_map;
-use crate::format::raw::SECTOR;
+use crate::format::raw::{Ending, SECTOR};
 use crate::meter::{Meter, Readings};
 use crate::source::Source;
 use crate::transfer::{Envelope, Options, Route, RouteTaken};
@@ -23,6 +24,8 @@ pub(crate) enum Image {
     Raw {
         /// Bytes in whole sectors, if known.
         virtual_size: Option<u64>,
+        /// What may follow the disk.
+        ending: Ending,
     },
     /// One with a map.
     Mapped {
@@ -38,6 +41,10 @@ pub(crate) enum Image {
 impl Image {
     pub(crate) fn format(&self) -> Format {
         match self {
+            Self::Raw {
+                ending: Ending::Footer,
+                ..
+            } => Format::Vhd,
             Self::Raw { .. } => Format::Raw,
             Self::Mapped { facts, .. } => facts.format,
         }
@@ -56,7 +63,7 @@ impl Image {
 
     pub(crate) fn virtual_size(&self) -> Option<u64> {
         match self {
-            Self::Raw { virtual_size } => *virtual_size,
+            Self::Raw { virtual_size, .. } => *virtual_size,
             Self::Mapped { facts, .. } => Some(facts.virtual_size),
         }
     }
@@ -90,6 +97,8 @@ pub(crate) struct Opened {
     pub(crate) input: Input,
     pub(crate) readings: Arc<Readings>,
     pub(crate) format: Format,
+    /// What may follow the disk of a raw image.
+    pub(crate) ending: Ending,
     /// Bytes of the image, if what lies around it tells.
     pub(crate) image_bytes: Option<u64>,
 }
@@ -176,10 +185,13 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
     if head.is_empty() {
         return Err(DecodeError::Empty.into());
     }
-    let wanted = match options.envelope {
-        Envelope::Sniffed | Envelope::Ova => options.format,
+    let ending = ending(&head, options);
+    let wanted = match (options.envelope, ending) {
+        // What a footer makes an image begins like a raw disk.
+        (Envelope::Sniffed | Envelope::Ova, Ending::Footer) => Some(Format::Raw),
+        (Envelope::Sniffed | Envelope::Ova, Ending::Disk | Ending::Sniffed) => options.format,
         // The bytes are a guest's: they may look like anything.
-        Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar => Some(Format::Raw),
+        (Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar, _) => Some(Format::Raw),
     };
     let format = Format::decide(&head, wanted).map_err(FormatError::from)?;
     // Nobody calls a raw disk `disk.vmdk` but for one that a description in another file belongs to.
@@ -192,8 +204,20 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
         input,
         readings,
         format,
+        ending,
         image_bytes,
     })
+}
+
+/// What may follow the disk, if the image is a raw one: nothing if that is known, and a footer if the user says so.
+fn ending(head: &[u8], options: &Options) -> Ending {
+    match (options.envelope, options.format) {
+        (Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar | Envelope::Ova, _)
+        | (_, Some(Format::Raw)) => Ending::Disk,
+        // A dynamic image begins with a copy of its footer.
+        (Envelope::Sniffed, Some(Format::Vhd)) if !head.starts_with(COOKIE) => Ending::Footer,
+        (Envelope::Sniffed, _) => Ending::Sniffed,
+    }
 }
 
 /// Everything before the first data byte: also whether a map has no holes, where the source can be asked.
@@ -203,13 +227,22 @@ pub(crate) fn recognize(source: &dyn Source, options: &Options) -> Result<Recogn
         mut input,
         readings,
         format,
+        ending,
         image_bytes,
     } = open(source, options, &options.decode_limits())?;
     let image = match format {
-        Format::Raw => Image::Raw {
-            // An entry of a tar may claim any size.
-            virtual_size: image_bytes.map(|bytes| bytes.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX)),
-        },
+        Format::Raw => {
+            let footer = if options.route == Route::Auto {
+                look_ahead(ending, source, &mut input)?
+            } else {
+                None
+            };
+            let (virtual_size, ending) = match footer {
+                Some(virtual_size) => (Some(virtual_size), Ending::Footer),
+                None => (image_bytes.map(whole_sectors), ending),
+            };
+            Image::Raw { virtual_size, ending }
+        }
         format => {
             let image = open_image(format, &mut input)?;
             let facts = image.facts();
@@ -227,6 +260,25 @@ pub(crate) fn recognize(source: &dyn Source, options: &Options) -> Result<Recogn
         input,
         readings,
     })
+}
+
+/// An entry of a tar may claim any size.
+fn whole_sectors(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX)
+}
+
+/// Bytes of the disk by the footer behind it, if the source can be asked for that before everything else.
+fn look_ahead(ending: Ending, source: &dyn Source, input: &mut Input) -> Result<Option<u64>, Error> {
+    if !source
+        .length()
+        .is_some_and(|length| ending.is_worth_a_look(length))
+    {
+        return Ok(None);
+    }
+    match ranged_length(source, input) {
+        Some(length) => ending.disk_size_ahead(source, length),
+        None => Ok(None),
+    }
 }
 
 /// Reads the head of an image with a map, as much of it as it needs.

@@ -12,6 +12,7 @@ use crate::chunks::Chunks;
 use crate::decode;
 use crate::digest::Checksum;
 use crate::error::Error;
+use crate::format::raw::{Copied, Ending};
 use crate::format::{Input, mapped, raw};
 use crate::memory;
 use crate::meter::Readings;
@@ -169,7 +170,7 @@ pub fn transfer(source: &dyn Source, target: &target::Options, options: &Options
         mut input,
         readings,
     } = recognize(source, options)?;
-    let facts = ImageFacts {
+    let mut facts = ImageFacts {
         layers,
         format: image.format(),
         virtual_size: image.virtual_size(),
@@ -182,7 +183,8 @@ pub fn transfer(source: &dyn Source, target: &target::Options, options: &Options
 
     options.observer.phase(Phase::Transfer);
     let disk = Disk::open(target, facts.virtual_size)?;
-    let virtual_size = run(image, &mut input, &disk, options)?;
+    let Copied { virtual_size, format } = run(image, &mut input, &disk, options)?;
+    facts.format = format;
     let is_appliance = options.envelope == Envelope::Ova;
     if options.checksum.is_some() || options.read_all || source.verifies() || is_appliance {
         drain(&mut input)?;
@@ -212,7 +214,7 @@ pub fn transfer(source: &dyn Source, target: &target::Options, options: &Options
 }
 
 /// The middle of the stack: from the image's bytes to a written disk that only lacks its first MiB.
-fn run(image: Image, input: &mut Input, disk: &Disk, options: &Options) -> Result<u64, Error> {
+fn run(image: Image, input: &mut Input, disk: &Disk, options: &Options) -> Result<Copied, Error> {
     let virtual_size = image.virtual_size();
     let clusters = image.clusters();
     let tick = |writer: &Writer<'_>| options.observer.target_written(writer.disk().written_bytes());
@@ -223,10 +225,12 @@ fn run(image: Image, input: &mut Input, disk: &Disk, options: &Options) -> Resul
         options.workers,
         &options.stop,
         |writer| match image {
-            Image::Raw { .. } => {
-                let size = raw::copy(input, writer, tick)?;
-                writer.zero_until(size)?;
-                Ok(size)
+            Image::Raw { ending, .. } => {
+                // The size of a disk without a footer is what comes.
+                let limit = virtual_size.filter(|_| ending == Ending::Footer);
+                let copied = raw::copy(input, writer, ending, limit, tick)?;
+                writer.zero_until(copied.virtual_size)?;
+                Ok(copied)
             }
             Image::Mapped {
                 facts,
@@ -241,7 +245,10 @@ fn run(image: Image, input: &mut Input, disk: &Disk, options: &Options) -> Resul
                     }
                 }
                 writer.zero_until(facts.virtual_size)?;
-                Ok(facts.virtual_size)
+                Ok(Copied {
+                    virtual_size: facts.virtual_size,
+                    format: facts.format,
+                })
             }
         },
     )

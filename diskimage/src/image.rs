@@ -1,7 +1,7 @@
 //! An image whose head has been read.
 
 use crate::layout::Layout;
-use crate::{Clusters, Error, Format, qcow2, vdi, vmdk};
+use crate::{Clusters, Error, Format, qcow2, vdi, vhd, vhdx, vmdk};
 
 /// Bytes of the head that [`Image::open`] wants to see first; where it needs more, it says how many.
 pub const HEAD_BYTES: usize = 64 << 10;
@@ -42,6 +42,8 @@ impl Image {
         let layout = match format {
             Format::Qcow2 => qcow2::open(head)?,
             Format::Vdi => vdi::open(head)?,
+            Format::Vhd => vhd::open(head)?,
+            Format::Vhdx => vhdx::open(head)?,
             Format::Vmdk => vmdk::open(head)?,
             Format::VmdkDescriptor => return Err(vmdk::refuse_descriptor(head)),
             other => return Err(Error::UnsupportedFormat(other)),

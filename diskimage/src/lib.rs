@@ -24,8 +24,13 @@ mod format;
 mod image;
 mod layout;
 pub mod qcow2;
+mod reach;
 mod stream;
+mod text;
+mod trailer;
 mod vdi;
+pub mod vhd;
+mod vhdx;
 mod vmdk;
 
 pub use check::Findings;
@@ -35,3 +40,4 @@ pub use error::Error;
 pub use format::Format;
 pub use image::{Facts, HEAD_BYTES, Image, MAX_HEAD_BYTES};
 pub use stream::{MAP_BYTES, MapBuilder, Sink, Stream, TableRange};
+pub use trailer::{TRAILER_BYTES, Trailer};

@@ -12,6 +12,8 @@ mod deltas;
 mod edits;
 mod subformats;
 pub mod vdi;
+pub mod vhd;
+pub mod vhdx;
 pub mod vmdk;
 
 pub use deltas::Delta;

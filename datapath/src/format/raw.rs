@@ -1,7 +1,13 @@
-//! Raw images: the stream is the disk.
+//! Raw images: the stream is the disk, as far as no footer ends it.
+
+mod footer;
+mod tail;
 
 use bytes::Bytes;
+use diskimage::Format;
 
+pub use self::footer::Ending;
+use self::tail::Tail;
 use crate::chunks::Chunks;
 use crate::error::Error;
 use crate::target::Writer;
@@ -9,27 +15,68 @@ use crate::target::Writer;
 /// Raw disks are whole sectors: a last partial one is filled with zeros, as qemu-img does.
 pub const SECTOR: u64 = 512;
 
-/// Copies the stream to the disk, in whatever order it comes. Returns the virtual size: the stream's length in whole
-/// sectors.
+/// What was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copied {
+    /// Bytes of the disk: the stream's length in whole sectors, or what its footer says.
+    pub virtual_size: u64,
+    /// What the stream turned out to be.
+    pub format: Format,
+}
+
+/// Copies the stream to the disk, in whatever order it comes; only its first `limit` bytes, if that is known already.
 pub fn copy(
     input: &mut impl Chunks,
     writer: &mut Writer<'_>,
+    ending: Ending,
+    limit: Option<u64>,
     mut tick: impl FnMut(&Writer<'_>),
-) -> Result<u64, Error> {
+) -> Result<Copied, Error> {
+    let mut output = Output {
+        writer,
+        limit: limit.unwrap_or(u64::MAX),
+    };
+    let mut tail = Tail::default();
     let mut received = 0u64;
     while let Some((offset, chunk)) = input.next_placed(received)? {
-        let length = chunk.len() as u64;
-        // A stream whose length nobody announced ends here at the latest, however much it would expand to.
-        writer
-            .disk()
-            .check_fits(offset.saturating_add(length).next_multiple_of(SECTOR))?;
-        writer.data(offset, chunk)?;
-        received += length;
-        tick(writer);
+        received += chunk.len() as u64;
+        if ending == Ending::Disk {
+            output.write(offset, chunk)?;
+        } else {
+            tail.pass(offset, chunk, |offset, bytes| output.write(offset, bytes))?;
+        }
+        tick(output.writer);
     }
     // Every byte came once, so their number is where the last one ends.
+    if let Some(virtual_size) = ending.disk_size(tail.last(), received)? {
+        return Ok(Copied {
+            virtual_size,
+            format: Format::Vhd,
+        });
+    }
+    tail.release(|offset, bytes| output.write(offset, bytes))?;
     let virtual_size = received.next_multiple_of(SECTOR);
     let padding = usize::try_from(virtual_size - received).unwrap_or(0);
-    writer.data(received, Bytes::from_static(&[0; 512]).slice(..padding))?;
-    Ok(virtual_size)
+    output.write(received, Bytes::from_static(&[0; 512]).slice(..padding))?;
+    Ok(Copied {
+        virtual_size,
+        format: Format::Raw,
+    })
+}
+
+/// The part of the disk before `limit`.
+struct Output<'w, 's> {
+    writer: &'w mut Writer<'s>,
+    limit: u64,
+}
+
+impl Output<'_, '_> {
+    fn write(&mut self, offset: u64, mut bytes: Bytes) -> Result<(), Error> {
+        let room = self.limit.saturating_sub(offset);
+        bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
+        let end = offset.saturating_add(bytes.len() as u64);
+        // A stream whose length nobody announced ends here at the latest, however much it would expand to.
+        self.writer.disk().check_fits(end.next_multiple_of(SECTOR))?;
+        self.writer.data(offset, bytes)
+    }
 }

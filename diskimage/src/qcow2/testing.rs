@@ -173,7 +173,12 @@ impl Sink for Array {
 
 /// Runs an image in chunks of `chunk` bytes through the one-pass route.
 pub(crate) fn one_pass(image: &[u8], chunk: usize) -> Result<Array, Error> {
-    let opened = Image::open(Format::Qcow2, image)?;
+    one_pass_of(Format::Qcow2, image, chunk)
+}
+
+/// The same for an image of any format.
+pub(crate) fn one_pass_of(format: Format, image: &[u8], chunk: usize) -> Result<Array, Error> {
+    let opened = Image::open(format, image)?;
     let mut sink = Array::new(opened.facts().virtual_size);
     let mut stream = Stream::one_pass(opened)?;
     for piece in image.chunks(chunk.max(1)) {
@@ -185,7 +190,12 @@ pub(crate) fn one_pass(image: &[u8], chunk: usize) -> Result<Array, Error> {
 
 /// Runs an image through the ranged route, skipping what is not needed.
 pub(crate) fn ranged(image: &[u8], chunk: usize) -> Result<Array, Error> {
-    let opened = Image::open(Format::Qcow2, image)?;
+    ranged_of(Format::Qcow2, image, chunk)
+}
+
+/// The same for an image of any format.
+pub(crate) fn ranged_of(format: Format, image: &[u8], chunk: usize) -> Result<Array, Error> {
+    let opened = Image::open(format, image)?;
     let mut sink = Array::new(opened.facts().virtual_size);
     let mut map = MapBuilder::new(opened, image.len() as u64)?;
     loop {

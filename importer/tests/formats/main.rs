@@ -4,3 +4,5 @@ mod check;
 mod hybrids;
 mod matrix;
 mod vdi;
+mod vhd;
+mod vhdx;

@@ -1,0 +1,59 @@
+//! What may follow a raw disk.
+
+use diskimage::{Error as ImageError, Format, TRAILER_BYTES, Trailer, vhd};
+
+use super::SECTOR;
+use crate::error::{Error, FormatError};
+use crate::source::Source;
+
+/// What the last bytes of the stream may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The disk's, whatever they look like.
+    Disk,
+    /// A [`Trailer`], if they are one.
+    Sniffed,
+    /// The footer of a fixed VHD, or the image is refused.
+    Footer,
+}
+
+impl Ending {
+    /// Bytes of the disk if a footer says so: `last` are the last ones of the stream, which has `length`.
+    pub fn disk_size(self, last: &[u8; TRAILER_BYTES], length: u64) -> Result<Option<u64>, Error> {
+        match self {
+            Self::Disk => Ok(None),
+            Self::Footer => Ok(Some(vhd::fixed_size(last, length)?)),
+            Self::Sniffed => match Trailer::detect(last, length) {
+                None => Ok(None),
+                Some(Trailer::FixedVhd { virtual_size }) => Ok(Some(virtual_size)),
+                Some(Trailer::Dmg) => Err(ImageError::UnsupportedFormat(Format::Dmg).into()),
+            },
+        }
+    }
+
+    /// The same before the stream comes, from a source of `length` bytes that has ranges.
+    pub fn disk_size_ahead(self, source: &dyn Source, length: u64) -> Result<Option<u64>, Error> {
+        let Some(start) = length.checked_sub(TRAILER_BYTES as u64) else {
+            return Ok(None);
+        };
+        let bytes = source.read_range(start..length)?;
+        let last = bytes.first_chunk().ok_or_else(|| {
+            FormatError::from(ImageError::Truncated {
+                what: "the last sector",
+                offset: start,
+                end: start.saturating_add(bytes.len() as u64),
+            })
+        })?;
+        self.disk_size(last, length)
+    }
+
+    /// True if a look ahead is worth its request. Disks are whole KiB and a footer is half of one; the few other ones with a
+    /// footer are recognized when that comes.
+    pub fn is_worth_a_look(self, length: u64) -> bool {
+        match self {
+            Self::Disk => false,
+            Self::Footer => true,
+            Self::Sniffed => length % (2 * SECTOR) == SECTOR,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The end of a stream, before anybody knows that it is the end.
+
+use bytes::Bytes;
+use diskimage::TRAILER_BYTES;
+use diskimage::vhd::COOKIE;
+
+use super::SECTOR;
+use crate::error::Error;
+
+/// Passes a stream on, but for the last sector of what has come so far while that may be a footer: a footer may not fit
+/// onto the disk. What does not begin like one is passed on untouched.
+pub(super) struct Tail {
+    /// Where the last byte so far ends.
+    end: u64,
+    /// The bytes before `end`; those that are still missing in a stream that comes in any order will be filled in.
+    last: [u8; TRAILER_BYTES],
+    /// Where the sector of the last byte begins.
+    sector: u64,
+    /// Something in that sector is not like a footer.
+    is_plain: bool,
+    /// The parts of that sector that have come, unless it is plain: copies, for the chunks are much larger.
+    held: Vec<(u64, Bytes)>,
+}
+
+impl Default for Tail {
+    fn default() -> Self {
+        Self {
+            end: 0,
+            last: [0; TRAILER_BYTES],
+            sector: 0,
+            is_plain: false,
+            held: Vec::new(),
+        }
+    }
+}
+
+impl Tail {
+    /// The last bytes of the stream; of a shorter one, zeros come before them.
+    pub(super) fn last(&self) -> &[u8; TRAILER_BYTES] {
+        &self.last
+    }
+
+    /// Takes the bytes at `offset` of the stream; `write` gets what is not held back, earlier parts included.
+    pub(super) fn pass(
+        &mut self,
+        offset: u64,
+        mut bytes: Bytes,
+        mut write: impl FnMut(u64, Bytes) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.remember(offset, &bytes);
+        let sector = self.end.saturating_sub(1) / SECTOR * SECTOR;
+        if sector > self.sector {
+            // What was held is not the last sector.
+            self.release(&mut write)?;
+            self.sector = sector;
+            self.is_plain = false;
+        }
+        let before = usize::try_from(sector.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let part = bytes.get(before..).unwrap_or_default();
+        if part.is_empty() {
+            return write(offset, bytes);
+        }
+        let at = offset.max(sector);
+        self.is_plain |= !may_be_footer(at - sector, part);
+        if self.is_plain {
+            self.release(&mut write)?;
+            return write(offset, bytes);
+        }
+        self.held.push((at, Bytes::copy_from_slice(part)));
+        bytes.truncate(before);
+        if bytes.is_empty() {
+            Ok(())
+        } else {
+            write(offset, bytes)
+        }
+    }
+
+    /// What was held is part of the disk.
+    pub(super) fn release(
+        &mut self,
+        mut write: impl FnMut(u64, Bytes) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut held = std::mem::take(&mut self.held).into_iter();
+        held.try_for_each(|(offset, bytes)| write(offset, bytes))
+    }
+
+    /// Copies the part of the bytes that lies among the last ones so far.
+    fn remember(&mut self, offset: u64, bytes: &[u8]) {
+        let end = offset.saturating_add(bytes.len() as u64);
+        if end > self.end {
+            let moved = usize::try_from(end - self.end).unwrap_or(usize::MAX);
+            self.last.copy_within(moved.min(TRAILER_BYTES).., 0);
+            self.end = end;
+        }
+        // Counted from the end, where both have their last byte or the window has more.
+        let behind = usize::try_from(self.end - end).unwrap_or(usize::MAX);
+        let Some(room) = TRAILER_BYTES.checked_sub(behind) else {
+            return;
+        };
+        let length = room.min(bytes.len());
+        self.last[room - length..room].copy_from_slice(&bytes[bytes.len() - length..]);
+    }
+}
+
+/// False if `bytes`, which lie `skip` bytes into a sector, contradict what a footer begins with.
+fn may_be_footer(skip: u64, bytes: &[u8]) -> bool {
+    let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+    let cookie = COOKIE.iter().skip(skip);
+    cookie.zip(bytes).all(|(expected, found)| expected == found)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Passes `pieces` of `stream`; returns what was written, and the tail.
+    fn pass(stream: &[u8], pieces: &[(usize, usize)]) -> (Vec<Option<u8>>, Tail) {
+        let mut written = vec![None; stream.len()];
+        let mut tail = Tail::default();
+        for (start, end) in pieces {
+            let bytes = Bytes::copy_from_slice(&stream[*start..*end]);
+            tail.pass(*start as u64, bytes, |offset, bytes| {
+                let at = usize::try_from(offset).unwrap();
+                for (place, byte) in written[at..].iter_mut().zip(bytes) {
+                    assert_eq!(place.replace(byte), None, "written twice");
+                }
+                Ok(())
+            })
+            .unwrap();
+        }
+        (written, tail)
+    }
+
+    prop_compose! {
+        /// Sectors of noise and such that look like footers, then some bytes; and the pieces that they come in.
+        fn stream()(
+            sectors in prop::collection::vec(any::<bool>(), 1..5),
+            odd in prop_oneof![Just(0usize), 0usize..512],
+        )(
+            cuts in prop::collection::vec(0..=sectors.len() * 512 + odd, 0..12),
+            sectors in Just(sectors),
+            odd in Just(odd),
+        ) -> (Vec<u8>, Vec<(usize, usize)>) {
+            let mut stream = Vec::new();
+            for is_footer in sectors {
+                let sector = stream.len();
+                stream.extend((0..512).map(|at| u8::try_from((sector + at * 7) % 251).unwrap()));
+                if is_footer {
+                    stream[sector..sector + 8].copy_from_slice(COOKIE);
+                }
+            }
+            stream.extend(COOKIE.iter().cycle().take(odd));
+            let mut cuts = [cuts, vec![0, stream.len()]].concat();
+            cuts.sort_unstable();
+            cuts.dedup();
+            let pieces = cuts.windows(2).map(|pair| (pair[0], pair[1])).collect();
+            (stream, pieces)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_a_last_sector_like_a_footer_is_held_back(
+            (stream, pieces) in stream(),
+            is_shuffled in any::<bool>(),
+            keys in prop::collection::vec(any::<u32>(), 16),
+        ) {
+            let mut order: Vec<_> = pieces.into_iter().zip(keys).collect();
+            if is_shuffled {
+                order.sort_unstable_by_key(|(_, key)| *key);
+            }
+            let pieces: Vec<_> = order.into_iter().map(|(piece, _)| piece).collect();
+            let (mut written, mut tail) = pass(&stream, &pieces);
+
+            let sector = (stream.len() - 1) / 512 * 512;
+            let is_held = may_be_footer(0, &stream[sector..]);
+            let kept = if is_held { sector } else { stream.len() };
+            prop_assert!(written[..kept].iter().zip(&stream).all(|(place, byte)| *place == Some(*byte)));
+            prop_assert!(written[kept..].iter().all(Option::is_none));
+            let last = &stream[stream.len().saturating_sub(512)..];
+            prop_assert!(tail.last().ends_with(last));
+
+            tail.release(|offset, bytes| {
+                let at = usize::try_from(offset).unwrap();
+                written[at..at + bytes.len()].copy_from_slice(&bytes.iter().map(|byte| Some(*byte)).collect::<Vec<_>>());
+                Ok(())
+            }).unwrap();
+            prop_assert!(written.into_iter().flatten().eq(stream));
+        }
+    }
+
+    #[test]
+    fn ordinary_bytes_pass_without_a_copy() {
+        let chunk = Bytes::from(vec![7; 100_000]);
+        let mut places = Vec::new();
+        Tail::default()
+            .pass(0, chunk.clone(), |_, bytes| {
+                places.push((bytes.as_ptr(), bytes.len()));
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(places, [(chunk.as_ptr(), chunk.len())]);
+    }
+}

@@ -1,0 +1,54 @@
+//! Formats that only the end of an image tells from a raw disk.
+
+use crate::bytes_at::be32;
+use crate::vhd;
+
+/// Bytes at the end of an image that [`Trailer::detect`] looks at.
+pub const TRAILER_BYTES: usize = 512;
+
+/// What the end of an image says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trailer {
+    /// A fixed VHD: the disk, and its footer.
+    FixedVhd {
+        /// Bytes of the disk.
+        virtual_size: u64,
+    },
+    /// Apple's disk image (UDIF).
+    Dmg,
+}
+
+impl Trailer {
+    /// What an image of `image_length` bytes is that begins like a raw disk and ends with `last`.
+    pub fn detect(last: &[u8; TRAILER_BYTES], image_length: u64) -> Option<Self> {
+        if is_dmg(last) {
+            return Some(Self::Dmg);
+        }
+        vhd::is_fixed(last, image_length)
+            .then(|| vhd::fixed_size(last, image_length).ok())
+            .flatten()
+            .map(|virtual_size| Self::FixedVhd { virtual_size })
+    }
+}
+
+/// Signature, version 4, and the length of the trailer itself, as QEMU's driver and all writers have them.
+fn is_dmg(last: &[u8; TRAILER_BYTES]) -> bool {
+    last.starts_with(b"koly") && be32(last, 4) == Some(4) && be32(last, 8) == Some(512)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dmg_is_known_by_its_last_bytes() {
+        let mut last = [0; TRAILER_BYTES];
+        last[..12].copy_from_slice(b"koly\0\0\0\x04\0\0\x02\0");
+        assert_eq!(Trailer::detect(&last, 12_345), Some(Trailer::Dmg));
+        for at in [0, 7, 10] {
+            let mut other = last;
+            other[at] ^= 1;
+            assert_eq!(Trailer::detect(&other, 12_345), None);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The block allocation table ("Block Allocation Table and Data Blocks"), and the image as the engine sees it.
+
+use super::dynamic::DynamicHeader;
+use super::footer::Footer;
+use crate::layout::{Access, Layout, Table};
+use crate::reach::Reach;
+use crate::stream::wants::{Batch, Role};
+use crate::{Error, Format};
+
+/// A part of the block allocation table; remembers its first entry.
+const BAT: u8 = 0;
+
+/// Bytes of the table that are looked at together: it may be larger than the memory that we spend on one.
+const PART_BYTES: usize = 1 << 20;
+const ENTRY_BYTES: u64 = 4;
+
+/// Bytes of a block that are asked for together, at most.
+const RUN_BYTES: usize = 1 << 30;
+
+/// An entry of a block that is not allocated: it reads as zeros.
+const UNALLOCATED: u32 = u32::MAX;
+
+/// Units in which bytes wait when the table comes late: blocks, as far as that is neither too fine nor too coarse.
+const PARKING_UNITS: std::ops::RangeInclusive<u64> = 64 << 10..=2 << 20;
+
+/// A dynamic image.
+pub(super) struct Vhd {
+    virtual_size: u64,
+    header: DynamicHeader,
+    reach: Reach,
+}
+
+impl Vhd {
+    pub(super) fn new(footer: &Footer, header: DynamicHeader) -> Self {
+        let mut reach = Reach::default();
+        // The table takes whole sectors.
+        let table_bytes = u64::from(header.table_entries) * ENTRY_BYTES;
+        reach.extend((header.table_offset + table_bytes).next_multiple_of(512));
+        Self {
+            virtual_size: footer.virtual_size,
+            header,
+            reach,
+        }
+    }
+
+    /// Bytes of the bitmap before each block: a bit a sector, in whole sectors. Which sectors it calls unused only says
+    /// what a parent would have there, so it is not read; nor does QEMU.
+    fn bitmap_bytes(&self) -> u64 {
+        (self.header.block_size / 512 / 8).next_multiple_of(512)
+    }
+
+    /// The block of entry `index` of the table, if it is allocated: its first sector is `entry`.
+    fn add_block(&mut self, index: u64, entry: u32, batch: &mut Batch) {
+        if entry == UNALLOCATED {
+            return;
+        }
+        let block_size = self.header.block_size;
+        let host = u64::from(entry) * 512 + self.bitmap_bytes();
+        self.reach.extend(host + block_size);
+        let guest = index * block_size;
+        let length = block_size.min(self.virtual_size.saturating_sub(guest));
+        for skip in (0..length).step_by(RUN_BYTES) {
+            let run = length.min(skip + RUN_BYTES as u64) - skip;
+            batch.push(host + skip, run, Role::Data, guest + skip);
+        }
+    }
+}
+
+impl Layout for Vhd {
+    fn format(&self) -> Format {
+        Format::Vhd
+    }
+
+    fn virtual_size(&self) -> u64 {
+        self.virtual_size
+    }
+
+    fn cluster_size(&self) -> Option<u64> {
+        Some(self.header.block_size)
+    }
+
+    fn features(&self) -> Vec<String> {
+        vec!["dynamic".into()]
+    }
+
+    fn parking_unit(&self) -> Option<u64> {
+        Some(
+            self.header
+                .block_size
+                .clamp(*PARKING_UNITS.start(), *PARKING_UNITS.end()),
+        )
+    }
+
+    fn begin(&mut self, access: Access) -> Result<Batch, Error> {
+        self.reach.begin(access);
+        let mut first = Batch::default();
+        let bytes = u64::from(self.header.table_entries) * ENTRY_BYTES;
+        for skip in (0..bytes).step_by(PART_BYTES) {
+            let length = bytes.min(skip + PART_BYTES as u64) - skip;
+            let table = Role::Table(BAT);
+            first.push(self.header.table_offset + skip, length, table, skip / ENTRY_BYTES);
+        }
+        Ok(first)
+    }
+
+    fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
+        let mut batch = Batch::default();
+        for (index, entry) in (table.at..).zip(bytes.as_chunks().0) {
+            self.add_block(index, u32::from_be_bytes(*entry), &mut batch);
+        }
+        self.reach.check()?;
+        Ok(batch)
+    }
+
+    fn table_name(&self, _kind: u8) -> &'static str {
+        "the block allocation table"
+    }
+
+    fn finish(&mut self, end: u64) -> Result<(), Error> {
+        self.reach.finish(end)
+    }
+}

@@ -1,0 +1,122 @@
+//! The hard disk footer ("Virtual Hard Disk Image Format Specification" 1.0, "Hard Disk Footer Format"): the last sector of
+//! every image; an image that grows begins with a copy of it.
+
+use super::checksum;
+use crate::bytes_at::{be16, be32, be64};
+use crate::{Error, Format};
+
+/// Bytes of the footer, which takes a sector.
+pub const FOOTER_BYTES: usize = 512;
+
+/// What a footer begins with.
+pub const COOKIE: &[u8; 8] = b"conectix";
+
+/// Where the fields are ("Hard Disk Footer Format").
+const DATA_OFFSET_AT: usize = 16;
+const CREATOR_AT: usize = 28;
+const CURRENT_SIZE_AT: usize = 48;
+const GEOMETRY_AT: usize = 56;
+const DISK_TYPE_AT: usize = 60;
+const CHECKSUM_AT: usize = 64;
+
+/// A data offset of all ones: nothing else follows ("Data Offset": fixed disks).
+const NO_DATA_OFFSET: u64 = u64::MAX;
+
+/// Sectors of the largest geometry (65535 cylinders, 16 heads, 255 sectors): such a disk is larger than any geometry.
+const MAX_GEOMETRY_SECTORS: u64 = 65_535 * 16 * 255;
+
+/// Largest disk, as QEMU: 2040 GiB in sectors.
+const MAX_SECTORS: u64 = 0xff00_0000;
+
+/// Programs whose disks are as large as their geometry, as QEMU 10 has it: Virtual PC, and QEMU unless it was told
+/// `force_size`. For all others, the current size counts.
+const GEOMETRY_CREATORS: [[u8; 4]; 2] = [*b"vpc ", *b"qemu"];
+
+/// "Disk Type".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DiskType {
+    /// The disk as it is, then the footer.
+    Fixed,
+    /// Blocks are allocated as they are written.
+    Dynamic,
+    /// As dynamic; what is not allocated is in another image.
+    Differencing,
+}
+
+/// A footer whose checksum is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Footer {
+    pub(super) disk_type: DiskType,
+    /// Where the dynamic disk header is.
+    pub(super) data_offset: u64,
+    /// Bytes that the disk was given.
+    pub(super) current_size: u64,
+    /// Bytes of the disk as QEMU sees it: those of the geometry or the current size, in whole sectors.
+    pub(super) virtual_size: u64,
+}
+
+impl Footer {
+    /// Reads the footer that `sector` begins with.
+    pub(super) fn parse(sector: &[u8]) -> Result<Self, Error> {
+        let Some(sector) = sector.get(..FOOTER_BYTES) else {
+            return Err(Error::ShortHeader {
+                format: Format::Vhd,
+                needed: FOOTER_BYTES as u64,
+                available: sector.len() as u64,
+            });
+        };
+        let wrong = |what: String| Error::Header {
+            format: Format::Vhd,
+            what,
+        };
+        if !sector.starts_with(COOKIE) {
+            return Err(wrong("there is no footer where one should be".into()));
+        }
+        let stated = be32(sector, CHECKSUM_AT).unwrap_or(0);
+        let calculated = checksum(sector, CHECKSUM_AT);
+        if stated != calculated {
+            return Err(wrong(format!(
+                "the footer's checksum is {stated:#010x}, its content has {calculated:#010x}"
+            )));
+        }
+        let disk_type = match be32(sector, DISK_TYPE_AT).unwrap_or(0) {
+            2 => DiskType::Fixed,
+            3 => DiskType::Dynamic,
+            4 => DiskType::Differencing,
+            other => return Err(wrong(format!("disk type {other}, must be 2, 3 or 4"))),
+        };
+        let current_size = be64(sector, CURRENT_SIZE_AT).unwrap_or(0);
+        let sectors = sectors(sector, current_size);
+        if sectors > MAX_SECTORS {
+            return Err(wrong(format!(
+                "the disk has {sectors} sectors, the limit is {MAX_SECTORS} (2040 GiB)"
+            )));
+        }
+        Ok(Self {
+            disk_type,
+            data_offset: be64(sector, DATA_OFFSET_AT).unwrap_or(0),
+            current_size,
+            virtual_size: sectors * 512,
+        })
+    }
+
+    /// True for the footer of a fixed disk, which refers to nothing else.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.disk_type == DiskType::Fixed && self.data_offset == NO_DATA_OFFSET
+    }
+}
+
+/// Sectors of the disk. "Disk Geometry" is what Virtual PC shows to its guests; it is rounded, and so smaller than the
+/// current size. Other programs show the current size.
+fn sectors(footer: &[u8], current_size: u64) -> u64 {
+    let cylinders = be16(footer, GEOMETRY_AT).map_or(0, u64::from);
+    let byte = |at: usize| footer.get(at).copied().map_or(0, u64::from);
+    let geometry = cylinders * byte(GEOMETRY_AT + 2) * byte(GEOMETRY_AT + 3);
+    let creator = footer.get(CREATOR_AT..CREATOR_AT + 4).unwrap_or_default();
+    let by_geometry = GEOMETRY_CREATORS.iter().any(|known| known == creator);
+    if by_geometry && geometry != MAX_GEOMETRY_SECTORS {
+        geometry
+    } else {
+        current_size / 512
+    }
+}

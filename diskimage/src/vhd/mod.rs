@@ -1,0 +1,53 @@
+//! VHD, Virtual PC's and Hyper-V's older format ("Virtual Hard Disk Image Format Specification" 1.0).
+//!
+//! A *dynamic* image is a footer copy, a dynamic disk header, a block allocation table (BAT) and blocks. A *fixed* one is
+//! the disk itself and a footer behind it: nothing but its last sector tells it from a raw disk; see [`fixed_size`].
+
+mod bat;
+mod dynamic;
+mod fixed;
+mod footer;
+
+/// The tests of other crates build the same images.
+#[cfg(test)]
+#[path = "../../../testkit/src/images/vhd.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each crate uses a part")]
+mod building;
+#[cfg(test)]
+mod tests;
+
+pub use self::fixed::{fixed_size, is_fixed};
+pub use self::footer::{COOKIE, FOOTER_BYTES};
+
+use self::bat::Vhd;
+use self::dynamic::DynamicHeader;
+use self::footer::{DiskType, Footer};
+use crate::layout::Layout;
+use crate::{Error, Format};
+
+/// Reads the head of an image that begins with a footer.
+pub(crate) fn open(head: &[u8]) -> Result<Box<dyn Layout>, Error> {
+    let footer = Footer::parse(head)?;
+    match footer.disk_type {
+        DiskType::Dynamic => {
+            let header = DynamicHeader::parse(head, &footer)?;
+            Ok(Box::new(Vhd::new(&footer, header)))
+        }
+        DiskType::Differencing => Err(Error::Parent {
+            format: Format::Vhd,
+            name: dynamic::parent_name(head, &footer)?,
+        }),
+        DiskType::Fixed => Err(Error::Header {
+            format: Format::Vhd,
+            what: "a fixed disk that begins with a footer: only dynamic ones do".into(),
+        }),
+    }
+}
+
+/// "Checksum": the ones' complement of the sum of all bytes but those of the checksum itself, which are at `at`.
+fn checksum(structure: &[u8], at: usize) -> u32 {
+    let bytes = structure.iter().enumerate();
+    !bytes
+        .filter(|(index, _)| !(at..at + 4).contains(index))
+        .fold(0, |sum: u32, (_, byte)| sum.wrapping_add(u32::from(*byte)))
+}

@@ -1,0 +1,176 @@
+//! The metadata region (2.6).
+
+use std::ops::Range;
+
+use super::guid::{Guid, guid};
+use super::parent;
+use super::{bytes_of, wrong};
+use crate::bytes_at::{le16, le32, le64};
+use crate::{Error, Format};
+
+/// Bytes of the metadata table at the beginning of the region (2.6.1).
+const TABLE_BYTES: u64 = 64 << 10;
+/// Where its entries begin, and how long each is.
+const ENTRIES_AT: usize = 32;
+const ENTRY_BYTES: usize = 32;
+/// "This MUST be less than or equal to 2,047."
+const MAX_ENTRIES: u16 = 2047;
+
+/// 2.6.2, "Known Metadata Items".
+const FILE_PARAMETERS: Guid = guid(0xCAA16737_FA36_4D43_B3B6_33F0AA44E76B);
+const VIRTUAL_DISK_SIZE: Guid = guid(0x2FA54224_CD1B_4876_B211_5DBED83BF4B8);
+const VIRTUAL_DISK_ID: Guid = guid(0xBECA12AB_B2E6_4523_93EF_C309E000C746);
+const LOGICAL_SECTOR_SIZE: Guid = guid(0x8141BF1D_A96F_4709_BA47_F233A8FAAB5F);
+const PHYSICAL_SECTOR_SIZE: Guid = guid(0xCDA348C7_445D_4471_9CC9_E9885251C556);
+const PARENT_LOCATOR: Guid = guid(0xA8D35F2D_B30B_454D_ABF7_D3D84834AB0C);
+
+/// Every image has these, each this many bytes long.
+const REQUIRED: [(Guid, &str, u64); 5] = [
+    (FILE_PARAMETERS, "file parameters", 8),
+    (VIRTUAL_DISK_SIZE, "virtual disk size", 8),
+    (VIRTUAL_DISK_ID, "virtual disk ID", 16),
+    (LOGICAL_SECTOR_SIZE, "logical sector size", 4),
+    (PHYSICAL_SECTOR_SIZE, "physical sector size", 4),
+];
+
+/// Block sizes (2.6.2.1).
+const BLOCK_SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=256 << 20;
+/// "The virtual disk size MUST be … less than or equal to 64 TB" (2.6.2.2).
+const MAX_SIZE: u64 = 64 << 40;
+
+/// What the metadata says of the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Metadata {
+    /// Bytes of the disk, in whole sectors.
+    pub(super) virtual_size: u64,
+    /// Bytes of a payload block: a power of two from 1 to 256 MiB.
+    pub(super) block_size: u64,
+    /// 512 or 4096.
+    pub(super) sector_size: u64,
+    /// All blocks are allocated, and stay so.
+    pub(super) is_fixed: bool,
+}
+
+impl Metadata {
+    pub(super) fn parse(head: &[u8], region: &Range<u64>) -> Result<Self, Error> {
+        let items = Items::parse(head, region)?;
+        let mut fields = [0; REQUIRED.len()];
+        for (field, (guid, name, length)) in fields.iter_mut().zip(REQUIRED) {
+            let item = items.find(&guid);
+            let bytes = item.ok_or_else(|| wrong(format!("its metadata has no {name}")))?;
+            if bytes.end - bytes.start < length {
+                return Err(wrong(format!("its {name} is shorter than {length} bytes")));
+            }
+            *field = number(bytes_of(head, bytes.start..bytes.start + length)?);
+        }
+        let [parameters, size, _, sector_size, _] = fields;
+        // "LeaveBlocksAllocated" and "HasParent" follow the block size.
+        let (block_size, flags) = (parameters & u64::from(u32::MAX), parameters >> 32);
+        if flags & 2 != 0 || items.find(&PARENT_LOCATOR).is_some() {
+            return Err(Error::Parent {
+                format: Format::Vhdx,
+                name: match items.find(&PARENT_LOCATOR) {
+                    Some(locator) => parent::name(bytes_of(head, locator)?),
+                    None => String::new(),
+                },
+            });
+        }
+        Self {
+            virtual_size: size - size % sector_size.max(1),
+            block_size,
+            sector_size,
+            is_fixed: flags & 1 != 0,
+        }
+        .checked()
+    }
+
+    fn checked(self) -> Result<Self, Error> {
+        let block_size = self.block_size;
+        if !BLOCK_SIZES.contains(&block_size) || !block_size.is_power_of_two() {
+            return Err(wrong(format!(
+                "block size {block_size}, must be a power of two from 1 MiB to 256 MiB"
+            )));
+        }
+        if !matches!(self.sector_size, 512 | 4096) {
+            return Err(wrong(format!(
+                "logical sector size {}, must be 512 or 4096",
+                self.sector_size
+            )));
+        }
+        if self.virtual_size > MAX_SIZE {
+            return Err(wrong(format!(
+                "the disk has {} bytes, the limit is {MAX_SIZE} (64 TiB)",
+                self.virtual_size
+            )));
+        }
+        Ok(self)
+    }
+}
+
+/// A little-endian number of up to 8 bytes; of longer ones the first 8.
+fn number(bytes: &[u8]) -> u64 {
+    le64(bytes, 0)
+        .or_else(|| le32(bytes, 0).map(u64::from))
+        .unwrap_or(0)
+}
+
+/// Where the known items of the metadata table are in the image.
+struct Items(Vec<(Guid, Range<u64>)>);
+
+impl Items {
+    fn parse(head: &[u8], region: &Range<u64>) -> Result<Self, Error> {
+        let table = bytes_of(head, region.start..region.start.saturating_add(TABLE_BYTES))?;
+        if !table.starts_with(b"metadata") {
+            return Err(wrong(format!("there is no metadata at {:#x}", region.start)));
+        }
+        let count = le16(table, 10).unwrap_or(0);
+        if count > MAX_ENTRIES {
+            return Err(wrong(format!(
+                "its metadata has {count} items, the limit is {MAX_ENTRIES}"
+            )));
+        }
+        let mut items = Self(Vec::new());
+        let entries = table.get(ENTRIES_AT..).unwrap_or_default();
+        for entry in entries.chunks_exact(ENTRY_BYTES).take(count.into()) {
+            items.add(entry, region)?;
+        }
+        Ok(items)
+    }
+
+    fn add(&mut self, entry: &[u8], region: &Range<u64>) -> Result<(), Error> {
+        let guid = entry.first_chunk().copied().unwrap_or_default();
+        let is_known = guid == PARENT_LOCATOR || REQUIRED.iter().any(|(known, ..)| *known == guid);
+        if !is_known {
+            return refuse_required(guid, entry);
+        }
+        let offset = le32(entry, 16).map_or(0, u64::from);
+        let end = offset + le32(entry, 20).map_or(0, u64::from);
+        // "Offset … MUST be at least 64 KB"; items lie in the region.
+        if offset < TABLE_BYTES || end > region.end - region.start {
+            return Err(wrong(format!(
+                "a metadata item at {offset:#x} to {end:#x}, outside of its region"
+            )));
+        }
+        if self.find(&guid).is_some() {
+            return Err(wrong("its metadata has an item twice"));
+        }
+        self.0.push((guid, region.start + offset..region.start + end));
+        Ok(())
+    }
+
+    fn find(&self, wanted: &Guid) -> Option<Range<u64>> {
+        let mut items = self.0.iter();
+        items
+            .find(|(guid, _)| guid == wanted)
+            .map(|(_, range)| range.clone())
+    }
+}
+
+/// "IsRequired": who does not know the item must not read the image.
+fn refuse_required(guid: Guid, entry: &[u8]) -> Result<(), Error> {
+    if le32(entry, 24).is_none_or(|flags| flags & 4 == 0) {
+        return Ok(());
+    }
+    let name = u128::from_be_bytes(guid);
+    Err(Error::UnknownFeatures(format!("VHDX metadata {name:032x}")))
+}

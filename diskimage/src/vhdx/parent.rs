@@ -1,0 +1,39 @@
+//! The parent locator (2.6.2.6): key-value pairs that name the image which this one is the difference to.
+
+use crate::bytes_at::{le16, le32};
+use crate::text::printable_utf16;
+
+/// Where the pairs begin, and how long each is.
+const ENTRIES_AT: usize = 20;
+const ENTRY_BYTES: usize = 12;
+
+/// Keys whose values are paths, the one that is most telling first (2.6.2.6.3).
+const PATHS: [&str; 3] = ["absolute_win32_path", "relative_path", "volume_path"];
+
+/// The path of the parent, or nothing if the locator makes no sense.
+pub(super) fn name(locator: &[u8]) -> String {
+    let count = le16(locator, 18).map_or(0, usize::from);
+    let entries = locator.get(ENTRIES_AT..).unwrap_or_default();
+    let pairs: Vec<(String, String)> = entries
+        .chunks_exact(ENTRY_BYTES)
+        .take(count)
+        .filter_map(|entry| pair(locator, entry))
+        .collect();
+    let path = PATHS
+        .iter()
+        .find_map(|path| pairs.iter().find(|(key, _)| key == path));
+    path.map(|(_, value)| value.clone()).unwrap_or_default()
+}
+
+/// Offsets of key and value, then their lengths; both are UTF-16, little-endian.
+fn pair(locator: &[u8], entry: &[u8]) -> Option<(String, String)> {
+    let text = |offset: u32, length: u16| {
+        let start = usize::try_from(offset).ok()?;
+        let bytes = locator.get(start..start.checked_add(length.into())?)?;
+        let units = bytes.as_chunks().0.iter();
+        Some(printable_utf16(units.map(|unit| u16::from_le_bytes(*unit))))
+    };
+    let key = text(le32(entry, 0)?, le16(entry, 8)?)?;
+    let value = text(le32(entry, 4)?, le16(entry, 10)?)?;
+    Some((key, value))
+}

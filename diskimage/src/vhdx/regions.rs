@@ -1,0 +1,118 @@
+//! Region tables (2.2.3).
+
+use std::ops::Range;
+
+use super::guid::{Guid, guid};
+use super::header::Header;
+use super::{ALIGNMENT, bytes_of, is_intact, wrong};
+use crate::Error;
+use crate::bytes_at::{le32, le64};
+
+/// Where the two copies of the table are.
+const TABLES_AT: [u64; 2] = [192 << 10, 256 << 10];
+const TABLE_BYTES: u64 = 64 << 10;
+/// Where its entries begin, and how long each is.
+const ENTRIES_AT: usize = 16;
+const ENTRY_BYTES: usize = 32;
+/// "This MUST be less than or equal to 2,047."
+const MAX_ENTRIES: u32 = 2047;
+
+/// 2.2.3.2, "Known regions".
+const BAT: Guid = guid(0x2DC27766_F623_4200_9D64_115E9BFD4A08);
+const METADATA: Guid = guid(0x8B7CA206_4790_4B9A_B8FE_575F050F886E);
+
+/// The regions of an image, none of which overlap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Regions {
+    pub(super) bat: Range<u64>,
+    pub(super) metadata: Range<u64>,
+    /// All of them, the log included, in the order of the image.
+    all: Vec<Range<u64>>,
+}
+
+impl Regions {
+    pub(super) fn parse(head: &[u8], header: &Header) -> Result<Self, Error> {
+        let table = intact_table(head)?;
+        let count = le32(table, 8).unwrap_or(0);
+        if count > MAX_ENTRIES {
+            return Err(wrong(format!(
+                "its region table has {count} entries, the limit is {MAX_ENTRIES}"
+            )));
+        }
+        let count = usize::try_from(count).unwrap_or(0);
+        let entries = table.get(ENTRIES_AT..).unwrap_or_default();
+        let mut all = vec![header.log.clone()];
+        let (mut bat, mut metadata) = (None, None);
+        for entry in entries.chunks_exact(ENTRY_BYTES).take(count) {
+            let range = range(entry)?;
+            all.push(range.clone());
+            let known = match entry.first_chunk() {
+                Some(&BAT) => &mut bat,
+                Some(&METADATA) => &mut metadata,
+                _ => {
+                    refuse_required(entry)?;
+                    continue;
+                }
+            };
+            if known.replace(range).is_some() {
+                return Err(wrong("its region table has a region twice"));
+            }
+        }
+        Ok(Self {
+            bat: bat.ok_or_else(|| wrong("it has no region with a block allocation table"))?,
+            metadata: metadata.ok_or_else(|| wrong("it has no metadata region"))?,
+            all: apart(all)?,
+        })
+    }
+
+    /// A region that shares bytes with `range`.
+    pub(super) fn overlapping(&self, range: &Range<u64>) -> Option<&Range<u64>> {
+        let before = self.all.partition_point(|region| region.end <= range.start);
+        self.all.get(before).filter(|region| region.start < range.end)
+    }
+}
+
+/// The first copy of the table that is intact. They are written once and never differ in an image that is not damaged.
+fn intact_table(head: &[u8]) -> Result<&[u8], Error> {
+    for at in TABLES_AT {
+        let table = bytes_of(head, at..at + TABLE_BYTES)?;
+        if table.starts_with(b"regi") && is_intact(table) {
+            return Ok(table);
+        }
+    }
+    Err(wrong("neither copy of its region table is intact"))
+}
+
+fn range(entry: &[u8]) -> Result<Range<u64>, Error> {
+    let start = le64(entry, 16).unwrap_or(0);
+    let length = le32(entry, 24).map_or(0, u64::from);
+    match start.checked_add(length) {
+        Some(end) if start >= ALIGNMENT && start.is_multiple_of(ALIGNMENT) => Ok(start..end),
+        _ => Err(wrong(format!(
+            "a region of {length} bytes at {start:#x}: regions begin at multiples of a MiB"
+        ))),
+    }
+}
+
+/// "Required": who does not know the region must not read the image.
+fn refuse_required(entry: &[u8]) -> Result<(), Error> {
+    let is_required = le32(entry, 28).is_some_and(|flags| flags & 1 != 0);
+    if !is_required {
+        return Ok(());
+    }
+    let name = u128::from_be_bytes(entry.first_chunk().copied().unwrap_or_default());
+    Err(Error::UnknownFeatures(format!("VHDX region {name:032x}")))
+}
+
+/// In the order of the image, if none overlap.
+fn apart(mut regions: Vec<Range<u64>>) -> Result<Vec<Range<u64>>, Error> {
+    regions.retain(|region| !region.is_empty());
+    regions.sort_unstable_by_key(|region| region.start);
+    match regions.windows(2).find(|pair| pair[0].end > pair[1].start) {
+        None => Ok(regions),
+        Some(pair) => Err(wrong(format!(
+            "its regions at {:#x} and {:#x} overlap",
+            pair[0].start, pair[1].start
+        ))),
+    }
+}

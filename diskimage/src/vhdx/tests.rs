@@ -1,0 +1,277 @@
+//! Images of every layout on both routes, and what headers are refused for. What QEMU makes of the same images,
+//! `importer/tests/formats` asks QEMU.
+
+use proptest::prelude::*;
+
+use super::building::{
+    Block, HEADER_BYTES, HEADERS_AT, ITEMS_AT, METADATA_AT, REGION_TABLE_BYTES, REGION_TABLES_AT, Vhdx, guid,
+    seal,
+};
+use crate::qcow2::testing::{one_pass_of, ranged_of};
+use crate::{Error, Format, Image};
+
+const MIB: usize = 1 << 20;
+
+fn open(image: &[u8]) -> Result<Image, Error> {
+    Image::open(Format::Vhdx, image)
+}
+
+fn block() -> impl Strategy<Value = Block> {
+    prop_oneof![
+        3 => (1u8..).prop_map(|fill| Block::Present(vec![fill; MIB])),
+        // Not present, undefined, zero, unmapped, and unmapped in the drafts.
+        2 => prop::sample::select(vec![0u8, 1, 2, 3, 5]).prop_map(Block::Absent),
+    ]
+}
+
+prop_compose! {
+    fn vhdx()(blocks in prop::collection::vec(block(), 1..6))(
+        order in Just((0..blocks.len()).collect::<Vec<_>>()).prop_shuffle(),
+        blocks in Just(blocks),
+        last_sectors in 1u64..=256,
+        sector_size in prop::sample::select(vec![512u32, 4096]),
+        is_fixed in any::<bool>(),
+        table_last in any::<bool>(),
+        sequence in prop::sample::select(vec![[1u64, 2], [2, 1], [7, 6]]),
+    ) -> Vhdx {
+        let size = (blocks.len() - 1) as u64 * MIB as u64 + last_sectors * 4096;
+        Vhdx {
+            blocks: order.into_iter().map(|index| (index, blocks[index].clone())).collect(),
+            sector_size,
+            is_fixed,
+            table_last,
+            sequence,
+            ..Vhdx::new(size, MIB)
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_order_on_any_route_gives_the_disk(vhdx in vhdx(), chunk in 1000usize..3_000_000) {
+        let image = vhdx.bytes();
+        let expected = vhdx.disk();
+        prop_assert!(ranged_of(Format::Vhdx, &image, chunk).unwrap().disk == expected);
+        let passed = one_pass_of(Format::Vhdx, &image, chunk).unwrap();
+        prop_assert!(passed.disk == expected);
+        prop_assert!(passed.parked.is_empty());
+    }
+
+    #[test]
+    fn every_prefix_fails_unless_nothing_mapped_was_lost(vhdx in vhdx(), cut in any::<prop::sample::Index>()) {
+        let image = vhdx.bytes();
+        let cut = cut.index(image.len());
+        for route in [one_pass_of, ranged_of] {
+            if let Ok(array) = route(Format::Vhdx, &image[..cut], MIB) {
+                prop_assert!(array.disk == vhdx.disk());
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_end_in_an_answer(
+        vhdx in vhdx(),
+        at in prop::sample::select(vec![HEADERS_AT[1], REGION_TABLES_AT[0], METADATA_AT, ITEMS_AT, 3 * MIB]),
+        patches in prop::collection::vec((0usize..120, any::<u8>()), 1..8),
+    ) {
+        let mut image = vhdx.bytes();
+        for (skip, byte) in patches {
+            image[at + skip] = byte;
+        }
+        seal(&mut image[HEADERS_AT[1]..][..HEADER_BYTES]);
+        seal(&mut image[REGION_TABLES_AT[0]..][..REGION_TABLE_BYTES]);
+        // The arrays of these tests are as large as the disk.
+        if open(&image).is_ok_and(|image| image.facts().virtual_size < 1 << 26) {
+            drop(one_pass_of(Format::Vhdx, &image, MIB));
+            drop(ranged_of(Format::Vhdx, &image, MIB));
+        }
+    }
+}
+
+/// A disk of a chunk and a half: 4096 blocks of 1 MiB are a chunk of 512-byte sectors, and a bitmap's entry follows them.
+#[test]
+fn the_entry_of_a_sector_bitmap_maps_nothing() {
+    let vhdx = Vhdx {
+        blocks: [4095, 0, 4096, 4097]
+            .map(|index| {
+                (
+                    index,
+                    Block::Present(vec![u8::try_from(index % 251).unwrap(); 600]),
+                )
+            })
+            .to_vec(),
+        ..Vhdx::new(4098 << 20, MIB)
+    };
+    let mut image = vhdx.bytes();
+    let bitmap_entry = vhdx.table_at() + 4096 * 8;
+    image[bitmap_entry..bitmap_entry + 8].copy_from_slice(&(6u64 | 3 << 20).to_le_bytes());
+    assert!(ranged_of(Format::Vhdx, &image, 5 * MIB).unwrap().disk == vhdx.disk());
+}
+
+#[test]
+fn a_head_that_ends_before_the_metadata_asks_for_more() {
+    let image = Vhdx::new(5 << 20, MIB).bytes();
+    let needed = |head: usize| match open(&image[..head]) {
+        Err(Error::ShortHeader { needed, .. }) => needed,
+        other => panic!("{:?}", other.map(|image| image.facts())),
+    };
+    assert_eq!(needed(100), (132 << 10));
+    assert_eq!(needed(132 << 10), 256 << 10);
+    assert_eq!(needed(320 << 10), METADATA_AT as u64 + (64 << 10));
+    assert_eq!(needed(METADATA_AT + (64 << 10)), ITEMS_AT as u64 + 8);
+    assert!(open(&image[..ITEMS_AT + 40]).is_ok());
+}
+
+#[test]
+fn what_an_image_is_like_is_told() {
+    let facts = |vhdx: &Vhdx| open(&vhdx.bytes()).unwrap().facts();
+    let mut vhdx = Vhdx::new((5 << 20) + 4096, 32 * MIB);
+    let found = facts(&vhdx);
+    assert_eq!(
+        (found.virtual_size, found.cluster_size),
+        ((5 << 20) + 4096, Some(32 << 20))
+    );
+    assert_eq!(found.features, ["dynamic"]);
+    (vhdx.is_fixed, vhdx.sector_size) = (true, 4096);
+    assert_eq!(facts(&vhdx).features, ["fixed", "4096-byte sectors"]);
+}
+
+/// The refusal of a small image that is like `change` makes it, and then patched.
+fn refusal(change: impl FnOnce(&mut Vhdx), patch: impl FnOnce(&mut [u8])) -> String {
+    let mut vhdx = Vhdx::new(5 << 20, MIB);
+    vhdx.blocks = vec![(0, Block::Present(vec![1; 10]))];
+    change(&mut vhdx);
+    let mut image = vhdx.bytes();
+    patch(&mut image);
+    for at in HEADERS_AT {
+        seal(&mut image[at..][..HEADER_BYTES]);
+    }
+    for at in REGION_TABLES_AT {
+        seal(&mut image[at..][..REGION_TABLE_BYTES]);
+    }
+    let whole = open(&image).and_then(|_| ranged_of(Format::Vhdx, &image, MIB).map(|_| ()));
+    whole.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn the_newer_header_counts_and_its_log_must_be_empty() {
+    for (sequence, log_guid, is_refused) in [
+        ([8, 9], [0, 1], true),
+        ([8, 9], [1, 0], false),
+        ([9, 8], [1, 0], true),
+        ([9, 8], [0, 1], false),
+    ] {
+        let refused = refusal(
+            |vhdx| (vhdx.sequence, vhdx.log_guid) = (sequence, log_guid),
+            |_| {},
+        );
+        assert_eq!(refused.contains("qemu-img check -r all"), is_refused, "{refused}");
+    }
+    let refused = refusal(|vhdx| (vhdx.sequence, vhdx.log_guid) = ([8, 8], [0, 1]), |_| {});
+    assert!(refused.contains("same sequence number 8"), "{refused}");
+    assert_eq!(refusal(|vhdx| vhdx.sequence = [8, 8], |_| {}), "");
+}
+
+#[test]
+fn one_intact_copy_of_header_and_region_table_is_enough() {
+    let expected = Vhdx::new(5 << 20, MIB);
+    for (broken, is_accepted) in [
+        (&[HEADERS_AT[0], REGION_TABLES_AT[0]][..], true),
+        (&[HEADERS_AT[1], REGION_TABLES_AT[1]], true),
+        (&HEADERS_AT, false),
+        (&REGION_TABLES_AT, false),
+    ] {
+        let mut image = expected.bytes();
+        for at in broken {
+            image[at + 40] ^= 1;
+        }
+        assert_eq!(open(&image).is_ok(), is_accepted, "{broken:?}");
+    }
+}
+
+#[test]
+fn a_difference_is_refused_with_the_name_of_its_parent() {
+    let refused = refusal(|vhdx| vhdx.parent = Some("..\\bäse.vhdx".into()), |_| {});
+    assert!(refused.contains("\"..\\bäse.vhdx\""), "{refused}");
+    let refused = refusal(|_| {}, |image| image[ITEMS_AT + 4] = 2);
+    assert!(refused.contains("difference to another"), "{refused}");
+}
+
+#[test]
+fn what_must_be_known_to_be_read_is_refused_if_it_is_unknown() {
+    let unknown = guid("00112233-4455-6677-8899-aabbccddeeff");
+    for (is_required, reason) in [(false, ""), (true, "33221100554477668899aabbccddeeff")] {
+        let refused = refusal(
+            |vhdx| vhdx.regions = vec![(unknown, 64 * MIB, MIB, is_required)],
+            |_| {},
+        );
+        assert_eq!(
+            (refused.is_empty(), true),
+            (!is_required, refused.contains(reason))
+        );
+        let refused = refusal(|vhdx| vhdx.items = vec![(unknown, is_required)], |_| {});
+        assert_eq!(
+            (refused.is_empty(), true),
+            (!is_required, refused.contains(reason))
+        );
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let regions = REGION_TABLES_AT[0] + 16;
+    let (table, metadata, items) = (3 * MIB, METADATA_AT, ITEMS_AT);
+    for (at, bytes, reason) in [
+        (0, &b"VHDX"[..], "no file identifier"),
+        (HEADERS_AT[1] + 64, &[1], "log version 1"),
+        (HEADERS_AT[1] + 72, &[0; 8], "the log begins at 0x0"),
+        (regions - 8, &[0, 8], "2048 entries"),
+        (regions - 8, &[0], "no region with a block allocation table"),
+        (regions - 8, &[1], "no metadata region"),
+        (regions + 17, &[2], "a region of 1048576 bytes at 0x300200"),
+        (regions + 18, &[0x20], "at 0x200000 and 0x200000 overlap"),
+        (regions + 24, &[32, 0, 0], "room for 4 entries, the disk needs 5"),
+        (metadata, &[0], "there is no metadata at 0x200000"),
+        (metadata + 10, &[0xff, 0xff], "65535 items"),
+        (metadata + 10, &[4], "no physical sector size"),
+        (metadata + 32 + 18, &[0], "outside of its region"),
+        (metadata + 32 + 18, &[0x20], "outside of its region"),
+        (metadata + 32 + 20, &[4], "file parameters is shorter than 8"),
+        (
+            metadata + 32 + 32,
+            &[
+                0x37, 0x67, 0xa1, 0xca, 0x36, 0xfa, 0x43, 0x4d, 0xb3, 0xb6, 0x33, 0xf0, 0xaa, 0x44, 0xe7,
+                0x6b,
+            ],
+            "an item twice",
+        ),
+        (items, &[0, 0, 0x30, 0], "block size 3145728"),
+        (items, &[0, 0, 0, 0x20], "block size 536870912"),
+        (items + 8, &[0; 8], "the disk needs 1048575"),
+        (items + 8, &[0, 0, 0, 0, 1, 0x40], "64 TiB"),
+        (items + 33, &[4], "logical sector size 1024"),
+        (table, &[6, 0, 0x10], "overlaps the region at 0x100000"),
+        (table, &[6, 0, 0x30], "overlaps the region at 0x300000"),
+        (table, &[6, 0, 0], "a block cannot be at 0x0"),
+        (
+            table,
+            &[6, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff],
+            "a block cannot be at 0xfffffffffff00000",
+        ),
+        (table, &[6, 0, 0xf0], "truncated"),
+        (table, &[7], "partially present"),
+        (table, &[4], "unknown state 4"),
+    ] {
+        let refused = refusal(
+            |_| {},
+            |image| {
+                image[at..at + bytes.len()].copy_from_slice(bytes);
+                let [first, second] = REGION_TABLES_AT;
+                image.copy_within(first..first + REGION_TABLE_BYTES, second);
+            },
+        );
+        assert!(refused.contains(reason), "{refused:?} should say {reason:?}");
+    }
+}
