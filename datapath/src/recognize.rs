@@ -212,11 +212,10 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
 /// What may follow the disk, if the image is a raw one: nothing if that is known, and a footer if the user says so.
 fn ending(head: &[u8], options: &Options) -> Ending {
     match (options.envelope, options.format) {
-        (Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar | Envelope::Ova, _)
-        | (_, Some(Format::Raw)) => Ending::Disk,
+        (Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar, _) | (_, Some(Format::Raw)) => Ending::Disk,
         // A dynamic image begins with a copy of its footer.
-        (Envelope::Sniffed, Some(Format::Vhd)) if !head.starts_with(COOKIE) => Ending::Footer,
-        (Envelope::Sniffed, _) => Ending::Sniffed,
+        (Envelope::Sniffed | Envelope::Ova, Some(Format::Vhd)) if !head.starts_with(COOKIE) => Ending::Footer,
+        (Envelope::Sniffed | Envelope::Ova, _) => Ending::Sniffed,
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod appliances;
 mod atomic;
 mod attacks;
 mod clones;

@@ -59,10 +59,7 @@ pub(crate) fn open(head: &[u8]) -> Result<Box<dyn Layout>, Error> {
 fn descriptor_text<'h>(header: &Header, head: &'h [u8]) -> Result<&'h [u8], Error> {
     let place = &header.descriptor;
     if place.is_empty() {
-        return Err(Error::Unsupported {
-            format: Format::Vmdk,
-            what: "it has no descriptor, so it is one of several files of a disk: make one file of them with `qemu-img convert -O qcow2` and their descriptor".into(),
-        });
+        return Err(no_descriptor());
     }
     if place.start != DESCRIPTOR_OFFSET || place.end - place.start > MAX_DESCRIPTOR_BYTES {
         return Err(header::invalid(format!(
@@ -84,9 +81,17 @@ fn descriptor_text<'h>(header: &Header, head: &'h [u8]) -> Result<&'h [u8], Erro
         .max(DESCRIPTOR_OFFSET + QEMU_DESCRIPTOR_BYTES)
         .min(available);
     let range = usize::try_from(place.start).ok().zip(usize::try_from(end).ok());
-    Ok(range
-        .and_then(|(start, end)| head.get(start..end))
-        .unwrap_or_default())
+    match range.and_then(|(start, end)| head.get(start..end)) {
+        None | Some([] | [0, ..]) => Err(no_descriptor()),
+        Some(text) => Ok(text),
+    }
+}
+
+fn no_descriptor() -> Error {
+    Error::Unsupported {
+        format: Format::Vmdk,
+        what: "it has no descriptor, so it is one of several files of a disk: make one file of them with `qemu-img convert -O qcow2` and their descriptor".into(),
+    }
 }
 
 fn corrupt(what: impl Into<String>, offset: u64) -> Error {

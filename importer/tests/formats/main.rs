@@ -2,7 +2,9 @@
 
 mod check;
 mod hybrids;
+mod info;
 mod matrix;
 mod vdi;
 mod vhd;
 mod vhdx;
+mod vmdk;
