@@ -95,13 +95,13 @@ pub(super) fn grain_range(header: &Header, guest: u64, stored: &[u8]) -> Result<
             guest / SECTOR
         )));
     }
-    let start = MARKER_BYTES as usize;
+    let start = usize::try_from(MARKER_BYTES).unwrap_or(usize::MAX);
     let end = usize::try_from(marker.size).map_or(usize::MAX, |size| start.saturating_add(size));
     if marker.size == 0 || end > stored.len() {
         return Err(broken(format!(
             "its marker says {} bytes, there are {}",
             marker.size,
-            stored.len() - start
+            stored.len().saturating_sub(start)
         )));
     }
     Ok(start..end)
