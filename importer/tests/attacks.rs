@@ -59,7 +59,11 @@ impl Attack {
     fn run(&self, check: impl Fn(&Finished, &Path)) {
         let importer = |source: &Path| {
             let program = Program::new(env!("CARGO_BIN_EXE_cdi-importer"));
-            program.arg("import").arg(source).arg(self.target()).timeout(TIMEOUT)
+            program
+                .arg("import")
+                .arg(source)
+                .arg(self.target())
+                .timeout(TIMEOUT)
         };
         for program in [
             importer(&self.image),
@@ -132,7 +136,11 @@ fn backing_files_of_any_name_are_refused_by_it() {
 fn external_data_files_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().join("data").display().to_string();
-    let attack = Attack::created("qcow2", &["-o", &format!("data_file={name},data_file_raw=on")], "1M");
+    let attack = Attack::created(
+        "qcow2",
+        &["-o", &format!("data_file={name},data_file_raw=on")],
+        "1M",
+    );
     attack.refused(&name);
 }
 
@@ -140,7 +148,11 @@ fn external_data_files_are_refused_by_name() {
 fn vmdk_descriptors_that_name_other_files_are_refused_by_their_names() {
     for (kind, extent, name) in [
         ("monolithicFlat", "RW 2048 FLAT \"/etc/passwd\" 0", "/etc/passwd"),
-        ("twoGbMaxExtentSparse", "RW 2048 SPARSE \"../other-s001.vmdk\"", "../other-s001.vmdk"),
+        (
+            "twoGbMaxExtentSparse",
+            "RW 2048 SPARSE \"../other-s001.vmdk\"",
+            "../other-s001.vmdk",
+        ),
         ("fullDevice", "RW 2048 FLAT \"/dev/vda\" 0", "/dev/vda"),
         ("vmfs", "RW 2048 VMFS \"disk-flat.vmdk\"", "disk-flat.vmdk"),
     ] {
@@ -159,7 +171,8 @@ fn l1_tables_beyond_reason_take_no_memory() {
 fn disks_that_fit_nowhere_are_refused_before_anything_is_written() {
     Attack::created("qcow2", &["-o", "cluster_size=2M"], "1P").too_large();
     let mut vdi = Vdi::new(1 << 20, vec![Block::Free], Vec::new());
-    vdi.patches.insert(0x170, (0x3fff_ffff_u64 << 20).to_le_bytes().into());
+    vdi.patches
+        .insert(0x170, (0x3fff_ffff_u64 << 20).to_le_bytes().into());
     vdi.patches.insert(0x180, 0x3fff_ffff_u32.to_le_bytes().into());
     Attack::new(&vdi.build()).run(|finished, target| {
         // The map that such a disk needs is not there.
@@ -229,7 +242,9 @@ fn refcounts_that_lie_never_make_another_disk() {
         let mut bytes = std::fs::read(&image.qcow2).unwrap();
         let block = be64(&bytes, be64(&bytes, 48));
         for lie in [[0, 0], [0, 1], [0xff, 0xff]] {
-            bytes[block..block + 4096].chunks_mut(2).for_each(|count| count.copy_from_slice(&lie));
+            bytes[block..block + 4096]
+                .chunks_mut(2)
+                .for_each(|count| count.copy_from_slice(&lie));
             Attack::new(&bytes).run(|finished, target| match finished.code() {
                 0 => disk::assert_same(target, &image.raw, image.virtual_size, "the disk"),
                 code => assert_eq!(code, 4, "{}", finished.stderr),
