@@ -90,7 +90,7 @@ impl Header {
             1 => true,
             other => return Err(invalid(format!("unknown compression algorithm {other}"))),
         };
-        Ok(Self {
+        Self {
             version: version(u32_at(4)?)?,
             capacity: in_bytes("the capacity", u64_at(12)?)?,
             grain: grain(u64_at(20)?, is_compressed)?,
@@ -105,7 +105,7 @@ impl Header {
             is_compressed,
             has_markers: flags & MARKERS != 0,
         }
-        .checked()?)
+        .checked()
     }
 
     fn checked(self) -> Result<Self, Error> {

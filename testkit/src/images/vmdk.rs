@@ -207,7 +207,8 @@ impl Builder<'_> {
             self.bytes[place * SECTOR..(place + copy) * SECTOR].copy_from_slice(&copied);
         }
         self.set_header(
-            self.vmdk
+            &self
+                .vmdk
                 .header(places[0] as u64, places[1] as u64, overhead as u64),
         );
     }
@@ -222,7 +223,7 @@ impl Builder<'_> {
         }
         let directory = self.sector();
         self.bytes.extend(self.directory_bytes());
-        self.set_header(self.vmdk.header(0, directory as u64, overhead as u64));
+        self.set_header(&self.vmdk.header(0, directory as u64, overhead as u64));
     }
 
     /// "Stream-Optimized Compressed Sparse Extents"; without markers if it is not compressed.
@@ -252,8 +253,8 @@ impl Builder<'_> {
             .chunks(per_table)
             .map(|table| table.iter().any(|entry| *entry != 0))
             .collect();
-        for table in 0..used.len() {
-            if used[table] && self.directory[table] == 0 {
+        for (table, is_used) in used.into_iter().enumerate() {
+            if is_used && self.directory[table] == 0 {
                 self.add_table(table);
             }
         }
@@ -264,7 +265,7 @@ impl Builder<'_> {
         self.bytes.extend(marker(1, FOOTER));
         self.bytes.extend(self.vmdk.header(0, directory, overhead));
         self.bytes.extend(marker(0, END_OF_STREAM));
-        self.set_header(self.vmdk.header(0, AT_END, overhead));
+        self.set_header(&self.vmdk.header(0, AT_END, overhead));
     }
 
     fn add_grains(&mut self) {
@@ -329,8 +330,8 @@ impl Builder<'_> {
         overhead
     }
 
-    fn set_header(&mut self, header: Vec<u8>) {
-        self.bytes[..SECTOR].copy_from_slice(&header);
+    fn set_header(&mut self, header: &[u8]) {
+        self.bytes[..SECTOR].copy_from_slice(header);
     }
 
     /// Where the next byte goes.
