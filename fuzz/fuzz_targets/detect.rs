@@ -1,4 +1,4 @@
-//! Any head of an image: a format, and a header whose numbers keep their promises or a sentence.
+//! Any head of an image: a format or two names, and a header whose numbers keep their promises or a sentence.
 
 #![no_main]
 
@@ -13,6 +13,9 @@ fuzz_target!(|data: &[u8]| {
         Format::detect(&data[..data.len().min(DETECT_BYTES)]),
         "more bytes than are asked for change the answer"
     );
+    if let Ok(format) = format {
+        assert_eq!(Format::decide(data, Some(format)), Ok(format), "it is not what it is");
+    }
     match Header::parse(data) {
         Ok(header) => {
             assert!((512..=2 << 20).contains(&header.cluster_size()));

@@ -1,7 +1,10 @@
 //! What the fuzz targets share.
 
 mod array;
+pub mod image;
 mod pieces;
+pub mod seal;
+pub mod spread;
 
 pub use array::Array;
 pub use pieces::Pieces;

@@ -2,27 +2,35 @@
 
 use bytes::Bytes;
 
-/// Bytes at the front of an input that say how the rest is cut.
-const CUTS: usize = 4;
-
 /// The chunks of an object. Their sizes come from the first four bytes of the fuzzer's input, over and over again:
 /// size byte `n` is a chunk of `n²/4 + 1` bytes, 1 to 16 KiB.
 #[derive(Clone)]
 pub struct Pieces {
-    sizes: [u8; CUTS],
+    sizes: [u8; Self::CUTS],
     next: usize,
     rest: Bytes,
 }
 
 impl Pieces {
+    /// Bytes at the front of an input that say how the rest is cut.
+    pub const CUTS: usize = 4;
+
     /// Splits the fuzzer's input into how to cut and what; `None` if it is too short for that.
     pub fn new(input: &[u8]) -> Option<Self> {
-        let (sizes, object) = input.split_first_chunk::<CUTS>()?;
+        let (sizes, object) = input.split_first_chunk::<{ Self::CUTS }>()?;
         Some(Self {
             sizes: *sizes,
             next: 0,
             rest: Bytes::copy_from_slice(object),
         })
+    }
+
+    /// The same bytes in the largest chunks.
+    pub fn in_large(&self) -> Self {
+        Self {
+            sizes: [u8::MAX; Self::CUTS],
+            ..self.clone()
+        }
     }
 
     /// What has not been taken yet.
@@ -40,7 +48,7 @@ impl Iterator for Pieces {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        let size = usize::from(self.sizes[self.next % CUTS]).pow(2) / 4 + 1;
+        let size = usize::from(self.sizes[self.next % Self::CUTS]).pow(2) / 4 + 1;
         self.next += 1;
         let size = size.min(self.rest.len());
         (size > 0).then(|| self.rest.split_to(size))

@@ -38,6 +38,9 @@ impl fmt::Display for Case {
     }
 }
 
+/// A device is filled first, which takes longer than all else if it is large: larger disks go to files only.
+const MOST_DEVICE_BYTES: u64 = 128 << 20;
+
 /// Builds each image once and imports it by both routes to a file and to a device.
 fn check_images(specs: Vec<Spec>) {
     let cases = specs
@@ -50,7 +53,9 @@ fn check_images(specs: Vec<Spec>) {
         let sector_size = if index % 2 == 0 { 512 } else { 4096 };
         for route in [Route::Ranged, Route::OnePass] {
             import(folder.path(), &image, spec, route, Target::File);
-            import(folder.path(), &image, spec, route, Target::Device(sector_size));
+            if image.virtual_size <= MOST_DEVICE_BYTES {
+                import(folder.path(), &image, spec, route, Target::Device(sector_size));
+            }
         }
     });
 }

@@ -7,6 +7,7 @@ use testkit::cases::check_all;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Spec};
 use testkit::process::Program;
+use testkit::tmpfs::fast_folder;
 use testkit::{disk, tools};
 
 /// A shorter prefix cannot be told from a tiny raw disk, which is a valid object: the magic numbers of the
@@ -36,7 +37,7 @@ impl Object {
 
     /// Imports the first `cut` bytes from a pipe.
     fn check(&self, cut: usize) {
-        let folder = tempfile::tempdir().or_fail("a folder");
+        let folder = fast_folder();
         let target = folder.path().join("disk.img");
         let program = Program::new(env!("CARGO_BIN_EXE_cdi-importer"))
             .args(["import", "-"])
@@ -97,7 +98,7 @@ fn a_truncated_compressed_disk_is_never_a_success() {
 
 #[test]
 fn a_truncated_qcow2_image_is_never_a_success_unless_nothing_is_missing() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = fast_folder();
     for (compression, cluster_size) in [
         (Compression::Plain, 512),
         (Compression::Zlib, 512),

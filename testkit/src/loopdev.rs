@@ -5,6 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::FlockOperation;
+
 use crate::fail::OrFail;
 use crate::tools;
 
@@ -34,10 +36,11 @@ impl LoopDevice {
         make_dirty(&backing, bytes);
         let sectors = sector_size.to_string();
         let args = ["--find", "--show", "--sector-size", &sectors];
-        let printed = tools::run(
-            "losetup",
-            args.iter().map(AsRef::as_ref).chain([backing.as_os_str()]),
-        );
+        let words = args.iter().map(AsRef::as_ref).chain([backing.as_os_str()]);
+        let printed = {
+            let _turn = turn();
+            tools::run("losetup", words)
+        };
         Self {
             device: PathBuf::from(printed.trim()),
             backing,
@@ -54,6 +57,15 @@ impl LoopDevice {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+}
+
+/// Whoever holds it is the only one on this machine that looks for a free device. Of two `losetup --find` that find the same one, the
+/// loser claims it for a moment, and whoever opens it exclusively then, as an import does, is told that it is busy.
+fn turn() -> File {
+    let path = std::env::temp_dir().join("cdi-workers-losetup.lock");
+    let file = File::create(&path).or_fail(path.display());
+    rustix::fs::flock(&file, FlockOperation::LockExclusive).or_fail(path.display());
+    file
 }
 
 /// Makes `backing` a file of `bytes` that are all 0xFF.

@@ -18,6 +18,8 @@ use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
 use datapath::target;
 
+pub use testkit::tmpfs::fast_folder;
+
 /// An object in memory that arrives in chunks of chosen sizes, and may break.
 pub struct Memory {
     pub bytes: Bytes,
@@ -124,13 +126,6 @@ pub fn file(path: &Path) -> target::Options {
         overwrite: false,
         mode: None,
     }
-}
-
-/// A folder in memory where there is one: these tests make thousands of small disks, each of which is synced.
-pub fn fast_folder() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .unwrap()
 }
 
 /// Deterministic noise.

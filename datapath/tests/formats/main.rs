@@ -10,4 +10,5 @@ mod corruption;
 mod metadata;
 mod prefixes;
 mod samples;
+mod seeds;
 mod splits;

@@ -75,6 +75,12 @@ pub(crate) fn samples() -> &'static [Sample] {
             Subformat::new("vhdx", "subformat=fixed"),
         ];
         let mut samples: Vec<Sample> = subformats.map(Sample::by_qemu).into();
+        // Only the tables of fixed VHDX images differ from those of dynamic ones.
+        let tables = |sample: &&mut Sample| sample.name.contains("vhdx subformat=fixed");
+        for sample in samples.iter_mut().filter(tables) {
+            let last = sample.metadata.len() - 2;
+            sample.metadata.drain(..last);
+        }
         samples.extend(by_hand());
         samples
     })

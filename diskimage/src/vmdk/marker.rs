@@ -104,7 +104,7 @@ pub(super) fn grain_range(header: &Header, guest: u64, stored: &[u8]) -> Result<
         return Err(broken(format!(
             "its marker says {} bytes, there are {}",
             marker.size,
-            stored.len() - start
+            stored.len().saturating_sub(start)
         )));
     }
     Ok(start..end)

@@ -2,6 +2,7 @@
 
 mod check;
 mod hybrids;
+mod info;
 mod matrix;
 mod vdi;
 mod vhd;

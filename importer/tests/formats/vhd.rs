@@ -71,8 +71,9 @@ fn the_size_is_the_geometry_s_or_the_footer_s_as_qemu_has_it() {
             (dynamic.footer.creator, dynamic.footer.geometry) = (*creator, geometry);
             check_bytes(&dynamic.bytes());
 
+            // Of a fixed disk, the geometry leaves out less than a cylinder.
             let mut footer = Footer::fixed(9 << 20);
-            (footer.creator, footer.geometry) = (*creator, geometry);
+            footer.creator = *creator;
             check_bytes(&fixed(&disk::content(1, 9 << 20), &footer));
         }
     }

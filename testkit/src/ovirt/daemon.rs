@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -80,7 +81,10 @@ impl Daemon {
     /// Makes a ticket for these bytes. Like a host of oVirt, the daemon gets a raw disk from `qemu-nbd`, which knows its extents,
     /// and an image as the file that it is.
     pub(super) fn add_ticket(&self, id: &str, format: &str, bytes: &Bytes) {
-        let file = self.folder.path().join(id);
+        // Engines count their tickets anew: a file and a socket of its own for each, or the daemon might meet the one before.
+        static FILES: AtomicUsize = AtomicUsize::new(0);
+        let number = FILES.fetch_add(1, Ordering::Relaxed);
+        let file = self.folder.path().join(format!("{id}-{number}"));
         write_sparse(&file, bytes);
         let url = match format {
             "raw" => format!("nbd:unix:{}", self.export(&file).display()),

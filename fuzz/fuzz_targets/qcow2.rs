@@ -1,0 +1,13 @@
+//! Any qcow2 image, by every route; see `fuzz::image`.
+
+#![no_main]
+
+use diskimage::Format;
+use fuzz::{Pieces, image};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    if let Some(pieces) = Pieces::new(data) {
+        image::check(Format::Qcow2, &pieces);
+    }
+});
