@@ -18,7 +18,7 @@ fn write(folder: &Path, image: &[u8]) -> PathBuf {
 }
 
 fn refused_bytes(image: &[u8], sentence: &str) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().or_fail("a folder");
     refused(&write(folder.path(), image), sentence);
 }
 
@@ -39,7 +39,7 @@ fn shuffled() -> Vhdx {
 
 #[test]
 fn blocks_in_any_order_and_state_are_identical() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().or_fail("a folder");
     for state in [0, 1, 2, 3, 5] {
         let mut vhdx = shuffled();
         vhdx.blocks[1].1 = Block::Absent(state);
@@ -49,7 +49,7 @@ fn blocks_in_any_order_and_state_are_identical() {
 
 #[test]
 fn a_table_behind_the_blocks_is_identical() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().or_fail("a folder");
     let vhdx = Vhdx {
         table_last: true,
         sequence: [9, 8],
@@ -62,7 +62,7 @@ fn a_table_behind_the_blocks_is_identical() {
 /// QEMU does not read these: the disk is what the blocks were made of.
 #[test]
 fn sectors_of_4096_bytes_are_read() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().or_fail("a folder");
     let vhdx = Vhdx {
         sector_size: 4096,
         ..shuffled()
@@ -87,7 +87,7 @@ fn a_log_has_to_be_replayed() {
         .bytes()
     };
     refused_bytes(&image([0, 1]), "replay it with `qemu-img check -r all`");
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().or_fail("a folder");
     check(&write(folder.path(), &image([1, 0])), "vhdx");
 }
 
