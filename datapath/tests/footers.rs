@@ -88,6 +88,16 @@ fn an_odd_number_of_sectors_is_recognized_when_it_has_come() {
     }
 }
 
+/// A footer ends with zeros, and an image that ends within a sector is read as if zeros followed.
+#[test]
+fn a_footer_may_lack_its_last_zeros() {
+    let image = image();
+    for (report, disk) in import_both(&image[..image.len() - 100], &Options::default(), u64::MAX) {
+        assert!(disk == self::disk());
+        assert_eq!(report.facts.format, Format::Vhd);
+    }
+}
+
 #[test]
 fn virtual_pc_s_disks_end_where_their_geometry_does() {
     let mut footer = Footer::fixed(DISK_BYTES as u64);

@@ -3,7 +3,7 @@
 use super::footer::{FOOTER_BYTES, Footer};
 use crate::{Error, Format};
 
-/// Bytes of the disk in a fixed image of `image_length` bytes whose last sector is `last`; an error says why it is none.
+/// Bytes of the disk in a fixed image of `image_length` bytes whose last 512 bytes are `last`; an error says why it is none.
 pub fn fixed_size(last: &[u8], image_length: u64) -> Result<u64, Error> {
     let footer = parse(last, image_length)?;
     let before = before_footer(image_length);
@@ -17,27 +17,36 @@ pub fn fixed_size(last: &[u8], image_length: u64) -> Result<u64, Error> {
     Ok(footer.virtual_size)
 }
 
-/// True if an image of `image_length` bytes whose last sector is `last` is a fixed disk beyond doubt: its footer belongs to
+/// True if an image of `image_length` bytes whose last 512 bytes are `last` is a fixed disk beyond doubt: its footer belongs to
 /// exactly the bytes before it. A raw disk may end with a file that is a smaller fixed image.
 pub fn is_fixed(last: &[u8], image_length: u64) -> bool {
     fixed_size(last, image_length).is_ok()
         && parse(last, image_length).is_ok_and(|footer| footer.current_size == before_footer(image_length))
 }
 
+/// Reads the footer in the last sector, as QEMU does: an image that ends within a sector is read as if zeros followed.
 fn parse(last: &[u8], image_length: u64) -> Result<Footer, Error> {
-    let footer = Footer::parse(last)?;
-    // QEMU looks for it in the last sector, not in the last 512 bytes.
-    if footer.is_fixed() && image_length.is_multiple_of(FOOTER_BYTES as u64) {
+    let sector_at = usize::try_from(padding(image_length)).unwrap_or(usize::MAX);
+    let mut sector = last.get(sector_at..).unwrap_or_default().to_vec();
+    sector.resize(last.len(), 0);
+    let footer = Footer::parse(&sector)?;
+    if footer.is_fixed() {
         return Ok(footer);
     }
     Err(Error::Header {
         format: Format::Vhd,
-        what: format!(
-            "the last bytes of the image ({image_length} bytes) are not the footer of a fixed disk"
-        ),
+        what: "the footer at the end of the image is not that of a fixed disk".into(),
     })
 }
 
+/// Bytes that the last sector of the image lacks.
+fn padding(image_length: u64) -> u64 {
+    image_length.wrapping_neg() % FOOTER_BYTES as u64
+}
+
+/// Where the last sector begins.
 fn before_footer(image_length: u64) -> u64 {
-    image_length.saturating_sub(FOOTER_BYTES as u64)
+    image_length
+        .saturating_add(padding(image_length))
+        .saturating_sub(FOOTER_BYTES as u64)
 }
