@@ -11,7 +11,7 @@ use diskimage::Format;
 use testkit::images::vhd::{Footer, fixed};
 use testkit::tools;
 
-const DISK_BYTES: usize = (2 << 20) + 1024;
+const DISK_BYTES: usize = (1 << 20) + 5 * 1024;
 
 fn disk() -> Vec<u8> {
     noise(DISK_BYTES, 5)
@@ -40,7 +40,7 @@ fn import_both(image: &[u8], options: &Options, available: u64) -> Vec<(Report, 
     sources
         .into_iter()
         .flat_map(|source| {
-            [vec![100_000], vec![512], vec![700, 1, 511]].map(|chunks| Memory {
+            [vec![100_000], vec![4096], vec![5000, 1, 511]].map(|chunks| Memory {
                 bytes: source.bytes.clone(),
                 chunks,
                 ..source
@@ -91,8 +91,8 @@ fn an_odd_number_of_sectors_is_recognized_when_it_has_come() {
 #[test]
 fn virtual_pc_s_disks_end_where_their_geometry_does() {
     let mut footer = Footer::fixed(DISK_BYTES as u64);
-    (footer.creator, footer.geometry) = (*b"vpc ", (60, 4, 17));
-    let size = 60 * 4 * 17 * 512;
+    (footer.creator, footer.geometry) = (*b"vpc ", (30, 4, 17));
+    let size = 30 * 4 * 17 * 512;
     for (report, disk) in import_both(&fixed(&disk(), &footer), &Options::default(), u64::MAX) {
         assert!(disk == self::disk()[..size]);
         assert_eq!(report.virtual_size, size as u64);

@@ -14,7 +14,11 @@ fuzz_target!(|data: &[u8]| {
         "more bytes than are asked for change the answer"
     );
     if let Ok(format) = format {
-        assert_eq!(Format::decide(data, Some(format)), Ok(format), "it is not what it is");
+        assert_eq!(
+            Format::decide(data, Some(format)),
+            Ok(format),
+            "it is not what it is"
+        );
     }
     match Header::parse(data) {
         Ok(header) => {

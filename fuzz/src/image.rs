@@ -6,7 +6,9 @@ use crate::{Array, Pieces};
 
 /// Reads the image in one pass, once as it is cut and once in large chunks, and with its map first.
 pub fn check(format: Format, pieces: &Pieces) {
-    let Some(passed) = Array::one_pass(format, pieces.clone()) else { return };
+    let Some(passed) = Array::one_pass(format, pieces.clone()) else {
+        return;
+    };
     if let Some(whole) = Array::one_pass(format, pieces.in_large()) {
         assert_eq!(passed.is_ok(), whole.is_ok(), "cutting decides over success");
         if let (Ok(passed), Ok(whole)) = (&passed, &whole) {

@@ -14,9 +14,13 @@ pub fn vhd(image: &mut [u8]) {
 }
 
 fn sum(image: &mut [u8], range: Range<usize>, at: usize) {
-    let Some(structure) = image.get_mut(range) else { return };
+    let Some(structure) = image.get_mut(range) else {
+        return;
+    };
     structure[at..at + 4].fill(0);
-    let sum = structure.iter().fold(0_u32, |sum, byte| sum.wrapping_add(u32::from(*byte)));
+    let sum = structure
+        .iter()
+        .fold(0_u32, |sum, byte| sum.wrapping_add(u32::from(*byte)));
     structure[at..at + 4].copy_from_slice(&(!sum).to_be_bytes());
 }
 
@@ -24,7 +28,9 @@ fn sum(image: &mut [u8], range: Range<usize>, at: usize) {
 pub fn vhdx(image: &mut [u8]) {
     const KIB: usize = 1 << 10;
     for (start, length) in [(64, 4), (128, 4), (192, 64), (256, 64)] {
-        let Some(structure) = image.get_mut(start * KIB..(start + length) * KIB) else { return };
+        let Some(structure) = image.get_mut(start * KIB..(start + length) * KIB) else {
+            return;
+        };
         structure[4..8].fill(0);
         let sum = crc32c::crc32c(structure);
         structure[4..8].copy_from_slice(&sum.to_le_bytes());

@@ -45,8 +45,8 @@ impl Attack {
     /// An image that qemu-img makes.
     fn created(format: &str, options: &[&str], size: &str) -> Self {
         let attack = Self::empty();
-        let words = ["create", "-q", "-u", "-f", format].iter().chain(options);
-        let words = words.map(OsStr::new);
+        let words = ["create", "-q", "-u", "-f", format];
+        let words = words.iter().chain(options).map(OsStr::new);
         tools::run("qemu-img", words.chain([attack.image.as_os_str(), size.as_ref()]));
         attack
     }

@@ -27,17 +27,15 @@ fn options() -> Options {
 fn import(ova: &[u8], options: &Options) -> Result<(Report, Vec<u8>), Error> {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
-    let result = transfer(&Memory::ranged(ova.to_vec()), &target, options);
-    let written = std::fs::read(&target.path);
-    if result.is_err() {
-        // What is there is not to be taken for a disk: its beginning is missing.
-        assert!(
-            written.is_ok_and(|bytes| bytes.iter().take(1 << 20).all(|byte| *byte == 0))
-                || !target.path.exists()
-        );
-        return Err(result.unwrap_err());
+    match transfer(&Memory::ranged(ova.to_vec()), &target, options) {
+        Ok(report) => Ok((report, std::fs::read(&target.path).unwrap())),
+        Err(error) => {
+            // What is there is not to be taken for a disk: its beginning is missing.
+            let written = std::fs::read(&target.path).unwrap_or_default();
+            assert!(written.iter().take(1 << 20).all(|byte| *byte == 0), "{error}");
+            Err(error)
+        }
     }
-    Ok((result?, written.unwrap()))
 }
 
 fn imported(ova: &[u8]) -> Vec<u8> {

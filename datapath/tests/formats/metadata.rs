@@ -60,7 +60,7 @@ fn vmdk(image: &[u8]) -> Vec<Range<usize>> {
 
 fn vpc(image: &[u8]) -> Vec<Range<usize>> {
     let footer = image.len() - SECTOR;
-    let mut ranges = vec![footer..footer + 96];
+    let mut ranges: Vec<_> = std::iter::once(footer..footer + 96).collect();
     if image.starts_with(b"conectix") {
         let header = sectors(be64(image, 16));
         let table = sectors(be64(image, header + 16));

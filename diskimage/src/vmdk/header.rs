@@ -22,6 +22,8 @@ const MAX_COMPRESSED_GRAIN: u64 = 2 << 20;
 const MAX_DIRECTORY_ENTRIES: u64 = 2 << 20;
 /// Where the grain directory is said to be if it comes last ("gdOffset", `GD_AT_END`).
 const AT_END: u64 = u64::MAX;
+/// Flag: there is a redundant grain directory.
+const REDUNDANT: u32 = 1 << 1;
 /// Flag: the grain table entry 1 is a grain of zeros.
 const ZEROED_GRAINS: u32 = 1 << 2;
 /// Flag: grains and tables have markers before them.
@@ -78,6 +80,10 @@ impl Header {
             )));
         }
         let flags = u32_at(8)?;
+        // Not used, but QEMU looks whether it could be.
+        if flags & REDUNDANT != 0 {
+            in_bytes("the offset of the redundant grain directory", u64_at(48)?)?;
+        }
         // The flag of bit 16 says so too, but QEMU goes by the algorithm.
         let is_compressed = match u16_at(77)? {
             0 => false,
@@ -196,12 +202,16 @@ fn descriptor(offset: u64, size: u64) -> Result<Range<u64>, Error> {
     }
 }
 
+/// Offsets are below 2^63, as for QEMU.
 fn in_bytes(what: &str, sectors: u64) -> Result<u64, Error> {
-    sectors.checked_mul(SECTOR).ok_or_else(|| {
-        invalid(format!(
-            "{what} is {sectors} sectors, which are more than 2^64 bytes"
-        ))
-    })
+    sectors
+        .checked_mul(SECTOR)
+        .filter(|bytes| i64::try_from(*bytes).is_ok())
+        .ok_or_else(|| {
+            invalid(format!(
+                "{what} is {sectors} sectors, which are more than 2^63 bytes"
+            ))
+        })
 }
 
 /// The header is not valid.

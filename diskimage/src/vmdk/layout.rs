@@ -23,6 +23,7 @@ pub(super) struct Vmdk {
     header: Header,
     kind: CreateType,
     map: Map,
+    is_one_pass: bool,
 }
 
 /// Who says where the grains are.
@@ -33,12 +34,28 @@ enum Map {
 
 impl Vmdk {
     pub(super) fn new(header: Header, kind: CreateType) -> Self {
-        let map = Map::Tables(Tables::default());
-        Self { header, kind, map }
+        Self {
+            header,
+            kind,
+            map: Map::Tables(Tables::default()),
+            is_one_pass: false,
+        }
     }
 
-    /// The last three sectors of the image.
-    fn footer(image_length: u64) -> Result<Batch, Error> {
+    /// QEMU wants an image to reach as far as its first grain, even if it has none.
+    fn check_reaches_grains(&self, image_length: u64) -> Result<(), Error> {
+        if image_length.div_ceil(SECTOR) >= self.header.overhead / SECTOR {
+            return Ok(());
+        }
+        Err(Error::Truncated {
+            what: "the first grain",
+            offset: self.header.overhead,
+            end: image_length,
+        })
+    }
+
+    /// Asks for the last three sectors of the image.
+    fn ask_footer(image_length: u64) -> Result<Batch, Error> {
         let start = match image_length.checked_sub(FOOTER_BYTES) {
             Some(start) if start.is_multiple_of(SECTOR) => start,
             _ => {
@@ -54,7 +71,7 @@ impl Vmdk {
         Ok(first)
     }
 
-    fn learn_footer(&self, host: u64, bytes: &[u8]) -> Result<Batch, Error> {
+    fn read_footer(&self, host: u64, bytes: &[u8]) -> Result<u64, Error> {
         let sector = HEADER_BYTES;
         let is_marker = |at: usize, kind: Kind| {
             let marker = bytes.get(at..).and_then(Marker::parse);
@@ -66,8 +83,7 @@ impl Vmdk {
             return Err(corrupt("the image does not end with a footer", host));
         }
         let footer = bytes.get(sector..).unwrap_or_default();
-        let directory = directory_of(&self.header, host + SECTOR, footer)?;
-        Ok(Tables::begin(&self.header, directory))
+        directory_of(&self.header, host + SECTOR, footer)
     }
 }
 
@@ -105,9 +121,24 @@ impl Layout for Vmdk {
     }
 
     fn begin(&mut self, access: Access) -> Result<Batch, Error> {
+        let mut tables = Tables::default();
+        self.is_one_pass = access == Access::OnePass;
+        if let Access::Ranged { image_length } = access {
+            tables.add_place(image_length);
+        }
         match (self.header.directory, access) {
-            (Directory::At(host), _) => Ok(Tables::begin(&self.header, host)),
-            (Directory::AtEnd, Access::Ranged { image_length }) => Self::footer(image_length),
+            (Directory::At(host), _) => {
+                if let Access::Ranged { image_length } = access {
+                    self.check_reaches_grains(image_length)?;
+                }
+                let first = tables.begin(&self.header, host);
+                self.map = Map::Tables(tables);
+                Ok(first)
+            }
+            (Directory::AtEnd, Access::Ranged { image_length }) => {
+                self.map = Map::Tables(tables);
+                Self::ask_footer(image_length)
+            }
             (Directory::AtEnd, Access::OnePass) if self.header.is_compressed && self.header.has_markers => {
                 self.map = Map::Markers(Markers::default());
                 Ok(Markers::begin(&self.header))
@@ -120,11 +151,17 @@ impl Layout for Vmdk {
     }
 
     fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
-        match &mut self.map {
-            Map::Markers(markers) => markers.learn(&self.header, table, bytes),
-            Map::Tables(_) if table.kind == FOOTER => self.learn_footer(table.host, bytes),
-            Map::Tables(tables) if table.kind == DIRECTORY => Ok(tables.learn_directory(&self.header, bytes)),
-            Map::Tables(tables) => tables.learn_table(&self.header, table, bytes),
+        let directory = match table.kind {
+            FOOTER => Some(self.read_footer(table.host, bytes)?),
+            _ => None,
+        };
+        match (&mut self.map, directory) {
+            (Map::Markers(markers), _) => markers.learn(&self.header, table, bytes),
+            (Map::Tables(tables), Some(directory)) => Ok(tables.begin(&self.header, directory)),
+            (Map::Tables(tables), None) if table.kind == DIRECTORY => {
+                Ok(tables.learn_directory(&self.header, bytes))
+            }
+            (Map::Tables(tables), None) => tables.learn_table(&self.header, table, bytes),
         }
     }
 
@@ -140,6 +177,7 @@ impl Layout for Vmdk {
     fn finish(&mut self, end: u64) -> Result<(), Error> {
         match &self.map {
             Map::Markers(markers) => markers.finish(end),
+            Map::Tables(_) if self.is_one_pass => self.check_reaches_grains(end),
             Map::Tables(_) => Ok(()),
         }
     }

@@ -95,8 +95,11 @@ pub(super) fn grain_range(header: &Header, guest: u64, stored: &[u8]) -> Result<
             guest / SECTOR
         )));
     }
-    let start = usize::try_from(MARKER_BYTES).unwrap_or(usize::MAX);
-    let end = usize::try_from(marker.size).map_or(usize::MAX, |size| start.saturating_add(size));
+    let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let (start, end) = (
+        to_usize(MARKER_BYTES),
+        to_usize(MARKER_BYTES + u64::from(marker.size)),
+    );
     if marker.size == 0 || end > stored.len() {
         return Err(broken(format!(
             "its marker says {} bytes, there are {}",

@@ -153,6 +153,10 @@ pub(super) fn directory_of(header: &Header, host: u64, footer: &[u8]) -> Result<
     if !header.agrees_with(&footer) {
         return Err(corrupt("the footer contradicts the header", host));
     }
+    // QEMU wants the image to reach as far as its first grain.
+    if footer.overhead > host {
+        return Err(corrupt("the footer says that all grains are behind it", host));
+    }
     match footer.directory {
         Directory::At(directory) => Ok(directory),
         Directory::AtEnd => Err(corrupt(

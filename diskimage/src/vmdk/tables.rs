@@ -19,6 +19,8 @@ pub(super) struct Tables {
     missing: usize,
     /// Compressed grains, while tables are missing.
     compressed: Vec<Grain>,
+    /// The sectors of other things that a compressed grain may lie before: tables, and the end of the image if it is known.
+    places: Vec<u32>,
 }
 
 /// A compressed grain: where it is in the image and on the disk. Both fit 32 bits, see the limits of the header.
@@ -30,10 +32,16 @@ struct Grain {
 
 impl Tables {
     /// Asks for the grain directory, which is at `host`.
-    pub(super) fn begin(header: &Header, host: u64) -> Batch {
+    pub(super) fn begin(&mut self, header: &Header, host: u64) -> Batch {
+        self.add_place(host);
         let mut first = Batch::default();
         first.push(host, header.directory_bytes(), Role::Table(DIRECTORY), 0);
         first
+    }
+
+    /// No compressed grain goes beyond `host`.
+    pub(super) fn add_place(&mut self, host: u64) {
+        self.places.extend(u32::try_from(host.div_ceil(SECTOR)));
     }
 
     /// Asks for the grain tables.
@@ -44,6 +52,7 @@ impl Tables {
                 let guest = index as u64 * header.table_span();
                 let host = u64::from(sector) * SECTOR;
                 tables.push(host, header.table_bytes(), Role::Table(GRAIN_TABLE), guest);
+                self.add_place(host);
                 self.missing += 1;
             }
         }
@@ -82,30 +91,33 @@ impl Tables {
         Ok(grains)
     }
 
-    /// No table says how long a compressed grain is. It ends where the next one begins at the latest, so this waits until
-    /// all of them are known.
+    /// No table says how long a compressed grain is. It ends where the next grain or table begins at the latest, so this
+    /// waits until all of them are known.
     fn place_compressed(&mut self, header: &Header, grains: &mut Batch) {
-        let mut known = std::mem::take(&mut self.compressed);
-        known.sort_unstable();
-        let (mut sector, mut end) = (u32::MAX, u64::MAX);
-        for grain in known.iter().rev() {
-            if grain.sector != sector {
-                end = if sector == u32::MAX {
-                    u64::MAX
-                } else {
-                    u64::from(sector) * SECTOR
-                };
-                sector = grain.sector;
+        self.compressed.sort_unstable();
+        self.places.sort_unstable();
+        let mut next_grain = u32::MAX;
+        for (index, grain) in self.compressed.iter().enumerate().rev() {
+            let places = self.places.partition_point(|place| *place <= grain.sector);
+            let next = self
+                .places
+                .get(places)
+                .map_or(next_grain, |place| next_grain.min(*place));
+            // The very last sector that a table can refer to has no next one.
+            let room = u64::from(next - grain.sector).max(1) * SECTOR;
+            let guest = u64::from(grain.number) * header.grain;
+            let host = u64::from(grain.sector) * SECTOR;
+            grains.push(host, room.min(longest_grain(header)), Role::Compressed, guest);
+            if index > 0
+                && self
+                    .compressed
+                    .get(index - 1)
+                    .is_some_and(|before| before.sector != grain.sector)
+            {
+                next_grain = grain.sector;
             }
-            let host = u64::from(sector) * SECTOR;
-            let length = longest_grain(header).min(end - host);
-            grains.push(
-                host,
-                length,
-                Role::Compressed,
-                u64::from(grain.number) * header.grain,
-            );
         }
+        self.compressed = Vec::new();
     }
 }
 

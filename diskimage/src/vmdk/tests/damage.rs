@@ -64,10 +64,12 @@ fn the_offsets_of_this_test_are_right() {
     assert_eq!(image.len(), END + 512);
 }
 
+type Damage = fn(&mut Vec<u8>);
+
 /// What QEMU makes of the tables, and what the markers say, is not the same any more.
 #[test]
 fn a_stream_that_says_two_things_is_refused() {
-    let cases: [(&str, fn(&mut Vec<u8>)); 18] = [
+    let cases: [(&str, Damage); 18] = [
         ("two markers are of the same grain", |image| {
             put64(image, GRAINS[1], 0)
         }),
@@ -196,7 +198,7 @@ fn limits_of_the_header_have_both_sides() {
         } else {
             8
         };
-        let mut padded = |value: u64| {
+        let padded = |value: u64| {
             let mut image = value.to_le_bytes().to_vec();
             image.truncate(width);
             patched(at, &image)
