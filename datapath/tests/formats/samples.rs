@@ -116,6 +116,7 @@ fn vdi_by_hand() -> Vec<Sample> {
     vec![
         by_hand("vdi, shuffled", &shuffled),
         by_hand("vdi, map last", &backwards),
+        Sample::new("vpc, shuffled, table last", "vpc", shuffled_vhd()),
     ]
 }
 
@@ -151,4 +152,17 @@ fn vmdk_by_hand() -> Vec<Sample> {
         sample
     };
     layouts.map(by_hand).into()
+}
+
+/// Blocks of 64 KiB in another order, and entries of the table for which there are no sectors.
+fn shuffled_vhd() -> Vec<u8> {
+    use testkit::images::vhd::{Dynamic, Table};
+
+    Dynamic {
+        blocks: [2, 0, 4].map(|index| (index, disk::content(7, 3000))).into(),
+        table: Table::Last,
+        spare_entries: 2,
+        ..Dynamic::new((300 << 10) - 512, 64 << 10)
+    }
+    .bytes()
 }
