@@ -10,13 +10,16 @@ const ENTRY_BYTES: usize = 12;
 /// Keys whose values are paths, the one that is most telling first (2.6.2.6.3).
 const PATHS: [&str; 3] = ["absolute_win32_path", "relative_path", "volume_path"];
 
+/// Pairs that are looked at: writers have five. Each could be 128 KiB of text.
+const MAX_PAIRS: u16 = 16;
+
 /// The path of the parent, or nothing if the locator makes no sense.
 pub(super) fn name(locator: &[u8]) -> String {
-    let count = le16(locator, 18).map_or(0, usize::from);
+    let count = le16(locator, 18).unwrap_or(0).min(MAX_PAIRS);
     let entries = locator.get(ENTRIES_AT..).unwrap_or_default();
     let pairs: Vec<(String, String)> = entries
         .chunks_exact(ENTRY_BYTES)
-        .take(count)
+        .take(count.into())
         .filter_map(|entry| pair(locator, entry))
         .collect();
     let path = PATHS
