@@ -28,32 +28,45 @@ fn vdi(image: &[u8]) -> Vec<Range<usize>> {
 }
 
 fn vmdk(image: &[u8]) -> Vec<Range<usize>> {
-    // The header; the descriptor's text; directories and tables of 512 grains; the markers of compressed grains; the footer.
+    // The header; the descriptor's text; directories and tables; the markers of compressed grains and of
+    // tables; the footer.
     let descriptor = SECTOR * sectors(le64(image, 28));
     let text = image[descriptor..]
         .iter()
         .position(|byte| *byte == 0)
         .unwrap_or(0);
     let mut ranges = vec![0..80, 510..512, descriptor..descriptor + text];
-    let grains = sectors(le64(image, 12)).div_ceil(sectors(le64(image, 20)));
     let is_compressed = le16(image, 77) == Some(1);
-    for directory in [48, 56].map(|at| SECTOR * sectors(le64(image, at))) {
-        let Some(table) = le32(image, directory).filter(|table| *table != 0) else {
-            continue;
-        };
-        let table = SECTOR * number(Some(table));
-        ranges.extend([directory..directory + 4, table..table + 4 * grains]);
-        if is_compressed {
-            let grains = (0..grains).filter_map(|grain| le32(image, table + 4 * grain));
-            let markers = grains
-                .filter(|sector| *sector > 1)
-                .map(|sector| SECTOR * number(Some(sector)));
-            ranges.extend(markers.map(|marker| marker..marker + 14));
-        }
-    }
+    let end = image.len();
     if is_compressed {
-        ranges.push(image.len() - 3 * SECTOR..image.len() - 2 * SECTOR + 80);
-        ranges.push(image.len() - SECTOR..image.len() - SECTOR + 16);
+        ranges.push(end - 3 * SECTOR..end - 2 * SECTOR + 80);
+        ranges.push(end - SECTOR..end - SECTOR + 16);
+    }
+    // Where the header leaves it open, the footer says where the directory is.
+    let has_footer = le64(image, 56) == Some(u64::MAX);
+    let header = if has_footer { end - 2 * SECTOR } else { 0 };
+    let grains = sectors(le64(image, 12)).div_ceil(sectors(le64(image, 20)));
+    let per_table = number(le32(image, 44));
+    for directory in [48, 56].map(|at| SECTOR * sectors(le64(image, header + at))) {
+        if directory == 0 {
+            continue;
+        }
+        let tables = (0..grains.div_ceil(per_table)).map(|table| le32(image, directory + 4 * table));
+        let tables: Vec<usize> = tables.map(|sector| SECTOR * number(sector)).collect();
+        ranges.push(directory..directory + 4 * tables.len());
+        for table in tables.into_iter().filter(|table| *table != 0) {
+            ranges.push(table..table + 4 * per_table.min(grains));
+            if has_footer {
+                ranges.push(table - SECTOR..table - SECTOR + 16);
+            }
+            if is_compressed {
+                let grains = (0..per_table.min(grains)).filter_map(|grain| le32(image, table + 4 * grain));
+                let markers = grains
+                    .filter(|sector| *sector > 1)
+                    .map(|sector| SECTOR * number(Some(sector)));
+                ranges.extend(markers.map(|marker| marker..marker + 14));
+            }
+        }
     }
     ranges
 }

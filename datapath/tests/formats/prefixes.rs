@@ -4,7 +4,7 @@ use std::fmt;
 
 use testkit::cases::check_all;
 
-use crate::check::{ask_qemu, import};
+use crate::check::{ask_qemu, import, is_itself};
 use crate::samples::{Sample, samples};
 use diskimage::Format;
 
@@ -42,7 +42,8 @@ fn check(cut: &Cut<'_>) {
         let Some(outcome) = import(&image, ranged, &[1 << 20]) else {
             continue;
         };
-        if outcome.format == Format::Raw && ask_qemu(&image, sample.format).is_none() {
+        // The beginning of a signature is none, and a fixed VHD that lost its footer is a disk.
+        if outcome.format == Format::Raw && is_itself(&image, &outcome.disk) {
             continue;
         }
         // What qemu-img refuses may only be what no guest byte depends on.

@@ -81,13 +81,14 @@ pub(crate) fn samples() -> &'static [Sample] {
             let last = sample.metadata.len() - 2;
             sample.metadata.drain(..last);
         }
-        samples.extend(by_hand());
+        samples.extend(vdi_by_hand());
+        samples.extend(vmdk_by_hand());
         samples
     })
 }
 
 /// Layouts that qemu-img does not write.
-fn by_hand() -> Vec<Sample> {
+fn vdi_by_hand() -> Vec<Sample> {
     use testkit::images::vdi::{Block, Vdi};
 
     let block = |seed| disk::content(seed, 3000);
@@ -117,6 +118,40 @@ fn by_hand() -> Vec<Sample> {
         by_hand("vdi, map last", &backwards),
         Sample::new("vpc, shuffled, table last", "vpc", shuffled_vhd()),
     ]
+}
+
+/// As VirtualBox and VMware write them, and in orders that nobody writes: small grains and tables, the last grain cut.
+fn vmdk_by_hand() -> Vec<Sample> {
+    use testkit::images::vmdk::{Grain, Tables, Vmdk};
+
+    let mut grains = vec![Grain::Hole; 20];
+    for (number, byte) in [(0, 3), (5, 60), (6, 90), (19, 9)] {
+        grains[number] = Grain::Data(byte);
+    }
+    grains[7] = Grain::Zeroed;
+    let layouts = [
+        ("tables first", Tables::First, false),
+        ("tables first, compressed", Tables::First, true),
+        ("tables last", Tables::Last, false),
+        ("tables last, compressed", Tables::Last, true),
+        ("footer", Tables::Footer, true),
+    ];
+    let by_hand = |(name, tables, compressed)| {
+        let vmdk = Vmdk {
+            cut_sectors: 3,
+            order: vec![2, 2, 2, 2, 2, 1],
+            ..Vmdk::small(tables, compressed, grains.clone())
+        };
+        let mut sample = Sample::new(format!("vmdk, {name}"), "vmdk", vmdk.build());
+        assert!(
+            sample.disk == vmdk.disk(),
+            "{name}: qemu-img reads another disk than was written"
+        );
+        // Its descriptor is like that of the others.
+        sample.metadata.remove(2);
+        sample
+    };
+    layouts.map(by_hand).into()
 }
 
 /// Blocks of 64 KiB in another order, and entries of the table for which there are no sectors.

@@ -191,22 +191,21 @@ fn kinds_that_are_not_read_are_refused_by_name() {
     }
 }
 
-/// The end of a stream decides what QEMU sees: nothing may follow it.
+/// Without its end, nothing says that a stream is complete.
 #[test]
 fn a_stream_ends_with_its_footer() {
     let folder = tempfile::tempdir().unwrap();
     let stream = usual(Tables::Footer, true, false).build();
-    let other = usual(Tables::Footer, true, true).build();
     let footer = stream.len() - 3 * 512;
-    let second = [&stream[..], &marker(0, 0), &other[other.len() - 3 * 512..]].concat();
     for image in [
         &stream[..footer],
         &stream[..footer + 512],
         &stream[..footer + 1024],
-        &second,
     ] {
         refused(&written(folder.path(), image), "image");
     }
+    let longer = [&stream[..], &marker(0, 0)].concat();
+    refused(&written(folder.path(), &longer), "end");
 }
 
 /// One byte of data in a grain: its checksum tells.
