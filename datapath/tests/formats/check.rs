@@ -17,6 +17,7 @@ const AVAILABLE: u64 = 64 << 20;
 
 /// What a case may take at most: a thousand times what it does.
 const PATIENCE: Duration = Duration::from_secs(1);
+const TRIES: usize = 3;
 
 /// What the data path makes of an image.
 pub(crate) struct Outcome {
@@ -35,15 +36,24 @@ pub(crate) fn import(image: &Bytes, ranged: bool, chunks: &[usize]) -> Option<Ou
 
 /// Imports what `source` gives. A failure is a typed one and leaves nothing.
 pub(crate) fn import_from(source: &dyn Source) -> Option<Outcome> {
+    // A busy machine stops anybody for a second, but what takes long by itself does so each time.
+    for _ in 0..TRIES {
+        let started = Instant::now();
+        let outcome = import_once(source);
+        if started.elapsed() < PATIENCE {
+            return outcome;
+        }
+    }
+    panic!("{TRIES} times it took longer than {PATIENCE:?}")
+}
+
+fn import_once(source: &dyn Source) -> Option<Outcome> {
     let folder = fast_folder();
     let target = target::Options {
         available: AVAILABLE,
         ..file(&folder.path().join("disk"))
     };
-    let started = Instant::now();
     let result = transfer(source, &target, &Options::default());
-    let taken = started.elapsed();
-    assert!(taken < PATIENCE, "it took {taken:?}");
     match result {
         Ok(report) => Some(Outcome {
             format: report.facts.format,
