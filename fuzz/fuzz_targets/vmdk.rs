@@ -9,13 +9,11 @@ use libfuzzer_sys::fuzz_target;
 const MAX_IMAGE_BYTES: usize = 1 << 20;
 
 fuzz_target!(|data: &[u8]| {
-    let Some((cuts, records)) = data.split_at_checked(Pieces::CUTS) else {
+    let Some((sizes, records)) = data.split_first_chunk() else {
         return;
     };
     let Some(image) = spread::read(records, MAX_IMAGE_BYTES) else {
         return;
     };
-    if let Some(pieces) = Pieces::new(&[cuts, &image].concat()) {
-        image::check(Format::Vmdk, &pieces);
-    }
+    image::check(Format::Vmdk, &Pieces::of(*sizes, image));
 });

@@ -18,11 +18,16 @@ impl Pieces {
     /// Splits the fuzzer's input into how to cut and what; `None` if it is too short for that.
     pub fn new(input: &[u8]) -> Option<Self> {
         let (sizes, object) = input.split_first_chunk::<{ Self::CUTS }>()?;
-        Some(Self {
-            sizes: *sizes,
+        Some(Self::of(*sizes, object.to_vec()))
+    }
+
+    /// The object in chunks of these sizes.
+    pub fn of(sizes: [u8; Self::CUTS], object: Vec<u8>) -> Self {
+        Self {
+            sizes,
             next: 0,
-            rest: Bytes::copy_from_slice(object),
-        })
+            rest: object.into(),
+        }
     }
 
     /// The same bytes in the largest chunks.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use datapath::source::Source;
 use datapath::transfer::{Options, transfer};
 use datapath::{Error, target};
 use diskimage::Format;
@@ -23,20 +24,24 @@ pub(crate) struct Outcome {
     pub(crate) disk: Vec<u8>,
 }
 
-/// Imports `image`. A failure is a typed one and leaves nothing.
+/// Imports `image`, which comes in chunks of these sizes.
 pub(crate) fn import(image: &Bytes, ranged: bool, chunks: &[usize]) -> Option<Outcome> {
+    import_from(&Memory {
+        ranged,
+        chunks: chunks.to_vec(),
+        ..Memory::new(image.clone())
+    })
+}
+
+/// Imports what `source` gives. A failure is a typed one and leaves nothing.
+pub(crate) fn import_from(source: &dyn Source) -> Option<Outcome> {
     let folder = fast_folder();
     let target = target::Options {
         available: AVAILABLE,
         ..file(&folder.path().join("disk"))
     };
-    let source = Memory {
-        ranged,
-        chunks: chunks.to_vec(),
-        ..Memory::new(image.clone())
-    };
     let started = Instant::now();
-    let result = transfer(&source, &target, &Options::default());
+    let result = transfer(source, &target, &Options::default());
     let taken = started.elapsed();
     assert!(taken < PATIENCE, "it took {taken:?}");
     match result {

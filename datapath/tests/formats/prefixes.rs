@@ -9,7 +9,7 @@ use crate::samples::{Sample, samples};
 use diskimage::Format;
 
 /// Between headers and tables, images are cut at so many places, at multiples of a sector.
-const CUTS: usize = 400;
+const CUTS: usize = 200;
 const SECTOR: usize = 512;
 
 struct Cut<'a> {
