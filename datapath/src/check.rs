@@ -3,9 +3,8 @@
 use bytes::Bytes;
 use diskimage::{Clusters, Error as ImageError, Findings, Format, MapBuilder, Sink};
 
-use crate::chunks::Chunks;
 use crate::error::{Error, FormatError, SourceError, SourceErrorKind};
-use crate::format::mapped::fill_map;
+use crate::format::mapped::{fill_map, pass_mapped};
 use crate::recognize::{Opened, fetch_map, open, open_image, ranged_length};
 use crate::source::Source;
 use crate::target::Inflater;
@@ -50,15 +49,7 @@ pub fn check(source: &dyn Source, options: &Options, data: bool) -> Result<Repor
         let image = open_image(format, &mut input)?;
         let mut stream = fetch_map(image, image_bytes, source, &mut input)?.into_stream();
         let mut sink = Inflating::new(facts.clusters, facts.virtual_size);
-        while let Some(needed) = stream.next_needed() {
-            let position = input.skip_towards(needed)?;
-            if position > stream.position() {
-                stream.skip_to(position);
-            }
-            let Some(chunk) = input.next_chunk()? else { break };
-            stream.push(chunk, &mut sink)?;
-        }
-        stream.finish(&mut sink)?;
+        pass_mapped(&mut stream, &mut input, &mut sink, |_, _| ())?;
         inflated_clusters = Some(sink.count);
     }
     Ok(Report {

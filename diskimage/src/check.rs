@@ -1,8 +1,8 @@
 //! Is an image consistent? Whatever its tables refer to, compared with each other and with its refcounts.
 
 use crate::layout::Layout;
-use crate::stream::wants::{Role, Want};
 use crate::stream::{MAP_BYTES, name};
+use crate::wants::{Role, Want};
 use crate::{Error, MapBuilder};
 
 /// Sentences that are kept; more are only counted.

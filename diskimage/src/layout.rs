@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::stream::wants::Batch;
+use crate::wants::{Batch, Table};
 use crate::{Clusters, Error, Format};
 
 /// How the image comes.
@@ -17,17 +17,6 @@ pub(crate) enum Access {
     },
     /// Once, from its first byte to its last.
     OnePass,
-}
-
-/// A table that was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Table {
-    /// Which of the format's tables: a number of the layout's own.
-    pub(crate) kind: u8,
-    /// Where it begins in the image.
-    pub(crate) host: u64,
-    /// What the layout wanted to remember of it, such as the first guest byte that it maps.
-    pub(crate) at: u64,
 }
 
 /// What a format says about where the guest's bytes are in its image.

@@ -32,6 +32,7 @@ mod vdi;
 pub mod vhd;
 mod vhdx;
 mod vmdk;
+mod wants;
 
 pub use check::Findings;
 pub use clusters::{Clusters, Compression};

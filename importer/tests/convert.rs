@@ -1,11 +1,13 @@
 //! `cdi-importer convert`: `import` for what is on this machine.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
-use testkit::disk;
+use datapath::digest::{Algorithm, Digest};
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Image, Spec};
 use testkit::process::Program;
+use testkit::{disk, tools};
 
 fn convert() -> Program {
     Program::new(env!("CARGO_BIN_EXE_cdi-importer")).arg("convert")
@@ -88,4 +90,73 @@ fn a_format_can_be_asked_for() {
     run("raw").assert_success("taken as it is");
     let length = |path: &Path| path.metadata().or_fail(path.display()).len();
     assert_eq!(length(&target), length(&image.qcow2).next_multiple_of(512));
+}
+
+/// An appliance as VMware packs one: description, manifest, disk.
+fn appliance(folder: &Path, image: &Image, digest: &str) -> PathBuf {
+    let path = |name: &str| folder.join(name);
+    tools::run(
+        "qemu-img",
+        [
+            "convert",
+            "-f",
+            "qcow2",
+            "-O",
+            "vmdk",
+            "-o",
+            "subformat=streamOptimized",
+        ]
+        .map(OsStr::new)
+        .into_iter()
+        .chain([image.qcow2.as_os_str(), path("vm-disk1.vmdk").as_os_str()]),
+    );
+    let digest = if digest.is_empty() {
+        let mut sha256 = Digest::new(Algorithm::Sha256);
+        sha256.update(&std::fs::read(path("vm-disk1.vmdk")).or_fail("the disk"));
+        sha256.finish().trim_start_matches("sha256:").to_owned()
+    } else {
+        digest.to_owned()
+    };
+    std::fs::write(path("vm.mf"), format!("SHA256(vm-disk1.vmdk)= {digest}\n")).or_fail("a manifest");
+    std::fs::write(path("vm.ovf"), "<Envelope/>").or_fail("a description");
+    let ova = path("vm.ova");
+    let names = ["vm.ovf", "vm.mf", "vm-disk1.vmdk"].map(OsStr::new);
+    let words = ["--format=ustar", "-C"].map(OsStr::new);
+    let words = words
+        .into_iter()
+        .chain([folder.as_os_str(), OsStr::new("-cf"), ova.as_os_str()]);
+    tools::run("tar", words.chain(names));
+    ova
+}
+
+#[test]
+fn the_disk_of_an_appliance_is_taken_when_asked_and_verified() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let image = image(folder.path());
+    let target = folder.path().join("disk.img");
+    let ova = appliance(folder.path(), &image, "");
+    for (case, program) in [
+        ("a file", convert().arg(&ova)),
+        ("a pipe", convert().arg("-").stdin_file(&ova)),
+    ] {
+        program.arg("--ova").arg(&target).run().assert_success(case);
+        disk::assert_same(&target, &image.raw, image.virtual_size, case);
+        std::fs::remove_file(&target).or_fail(case);
+    }
+
+    let wrong = appliance(folder.path(), &image, &"0".repeat(64));
+    let run = |option: &[&str]| {
+        convert()
+            .args(option.iter().copied())
+            .arg(&wrong)
+            .arg(&target)
+            .run()
+    };
+    run(&["--ova"]).assert_failure(6, "checksum");
+    assert!(!target.exists(), "a disk that was not verified is left");
+
+    // Unasked, it is what it is: a tar.
+    run(&[]).assert_success("as it is");
+    let length = |path: &Path| path.metadata().or_fail(path.display()).len();
+    assert_eq!(length(&target), length(&wrong));
 }

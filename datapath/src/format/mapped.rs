@@ -86,26 +86,37 @@ fn merged(tables: &[TableRange]) -> usize {
     1 + tables.windows(2).take_while(|pair| near(pair)).count()
 }
 
-/// Converts an image whose map is known. Bytes that nothing maps are skipped where the source can.
+/// Converts an image whose map is known.
 pub fn copy_mapped(
     stream: &mut Stream,
     input: &mut Input,
     writer: &mut Writer<'_>,
     mut tick: impl FnMut(&Writer<'_>),
 ) -> Result<(), Error> {
-    let mut sink = Mapped { writer };
     let mut map = Held::default();
+    pass_mapped(stream, input, &mut Mapped { writer }, |stream, sink| {
+        map.set(map_bytes(stream));
+        tick(sink.writer);
+    })
+}
+
+/// Passes an image whose map is known to `sink`. Bytes that nothing maps are skipped where the source can.
+pub fn pass_mapped<S: Sink<Error = Error>>(
+    stream: &mut Stream,
+    input: &mut Input,
+    sink: &mut S,
+    mut tick: impl FnMut(&Stream, &S),
+) -> Result<(), Error> {
     while let Some(needed) = stream.next_needed() {
         let position = input.skip_towards(needed)?;
         if position > stream.position() {
             stream.skip_to(position);
         }
         let Some(chunk) = input.next_chunk()? else { break };
-        stream.push(chunk, &mut sink)?;
-        map.set(map_bytes(stream));
-        tick(sink.writer);
+        stream.push(chunk, sink)?;
+        tick(stream, sink);
     }
-    stream.finish(&mut sink)
+    stream.finish(sink)
 }
 
 /// Converts an image that comes once, in file order.

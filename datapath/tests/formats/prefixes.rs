@@ -39,7 +39,7 @@ fn cuts(sample: &Sample) -> Vec<Cut<'_>> {
 fn check(cut: &Cut<'_>) {
     let (image, sample) = (cut.sample.image.slice(..cut.at), cut.sample);
     for ranged in [false, true] {
-        let Some(outcome) = import(&image, ranged, &[1 << 20]) else {
+        let Some(outcome) = import(&image, ranged) else {
             continue;
         };
         // The beginning of a signature is none, and a fixed VHD that lost its footer is a disk.

@@ -5,19 +5,11 @@ use std::ops::Range;
 use super::header::Header;
 use super::map::{l2_tables, l2_wants};
 use super::refcounts::Refcounts;
+use super::table::{L1, L2, REFCOUNT_BLOCK, REFCOUNT_TABLE};
 use super::zeros::Zeros;
-use crate::layout::{Access, Layout, Table};
-use crate::stream::wants::{Batch, Role};
+use crate::layout::{Access, Layout};
+use crate::wants::{Batch, Role, Table};
 use crate::{Clusters, Error, Format};
-
-/// The L1 table.
-const L1: u8 = 0;
-/// An L2 table; remembers the first guest byte that it maps.
-pub(super) const L2: u8 = 1;
-/// The refcount table.
-const REFCOUNT_TABLE: u8 = 2;
-/// A refcount block; remembers the first host byte that it counts.
-pub(super) const REFCOUNT_BLOCK: u8 = 3;
 
 /// An image and what its tables have said so far.
 pub(super) struct Qcow2 {

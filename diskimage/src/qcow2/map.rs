@@ -1,11 +1,9 @@
 //! From tables to wants: what L1 and L2 tables say about the bytes of the image.
 
 use super::header::Header;
-use super::layout::L2;
-use super::table::{Mapping, bit_runs, l1_entry, l2_entry};
+use super::table::{L2, Mapping, bit_runs, l1_entry, l2_entry};
 use crate::Error;
-use crate::layout::Table;
-use crate::stream::wants::{Batch, Role};
+use crate::wants::{Batch, Role, Table};
 
 /// The L2 tables that an L1 table refers to; each remembers the first guest byte that it maps.
 pub(super) fn l2_tables(header: &Header, l1: &[u8]) -> Result<Batch, Error> {

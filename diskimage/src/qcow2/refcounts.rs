@@ -6,9 +6,8 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::header::Header;
-use super::layout::REFCOUNT_BLOCK;
-use super::table::{refcount, refcount_table_entry, refcounts_per_block};
-use crate::stream::wants::{Batch, Role};
+use super::table::{REFCOUNT_BLOCK, refcount, refcount_table_entry, refcounts_per_block};
+use crate::wants::{Batch, Role};
 
 /// Refcount blocks kept at once. A block of 64 KiB counts 2 GiB of image; without a block, clusters are merely
 /// kept longer.

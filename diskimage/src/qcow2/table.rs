@@ -4,6 +4,15 @@ use super::header::Header;
 use crate::bytes_at::be64;
 use crate::{Error, Format};
 
+/// The L1 table.
+pub(super) const L1: u8 = 0;
+/// An L2 table; remembers the first guest byte that it maps.
+pub(super) const L2: u8 = 1;
+/// The refcount table.
+pub(super) const REFCOUNT_TABLE: u8 = 2;
+/// A refcount block; remembers the first host byte that it counts.
+pub(super) const REFCOUNT_BLOCK: u8 = 3;
+
 /// Bits 9-55 of L1 and standard L2 entries: a host offset.
 const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 /// Bit 62 of an L2 entry: the cluster is compressed.

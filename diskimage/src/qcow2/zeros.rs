@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::header::Header;
 use super::table::{bit_runs, zero_subclusters};
-use crate::layout::Table;
+use crate::wants::Table;
 use crate::{Error, MAP_BYTES};
 
 /// The guest ranges that a delta makes zero.

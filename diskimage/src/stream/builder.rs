@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::wants::{Batch, Role, Want, Wants};
 use super::{MAP_BYTES, Stream, name};
-use crate::layout::{Access, Layout, Table};
+use crate::layout::{Access, Layout};
+use crate::wants::{Batch, Role, Table, Want, Wants};
 use crate::{Error, Facts, Image};
 
 /// Builds a complete map from tables that are fetched ahead of the data, one generation after the other.

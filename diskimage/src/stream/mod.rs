@@ -5,7 +5,6 @@ mod parking;
 mod passed;
 mod pieces;
 mod sink;
-pub(crate) mod wants;
 
 use std::ops::Range;
 
@@ -15,8 +14,8 @@ pub use self::builder::{MapBuilder, TableRange};
 use self::parking::Parking;
 use self::pieces::Pieces;
 pub use self::sink::Sink;
-use self::wants::{Batch, Role, Want, Wants};
 use crate::layout::{Access, Layout};
+use crate::wants::{Batch, Role, Want, Wants};
 use crate::{Error, Facts, Image};
 
 /// Memory that the map of one image may take: a plain image needs 24 bytes a run of adjacent clusters, a

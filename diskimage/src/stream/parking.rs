@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::Sink;
 use super::pieces::Pieces;
-use super::wants::Role;
 use crate::layout::Layout;
+use crate::wants::Role;
 
 /// The book of a stream whose map is not complete.
 pub(super) struct Parking {

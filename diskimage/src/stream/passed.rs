@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::wants::{Role, Want};
 use super::{Active, Sink, Stream};
 use crate::Error;
+use crate::wants::{Role, Want};
 
 impl Stream {
     /// Serves a want that had begun to pass before it was known. `next` is the one after it: a unit is let go only when

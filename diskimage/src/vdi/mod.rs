@@ -8,8 +8,8 @@ mod header;
 mod tests;
 
 use crate::bytes_at::le32;
-use crate::layout::{Access, Layout, Table};
-use crate::stream::wants::{Batch, Role};
+use crate::layout::{Access, Layout};
+use crate::wants::{Batch, Role, Table};
 use crate::{Error, Format};
 use header::{BLOCK_BYTES, Header};
 

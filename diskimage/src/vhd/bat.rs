@@ -2,9 +2,9 @@
 
 use super::dynamic::DynamicHeader;
 use super::footer::Footer;
-use crate::layout::{Access, Layout, Table};
+use crate::layout::{Access, Layout};
 use crate::reach::Reach;
-use crate::stream::wants::{Batch, Role};
+use crate::wants::{Batch, Role, Table};
 use crate::{Error, Format};
 
 /// A part of the block allocation table; remembers its first entry.

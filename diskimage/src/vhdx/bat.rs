@@ -3,9 +3,9 @@
 use super::metadata::Metadata;
 use super::regions::Regions;
 use super::{ALIGNMENT, wrong};
-use crate::layout::{Access, Layout, Table};
+use crate::layout::{Access, Layout};
 use crate::reach::Reach;
-use crate::stream::wants::{Batch, Role};
+use crate::wants::{Batch, Role, Table};
 use crate::{Error, Format};
 
 /// A part of the block allocation table; remembers its first entry.

@@ -9,8 +9,8 @@ use super::markers::{Markers, directory_of};
 use super::tables::Tables;
 use super::{DIRECTORY, FOOTER, GRAIN_TABLE, MARKED_DIRECTORY, MARKED_FOOTER, MARKED_TABLE, corrupt};
 use crate::bytes_at::le32;
-use crate::layout::{Access, Layout, Table};
-use crate::stream::wants::{Batch, Role};
+use crate::layout::{Access, Layout};
+use crate::wants::{Batch, Role, Table};
 use crate::{Clusters, Compression, Error, Format};
 
 /// Bytes from the marker of the footer to the end of the image: marker, footer, end-of-stream marker.

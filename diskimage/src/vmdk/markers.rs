@@ -6,8 +6,7 @@ use super::header::{Directory, HEADER_BYTES, Header, SECTOR};
 use super::marker::{Kind, MARKER_BYTES, Marker, TYPE_BYTES};
 use super::{MARKED_DIRECTORY, MARKED_FOOTER, MARKED_TABLE, MARKER, MARKER_TYPE, corrupt};
 use crate::Error;
-use crate::layout::Table;
-use crate::stream::wants::{Batch, Role};
+use crate::wants::{Batch, Role, Table};
 
 /// The way from marker to marker.
 #[derive(Debug, Default)]

@@ -4,9 +4,8 @@
 use super::header::{Header, SECTOR};
 use super::marker::longest_grain;
 use super::{DIRECTORY, GRAIN_TABLE};
-use crate::layout::Table;
 use crate::stream::MAP_BYTES;
-use crate::stream::wants::{Batch, Role, Want};
+use crate::wants::{Batch, Role, Table, Want};
 use crate::{Error, bytes_at};
 
 /// An entry that reads as zeros, where the header allows that.

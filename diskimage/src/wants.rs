@@ -7,7 +7,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-use crate::layout::Table;
 use crate::{Error, Format};
 
 /// What to do with wanted bytes.
@@ -21,6 +20,17 @@ pub(crate) enum Role {
     Ignored,
     /// A table of the layout's kind of this number; `at` is the layout's own.
     Table(u8),
+}
+
+/// A table that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Table {
+    /// Which of the format's tables: a number of the layout's own.
+    pub(crate) kind: u8,
+    /// Where it begins in the image.
+    pub(crate) host: u64,
+    /// What the layout wanted to remember of it, such as the first guest byte that it maps.
+    pub(crate) at: u64,
 }
 
 /// A range of the image that is wanted.

@@ -1,0 +1,46 @@
+//! What stands below the options in `--help`.
+
+pub(super) const EXIT_CODES: &str = "\
+Exit codes:
+  0  success                              5  no space, or the target is too small
+  1  internal error                       6  the checksum does not match
+  2  wrong usage                          7  the target cannot be written
+  3  the source cannot be read      128 + n  ended by signal n
+  4  the image is corrupt or refused";
+
+pub(super) const IMPORT_EXAMPLES: &str = "\
+Examples:
+  cdi-importer import https://example.org/debian.qcow2 disk.img
+  cdi-importer import --checksum sha256:9f86d0…0a08 https://example.org/disk.raw.xz /dev/vg0/vm1
+  cdi-importer import --size 20Gi --preallocate ./fedora.qcow2 disk.img
+  cdi-importer import docker://quay.io/containerdisks/fedora:40 disk.img
+  AWS_ENDPOINT_URL=https://minio.example cdi-importer import s3://images/vm.qcow2 disk.img
+  curl -s https://example.org/disk.img.gz | cdi-importer import - disk.img";
+
+pub(super) const UNPACK_EXAMPLES: &str = "\
+Examples:
+  cdi-importer unpack https://example.org/rootfs.tar.xz /mnt/volume
+  cdi-importer unpack --checksum sha256:9f86d0…0a08 ./files.tar.zst .";
+
+pub(super) const APPLY_EXAMPLES: &str = "\
+Examples:
+  cdi-importer apply --base monday.qcow2 ./tuesday.qcow2 disk.img
+  cdi-importer apply --base 51d2… --checkpoint 9f0c… --previous-checkpoint 51d2… \\
+      --user admin@internal --password-file pw \\
+      ovirt+https://engine/ovirt-engine/api/disks/4b1e… /dev/vg0/vm1";
+
+pub(super) const CONVERT_EXAMPLES: &str = "\
+Examples:
+  cdi-importer convert vm.vmdk vm.img
+  cdi-importer convert --preallocate vm.vhdx /dev/vg0/vm1
+  xz -dc disk.vdi.xz | cdi-importer convert - disk.img";
+
+pub(super) const CHECK_EXAMPLES: &str = "\
+Examples:
+  cdi-importer check disk.qcow2
+  cdi-importer check --data --json https://example.org/disk.vmdk | jq .errors";
+
+pub(super) const INFO_EXAMPLES: &str = "\
+Examples:
+  cdi-importer info https://example.org/debian.qcow2
+  cdi-importer info --json ./disk.qcow2 | jq .virtual_size";

@@ -1,0 +1,249 @@
+//! The command line: subcommands, flags, their help and how their values are parsed.
+
+mod help;
+mod source;
+mod write;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+use program::command_line;
+
+use self::help::{
+    APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, EXIT_CODES, IMPORT_EXAMPLES, INFO_EXAMPLES,
+    UNPACK_EXAMPLES,
+};
+pub use self::source::{ContentArgs, SourceArgs};
+pub use self::write::{JobArgs, Route, WriteArgs};
+
+/// `FILESYSTEM_OVERHEAD` of a CDI that nobody configured (`spec.config.filesystemOverhead.global`).
+pub const DEFAULT_OVERHEAD: f64 = 0.06;
+
+/// Brings a disk image onto a disk, in one pass.
+///
+/// Reads an image from a web server, an object store, a container registry, oVirt, an NBD server or a file, undoes
+/// its compression, converts it to a raw disk and writes only the bytes that hold data. Nothing is stored on the way,
+/// and nothing that looks complete is left behind by a failure.
+///
+/// Started with klog flags or with IMPORTER_SOURCE set, the program behaves as the importer pod of KubeVirt CDI.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cdi-importer",
+    version,
+    max_term_width = 100,
+    styles = command_line::STYLES,
+    arg_required_else_help = true,
+    after_help = EXIT_CODES
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write an image to a file or block device as a raw disk
+    #[command(after_help = [IMPORT_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Import(Box<ImportArgs>),
+    /// Convert an image of this machine to a raw disk; `import` for files, without the options of networks
+    #[command(after_help = [CONVERT_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Convert(Box<ConvertArgs>),
+    /// Unpack a tar archive, in any compression, into a directory
+    #[command(after_help = [UNPACK_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Unpack(Box<UnpackArgs>),
+    /// Apply a qcow2 delta to the disk that it is the difference to
+    #[command(after_help = [APPLY_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Apply(Box<ApplyArgs>),
+    /// Show what an image is and how large a volume it needs, reading only metadata where possible
+    #[command(after_help = [INFO_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Info(Box<InfoArgs>),
+    /// Look for damage in the tables of an image: structure, references, overlaps, refcounts
+    #[command(after_help = [CHECK_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Check(Box<CheckArgs>),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page (roff)
+    Man,
+}
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// What to read and how.
+    #[command(flatten)]
+    pub source: SourceArgs,
+
+    /// Where the disk goes: a file that does not exist yet, or a block device (its content is lost)
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub target: PathBuf,
+
+    /// How it is written.
+    #[command(flatten)]
+    pub write: WriteArgs,
+}
+
+/// Arguments of `convert`.
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// The image: a file, a block device, or `-` for standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub image: PathBuf,
+
+    /// Where the disk goes: a file that does not exist yet, or a block device (its content is lost)
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub target: PathBuf,
+
+    /// How its content is taken.
+    #[command(flatten)]
+    pub content: ContentArgs,
+
+    /// How the disk is written.
+    #[command(flatten)]
+    pub write: WriteArgs,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// What to read and how.
+    #[command(flatten)]
+    pub source: SourceArgs,
+
+    /// Inflate every compressed cluster as well, which reads the whole image
+    #[arg(long, help_heading = "Check")]
+    pub data: bool,
+
+    /// Print one JSON object
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+
+    /// How much to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Arguments of `unpack`.
+#[derive(Debug, Args)]
+pub struct UnpackArgs {
+    /// What to read and how.
+    #[command(flatten)]
+    pub source: SourceArgs,
+
+    /// The directory, which exists; what is in it stays, except for files that the archive has as well
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+
+    /// How the job is done.
+    #[command(flatten)]
+    pub job: JobArgs,
+}
+
+/// Arguments of `apply`.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// What to read and how.
+    #[command(flatten)]
+    pub source: SourceArgs,
+
+    /// The raw disk, a file or a block device; interrupted, it is neither old nor new until the delta is applied again
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub target: PathBuf,
+
+    /// What the delta must call its backing file (folders aside), so that no disk gets the delta of another
+    #[arg(long, value_name = "NAME", help_heading = "Target")]
+    pub base: String,
+
+    /// How the job is done.
+    #[command(flatten)]
+    pub job: JobArgs,
+}
+
+/// Arguments of `info`.
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// What to read and how.
+    #[command(flatten)]
+    pub source: SourceArgs,
+
+    /// Print one JSON object
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+
+    /// Part of a volume that its filesystem keeps for itself, as a fraction of the disk
+    #[arg(long, value_name = "FRACTION", default_value_t = DEFAULT_OVERHEAD, value_parser = fraction,
+          help_heading = "Output")]
+    pub overhead: f64,
+
+    /// How much to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// How much to log: shared by the subcommands.
+#[derive(Debug, Clone, Args)]
+pub struct LogArgs {
+    /// Say more: -v what happens, -vv details, -vvv everything
+    #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
+    pub verbose: u8,
+}
+
+impl LogArgs {
+    /// The number for klog's `-v` that shows what this many `-v` ask for.
+    pub fn verbosity(&self) -> u8 {
+        match self.verbose {
+            0 => 0,
+            1 => 1,
+            2 => 3,
+            _ => 5,
+        }
+    }
+}
+
+/// `--progress`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Progress {
+    /// A bar on a terminal, else plain
+    Auto,
+    /// A bar on stderr
+    Bar,
+    /// One line a second on stderr
+    Plain,
+    /// One JSON object a second on stdout
+    Json,
+    /// Nothing
+    None,
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(value) if (0.0..1.0).contains(&value) => Ok(value),
+        _ => Err("use a number from 0 to below 1, such as 0.055".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn overheads_are_fractions() {
+        assert_eq!(fraction("0"), Ok(0.0));
+        assert_eq!(fraction("0.055"), Ok(0.055));
+        for text in ["1", "-0.1", "NaN", "inf", "5%"] {
+            assert!(fraction(text).is_err(), "{text}");
+        }
+    }
+}

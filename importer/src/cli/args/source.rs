@@ -1,0 +1,116 @@
+//! What is read and how: shared by the subcommands.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+use datapath::transfer::Envelope;
+use diskimage::Format;
+
+/// What to read and how: shared by the subcommands.
+#[derive(Debug, Args)]
+pub struct SourceArgs {
+    /// URL (http, https, s3, gs, docker, oci, oci-archive, nbd, ovirt+https, file), path, or `-` for standard input
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub source: String,
+
+    /// How its content is taken.
+    #[command(flatten)]
+    pub content: ContentArgs,
+
+    /// User name, or access key, for the server
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "password_file",
+        help_heading = "Source"
+    )]
+    pub user: Option<String>,
+
+    /// File with the password of --user; a line break at its end does not count
+    #[arg(long, value_name = "FILE", requires = "user", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    pub password_file: Option<PathBuf>,
+
+    /// Region of an S3 bucket [default: AWS_REGION, the endpoint's, else what the server says]
+    #[arg(long, value_name = "NAME", help_heading = "Source")]
+    pub region: Option<String>,
+
+    /// Ask S3 and GCS without credentials, whatever the environment has
+    #[arg(long, conflicts_with = "user", help_heading = "Source")]
+    pub anonymous: bool,
+
+    /// Key file of a Google service account [default: GOOGLE_APPLICATION_CREDENTIALS]
+    #[arg(long, value_name = "FILE", conflicts_with = "anonymous", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    pub key_file: Option<PathBuf>,
+
+    /// Platform of a multi-arch container image, as Go spells it: amd64, arm64, s390x, … [default: this machine's]
+    #[arg(long, value_name = "ARCH", help_heading = "Source")]
+    pub architecture: Option<String>,
+
+    /// Snapshot of an oVirt disk to read, instead of the disk as it is now
+    #[arg(long, value_name = "ID", help_heading = "Source")]
+    pub checkpoint: Option<String>,
+
+    /// Read only what changed since this snapshot of an oVirt disk (for `apply`)
+    #[arg(long, value_name = "ID", requires = "checkpoint", help_heading = "Source")]
+    pub previous_checkpoint: Option<String>,
+
+    /// Extra HTTP header, such as 'Accept: text/plain'; may be repeated
+    #[arg(long = "header", value_name = "N: V", help_heading = "Source")]
+    pub headers: Vec<String>,
+
+    /// File with one extra HTTP header whose value is secret; may be repeated
+    #[arg(long = "secret-header-file", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    pub secret_header_files: Vec<PathBuf>,
+
+    /// Folder with PEM certificates of further authorities to trust
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Source")]
+    pub ca_dir: Option<PathBuf>,
+
+    /// Do not verify the server's certificate
+    #[arg(long, conflicts_with = "ca_dir", help_heading = "Source")]
+    pub insecure: bool,
+
+    /// Attempts in a row without a new byte before giving up [default: only the time limit counts]
+    #[arg(long, value_name = "N", help_heading = "Source")]
+    pub retries: Option<u32>,
+
+    /// Read over this many connections at once, where the server has ranges [default: 4 for S3 and GCS, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), help_heading = "Source")]
+    pub connections: Option<u8>,
+
+    /// Give up after this many seconds without a new byte
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, help_heading = "Source")]
+    pub no_progress_timeout: Duration,
+}
+
+/// How the content of a source is taken.
+#[derive(Debug, Clone, Args)]
+pub struct ContentArgs {
+    /// Take the image for this format (raw, qcow2, vmdk, vdi, vhd, vhdx) instead of recognizing it by content
+    #[arg(long, value_name = "FORMAT", help_heading = "Source")]
+    pub format: Option<Format>,
+
+    /// The source is an OVA, a tar with one disk image in it: take that one, and verify what the manifest says of it
+    #[arg(long, help_heading = "Source")]
+    pub ova: bool,
+}
+
+impl ContentArgs {
+    /// What lies around the image.
+    pub fn envelope(&self) -> Envelope {
+        if self.ova {
+            Envelope::Ova
+        } else {
+            Envelope::Sniffed
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(0) => Err("at least one second is needed".to_owned()),
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(_) => Err("use a whole number of seconds".to_owned()),
+    }
+}

@@ -1,0 +1,103 @@
+//! How a disk is written, and how other jobs are done.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use datapath::digest::Checksum;
+use program::command_line::byte_rate;
+
+use super::{LogArgs, Progress};
+
+/// How a disk is written: shared by `import` and `convert`.
+#[derive(Debug, Args)]
+pub struct WriteArgs {
+    /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or sha512
+    #[arg(long, value_name = "ALG:HEX", help_heading = "Source")]
+    pub checksum: Option<Checksum>,
+
+    /// Read at most this many bytes a second; the suffixes K, M and G are powers of 1024
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Source")]
+    pub limit_rate: Option<NonZeroU64>,
+
+    /// Leave unwritten what is zero (default)
+    #[arg(long, conflicts_with = "preallocate", help_heading = "Target")]
+    pub sparse: bool,
+
+    /// Allocate the whole disk, zeros included
+    #[arg(long, help_heading = "Target")]
+    pub preallocate: bool,
+
+    /// Write whole pages past the page cache (O_DIRECT) where the target can [default: large pieces only]
+    #[arg(long, help_heading = "Target")]
+    pub direct: bool,
+
+    /// Write everything through the page cache, flushed as it fills
+    #[arg(long, conflicts_with = "direct", help_heading = "Target")]
+    pub cached: bool,
+
+    /// Replace a file that exists
+    #[arg(long, help_heading = "Target")]
+    pub force: bool,
+
+    /// Make the disk this large (500Mi, 20Gi, 2e9); an image that is larger is refused. Files only
+    #[arg(long, value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Target")]
+    pub size: Option<u64>,
+
+    /// How to read an image
+    #[arg(long, value_enum, default_value_t = Route::Auto, help_heading = "Transfer")]
+    pub route: Route,
+
+    /// Folder for images whose order needs more memory than is allowed; most never do [default: none]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Transfer")]
+    pub scratch: Option<PathBuf>,
+
+    /// Threads that decompress and write [default: the CPUs that this process may use]
+    #[arg(long, value_name = "N", help_heading = "Transfer")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = Progress::Auto, help_heading = "Output")]
+    pub progress: Progress,
+
+    /// Print nothing but errors
+    #[arg(short, long, conflicts_with = "progress", help_heading = "Output")]
+    pub quiet: bool,
+
+    /// How much to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// How a job is done that has no target of its own making: shared by `unpack` and `apply`.
+#[derive(Debug, Clone, Args)]
+pub struct JobArgs {
+    /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or sha512
+    #[arg(long, value_name = "ALG:HEX", help_heading = "Source")]
+    pub checksum: Option<Checksum>,
+
+    /// Read at most this many bytes a second; the suffixes K, M and G are powers of 1024
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Source")]
+    pub limit_rate: Option<NonZeroU64>,
+
+    /// Threads that decompress [default: the CPUs that this process may use]
+    #[arg(long, value_name = "N", help_heading = "Transfer")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// Print nothing but errors
+    #[arg(short, long, help_heading = "Output")]
+    pub quiet: bool,
+
+    /// How much to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// `--route`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Route {
+    /// Its map first, where the source has ranges
+    Auto,
+    /// From the first byte to the last, with one request
+    OnePass,
+}
