@@ -152,10 +152,11 @@ fn a_file_may_be_dropped() {
 fn a_token_that_has_expired_meanwhile_is_asked_for() {
     let scene = Scene::throttled(4 * MIB);
     let relay = Relay::start(scene.front.address());
-    let image = scene.image(48 * MIB);
+    let image = scene.image(96 * MIB);
     scene.choose(&relay.url(), &image);
     let mut claims = tokens::claims(PVC, NAMESPACE);
-    let expiry = tokens::now() + 5;
+    // Long enough for a browser on a busy machine, shorter than the upload takes.
+    let expiry = tokens::now() + 15;
     claims["exp"] = json!(expiry - LEEWAY);
     scene.submit(&scene.proxy.key().sign("PS256", &claims));
     // More than the wire holds: the proxy has let it in.
