@@ -306,12 +306,7 @@ fn encrypted_images_are_named() {
 #[test]
 fn other_formats_are_named() {
     let folder = fast_folder();
-    for (format, name) in [
-        ("vmdk", "vmdk"),
-        ("vdi", "vdi"),
-        ("vhdx", "vhdx"),
-        ("vpc", "vpc (VHD)"),
-    ] {
+    for format in ["qcow", "qed", "parallels"] {
         let image = folder.path().join("image").with_extension(format);
         let words = ["create", "-q", "-f", format];
         tools::run(
@@ -321,6 +316,6 @@ fn other_formats_are_named() {
                 .map(AsRef::as_ref)
                 .chain([image.as_os_str(), "8M".as_ref()]),
         );
-        refused(&image, &format!("the image is in {name} format"));
+        refused(&image, &format!("the image is in {format} format"));
     }
 }
