@@ -2,11 +2,16 @@
 
 use bytes::Bytes;
 
+/// Chunks of larger objects are larger, in proportion: millions of them would only make the fuzzer slow.
+const LARGE_BYTES: usize = 64 << 10;
+
 /// The chunks of an object. Their sizes come from the first four bytes of the fuzzer's input, over and over again:
-/// size byte `n` is a chunk of `n²/4 + 1` bytes, 1 to 16 KiB.
+/// size byte `n` is a chunk of `n²/4 + 1` bytes, 1 to 16 KiB,
+/// and as much more as the object is larger than 64 KiB.
 #[derive(Clone)]
 pub struct Pieces {
     sizes: [u8; Self::CUTS],
+    scale: usize,
     next: usize,
     rest: Bytes,
 }
@@ -25,6 +30,7 @@ impl Pieces {
     pub fn of(sizes: [u8; Self::CUTS], object: Vec<u8>) -> Self {
         Self {
             sizes,
+            scale: 1 + object.len() / LARGE_BYTES,
             next: 0,
             rest: object.into(),
         }
@@ -55,7 +61,7 @@ impl Iterator for Pieces {
     fn next(&mut self) -> Option<Bytes> {
         let size = usize::from(self.sizes[self.next % Self::CUTS]).pow(2) / 4 + 1;
         self.next += 1;
-        let size = size.min(self.rest.len());
+        let size = (size * self.scale).min(self.rest.len());
         (size > 0).then(|| self.rest.split_to(size))
     }
 }
