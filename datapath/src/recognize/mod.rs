@@ -1,9 +1,13 @@
 //! The head of the source: which layers, which format, how large, which route.
 
+mod mapped;
+
 use std::sync::Arc;
 
 use diskimage::vhd::COOKIE;
-use diskimage::{Clusters, DETECT_BYTES, Facts, Format, HEAD_BYTES, MAX_HEAD_BYTES, MapBuilder, Stream};
+use diskimage::{Clusters, DETECT_BYTES, Facts, Format, Stream};
+
+pub(crate) use self::mapped::{fetch_map, open_image, ranged_length, start};
 
 use crate::archive::{Appliance, DiskImage};
 use crate::chunks::Peek;
@@ -12,11 +16,14 @@ use crate::digest::Hashing;
 use crate::error::{DecodeError, Error, FormatError};
 use crate::format::Input;
 use crate::format::ahead::Ahead;
-use crate::format::mapped::fill_map;
 use crate::format::raw::{Ending, SECTOR};
 use crate::meter::{Meter, Readings};
+use crate::observe::Phase;
 use crate::source::Source;
 use crate::transfer::{Envelope, Options, Route, RouteTaken};
+
+/// Bytes that upstream takes for the header of an image, whichever its format.
+const FIRST_BYTES: usize = 512;
 
 /// An image, ready to be converted.
 pub(crate) enum Image {
@@ -181,10 +188,10 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
         layers.push("ova");
         input = Input::Decoded(Peek::new(Box::new(appliance)));
     }
-    let head = input.peek(DETECT_BYTES)?;
-    if head.is_empty() {
+    if input.peek(FIRST_BYTES)?.is_empty() {
         return Err(DecodeError::Empty.into());
     }
+    let head = in_transfer(options, input.peek(DETECT_BYTES))?;
     let ending = ending(&head, options);
     let wanted = match (options.envelope, ending) {
         // What a footer makes an image begins like a raw disk.
@@ -206,6 +213,15 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
         format,
         ending,
         image_bytes,
+    })
+}
+
+/// A source that breaks behind the first bytes breaks in the transfer, as upstream has it, however much of the head we look at.
+fn in_transfer<T>(options: &Options, result: Result<T, Error>) -> Result<T, Error> {
+    result.inspect_err(|error| {
+        if matches!(error, Error::Source(_)) {
+            options.observer.phase(Phase::Transfer);
+        }
     })
 }
 
@@ -243,7 +259,7 @@ pub(crate) fn recognize(source: &dyn Source, options: &Options) -> Result<Recogn
             Image::Raw { virtual_size, ending }
         }
         format => {
-            let image = open_image(format, &mut input)?;
+            let image = in_transfer(options, open_image(format, &mut input))?;
             let facts = image.facts();
             let (stream, route) = start(image, source, &mut input, options.route)?;
             Image::Mapped {
@@ -278,65 +294,4 @@ fn look_ahead(ending: Ending, source: &dyn Source, input: &mut Input) -> Result<
         Some(length) => ending.disk_size_ahead(source, length),
         None => Ok(None),
     }
-}
-
-/// Reads the head of an image with a map, as much of it as it needs.
-pub(crate) fn open_image(format: Format, input: &mut Input) -> Result<diskimage::Image, Error> {
-    let mut wanted = HEAD_BYTES;
-    loop {
-        let head = input.peek(wanted)?;
-        let opened = diskimage::Image::open(format, &head);
-        let Err(diskimage::Error::ShortHeader { needed, .. }) = opened else {
-            return Ok(opened.map_err(FormatError::from)?);
-        };
-        match more(needed, &head, wanted) {
-            Some(more) => wanted = more,
-            None => return Ok(opened.map_err(FormatError::from)?),
-        }
-    }
-}
-
-/// Bytes of the head to look at next, if there may be more than `wanted`, and they are worth waiting for.
-fn more(needed: u64, head: &[u8], wanted: usize) -> Option<usize> {
-    let needed = usize::try_from(needed).ok()?;
-    (head.len() >= wanted && needed > wanted && needed <= MAX_HEAD_BYTES).then_some(needed)
-}
-
-/// A stream with the map of the image, if the source can be asked for ranges, else one that learns it as it passes.
-pub(crate) fn start(
-    image: diskimage::Image,
-    source: &dyn Source,
-    input: &mut Input,
-    route: Route,
-) -> Result<(Stream, RouteTaken), Error> {
-    if route == Route::Auto
-        && let Some(length) = ranged_length(source, input)
-    {
-        let map = fetch_map(image, length, source, input)?;
-        return Ok((map.into_stream(), RouteTaken::Ranged));
-    }
-    let stream = Stream::one_pass(image).map_err(FormatError::from)?;
-    Ok((stream, RouteTaken::OnePass))
-}
-
-/// Bytes of the image, if the source can be asked for ranges of it. It is asked only here: finding out costs a request.
-pub(crate) fn ranged_length(source: &dyn Source, input: &mut Input) -> Option<u64> {
-    let length = source.length()?;
-    let Input::Direct { ranged, .. } = input else {
-        return None;
-    };
-    *ranged = source.is_ranged();
-    ranged.then_some(length)
-}
-
-/// The map of an image of `length` bytes.
-pub(crate) fn fetch_map(
-    image: diskimage::Image,
-    length: u64,
-    source: &dyn Source,
-    input: &mut Input,
-) -> Result<MapBuilder, Error> {
-    let mut map = MapBuilder::new(image, length).map_err(FormatError::from)?;
-    fill_map(&mut map, source, input)?;
-    Ok(map)
 }
