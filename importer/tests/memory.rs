@@ -11,8 +11,8 @@ use testkit::fail::OrFail;
 use testkit::process::{PEAK_RSS_BYTES, Program};
 use testkit::{disk, tools};
 
-/// The disk: in every [`STRIDE_BYTES`] of it, [`ISLAND_BYTES`] of data and zeros behind them. 288 MiB of data in all.
-const DISK_BYTES: u64 = 8 << 30;
+/// The disk: in every [`STRIDE_BYTES`] of it, [`ISLAND_BYTES`] of data and zeros behind them. 144 MiB of data in all.
+const DISK_BYTES: u64 = 4 << 30;
 const STRIDE_BYTES: u64 = 128 << 20;
 const ISLAND_BYTES: u64 = 9 << 19;
 
