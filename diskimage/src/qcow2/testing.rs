@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::header::Header;
-use crate::{Compression, Error, Format, Image, MapBuilder, Sink, Stream};
+use crate::stream::testing;
+use crate::{Compression, Error, Format, Image, Sink};
 
 /// A version 3 header for tests that need one.
 pub(crate) fn header(cluster_bits: u32) -> Header {
@@ -179,13 +180,8 @@ pub(crate) fn one_pass(image: &[u8], chunk: usize) -> Result<Array, Error> {
 /// The same for an image of any format.
 pub(crate) fn one_pass_of(format: Format, image: &[u8], chunk: usize) -> Result<Array, Error> {
     let opened = Image::open(format, image)?;
-    let mut sink = Array::new(opened.facts().virtual_size);
-    let mut stream = Stream::one_pass(opened)?;
-    for piece in image.chunks(chunk.max(1)) {
-        stream.push(Bytes::copy_from_slice(piece), &mut sink)?;
-    }
-    stream.finish(&mut sink)?;
-    Ok(sink)
+    let sink = Array::new(opened.facts().virtual_size);
+    testing::one_pass(opened, image, chunk, sink)
 }
 
 /// Runs an image through the ranged route, skipping what is not needed.
@@ -196,26 +192,6 @@ pub(crate) fn ranged(image: &[u8], chunk: usize) -> Result<Array, Error> {
 /// The same for an image of any format.
 pub(crate) fn ranged_of(format: Format, image: &[u8], chunk: usize) -> Result<Array, Error> {
     let opened = Image::open(format, image)?;
-    let mut sink = Array::new(opened.facts().virtual_size);
-    let mut map = MapBuilder::new(opened, image.len() as u64)?;
-    loop {
-        let tables = map.next_tables();
-        if tables.is_empty() {
-            break;
-        }
-        for table in tables {
-            let range =
-                usize::try_from(table.range.start).unwrap()..usize::try_from(table.range.end).unwrap();
-            map.add(&table, &image[range])?;
-        }
-    }
-    let mut stream = map.into_stream();
-    while let Some(needed) = stream.next_needed() {
-        stream.skip_to(needed);
-        let start = usize::try_from(needed).unwrap();
-        let end = (start + chunk.max(1)).min(image.len());
-        stream.push(Bytes::copy_from_slice(&image[start..end]), &mut sink)?;
-    }
-    stream.finish(&mut sink)?;
-    Ok(sink)
+    let sink = Array::new(opened.facts().virtual_size);
+    testing::ranged(opened, image, chunk, sink)
 }

@@ -5,6 +5,8 @@ mod parking;
 mod passed;
 mod pieces;
 mod sink;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::ops::Range;
 

@@ -6,7 +6,8 @@ use std::io::Read;
 use bytes::Bytes;
 use flate2::read::ZlibDecoder;
 
-use crate::{Error, Format, Image, MapBuilder, Sink, Stream};
+use crate::stream::testing;
+use crate::{Error, Format, Image, Sink};
 
 /// The disk, and what waits.
 pub(super) struct Array {
@@ -77,41 +78,14 @@ fn open(image: &[u8]) -> Result<(Image, Array), Error> {
 
 /// Runs an image in chunks of `chunk` bytes through the one-pass route.
 pub(super) fn one_pass(image: &[u8], chunk: usize) -> Result<Array, Error> {
-    let (opened, mut sink) = open(image)?;
-    let mut stream = Stream::one_pass(opened)?;
-    for piece in image.chunks(chunk.max(1)) {
-        stream.push(Bytes::copy_from_slice(piece), &mut sink)?;
-    }
-    stream.finish(&mut sink)?;
+    let (opened, sink) = open(image)?;
+    let sink = testing::one_pass(opened, image, chunk, sink)?;
     assert!(sink.parked.is_empty());
     Ok(sink)
 }
 
 /// Runs an image through the ranged route, skipping what is not needed.
 pub(super) fn ranged(image: &[u8], chunk: usize) -> Result<Array, Error> {
-    let (opened, mut sink) = open(image)?;
-    let mut map = MapBuilder::new(opened, image.len() as u64)?;
-    loop {
-        let tables = map.next_tables();
-        if tables.is_empty() {
-            break;
-        }
-        for table in tables {
-            let range =
-                usize::try_from(table.range.start).unwrap()..usize::try_from(table.range.end).unwrap();
-            map.add(&table, &image[range])?;
-        }
-    }
-    let mut stream = map.into_stream();
-    while let Some(needed) = stream.next_needed() {
-        let start = usize::try_from(needed).unwrap();
-        if start >= image.len() {
-            break;
-        }
-        stream.skip_to(needed);
-        let end = (start + chunk.max(1)).min(image.len());
-        stream.push(Bytes::copy_from_slice(&image[start..end]), &mut sink)?;
-    }
-    stream.finish(&mut sink)?;
-    Ok(sink)
+    let (opened, sink) = open(image)?;
+    testing::ranged(opened, image, chunk, sink)
 }

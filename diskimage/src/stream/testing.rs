@@ -1,0 +1,52 @@
+//! The two ways of an image into any sink.
+
+use bytes::Bytes;
+
+use crate::{Error, Image, MapBuilder, Sink, Stream};
+
+/// Passes an image in chunks of `chunk` bytes, once.
+pub(crate) fn one_pass<S: Sink<Error = Error>>(
+    opened: Image,
+    image: &[u8],
+    chunk: usize,
+    mut sink: S,
+) -> Result<S, Error> {
+    let mut stream = Stream::one_pass(opened)?;
+    for piece in image.chunks(chunk.max(1)) {
+        stream.push(Bytes::copy_from_slice(piece), &mut sink)?;
+    }
+    stream.finish(&mut sink)?;
+    Ok(sink)
+}
+
+/// Reads the map of an image first, and passes what it needs.
+pub(crate) fn ranged<S: Sink<Error = Error>>(
+    opened: Image,
+    image: &[u8],
+    chunk: usize,
+    mut sink: S,
+) -> Result<S, Error> {
+    let at = |offset: u64| usize::try_from(offset).unwrap();
+    let mut map = MapBuilder::new(opened, image.len() as u64)?;
+    loop {
+        let tables = map.next_tables();
+        if tables.is_empty() {
+            break;
+        }
+        for table in tables {
+            map.add(&table, &image[at(table.range.start)..at(table.range.end)])?;
+        }
+    }
+    let mut stream = map.into_stream();
+    while let Some(needed) = stream.next_needed() {
+        let start = at(needed);
+        if start >= image.len() {
+            break;
+        }
+        stream.skip_to(needed);
+        let end = (start + chunk.max(1)).min(image.len());
+        stream.push(Bytes::copy_from_slice(&image[start..end]), &mut sink)?;
+    }
+    stream.finish(&mut sink)?;
+    Ok(sink)
+}
