@@ -49,7 +49,7 @@ fn servers_that_are_not_trusted_are_refused_at_once() {
     let wrong_name = format!("{}&tls-hostname=elsewhere.example", encrypted(&server));
     let wrong_name = message(&wrong_name, &shared_tls(&authority));
     assert!(wrong_name.contains("not valid for name"), "{wrong_name}");
-    assert!(start.elapsed() < Duration::from_secs(1));
+    assert!(start.elapsed() < Duration::from_secs(5));
 }
 
 #[test]

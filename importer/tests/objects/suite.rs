@@ -119,7 +119,7 @@ fn only_an_authority_that_is_trusted_is_believed() {
         let started = Instant::now();
         let error = setup.open().err().unwrap();
         assert!(error.to_string().contains("certificate"), "{error}");
-        assert!(started.elapsed() < Duration::from_secs(1), "that does not pass");
+        assert!(started.elapsed() < Duration::from_secs(3), "that does not pass");
         let trusting = Access {
             tls: authority.client_config().unwrap(),
             ..access(store.kind())

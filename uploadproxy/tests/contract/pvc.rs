@@ -284,7 +284,7 @@ fn an_api_server_that_hangs_is_not_waited_for_longer_than_a_pod() {
     let response = cluster.post("silent", "/v1beta1/upload");
     response.assert(503, TIMEOUT);
     let waited = started.elapsed();
-    assert!(waited < WAIT + Duration::from_secs(2), "{waited:?}");
+    assert!(waited < WAIT * 2, "{waited:?}");
 }
 
 #[test]

@@ -185,7 +185,7 @@ fn an_upload_that_is_cancelled_makes_room_at_once() {
     let cancelled = Instant::now();
     scene.upload_server.wait_until_idle();
     assert!(
-        cancelled.elapsed() < Duration::from_secs(5),
+        cancelled.elapsed() < Duration::from_secs(10),
         "{:?}",
         cancelled.elapsed()
     );

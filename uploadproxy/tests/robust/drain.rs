@@ -75,7 +75,7 @@ fn an_idle_proxy_ends_at_once() {
     let finished = front.server.wait();
     assert!(!finished.crashed(), "{}", finished.stderr);
     assert!(
-        started.elapsed() < Duration::from_secs(3),
+        started.elapsed() < Duration::from_secs(8),
         "{:?}",
         started.elapsed()
     );
@@ -92,7 +92,7 @@ fn a_second_signal_ends_everything() {
     let finished = front.server.wait();
     assert_ne!(finished.code(), 0);
     assert!(
-        started.elapsed() < Duration::from_secs(3),
+        started.elapsed() < Duration::from_secs(8),
         "{:?}",
         started.elapsed()
     );

@@ -150,7 +150,7 @@ fn a_deadline_without_an_upload_ends_the_server() {
         let started = Instant::now();
         let finished = pod.program().start().wait();
         assert!(
-            started.elapsed() < Duration::from_secs(8),
+            started.elapsed() < Duration::from_secs(20),
             "{:?}",
             started.elapsed()
         );
@@ -232,7 +232,7 @@ fn sigterm_ends_an_idle_server_at_once() {
     server.signal(Signal::TERM);
     let finished = server.wait();
     assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
-    assert!(sent.elapsed() < Duration::from_secs(2), "{:?}", sent.elapsed());
+    assert!(sent.elapsed() < Duration::from_secs(8), "{:?}", sent.elapsed());
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn sigterm_in_the_middle_of_an_upload_leaves_no_disk() {
     server.signal(Signal::TERM);
     let finished = server.wait();
     assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
-    assert!(sent.elapsed() < Duration::from_secs(12), "{:?}", sent.elapsed());
+    assert!(sent.elapsed() < Duration::from_secs(20), "{:?}", sent.elapsed());
     assert!(!finished.crashed(), "{}", finished.stderr);
     assert_eq!(pod.data_names(), [""; 0]);
     let message = pod.message().unwrap_or_default();

@@ -247,7 +247,7 @@ fn a_client_that_asks_and_goes_away_leaves_an_upload_that_ends() {
     let started = Instant::now();
     server.wait_until_idle();
     assert!(
-        started.elapsed() < Duration::from_secs(6),
+        started.elapsed() < Duration::from_secs(15),
         "{:?}",
         started.elapsed()
     );
