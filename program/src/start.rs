@@ -10,6 +10,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::panics;
 
+/// All programs are released together.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Most threads of a runtime. They only carry bytes between sockets and the data path, which has threads of its own;
 /// one a core would cost memory on large nodes for nothing.
 const MAX_RUNTIME_THREADS: usize = 4;
@@ -35,6 +38,10 @@ pub fn start<F: Future<Output = u8>>(
     };
     if flags.help {
         write!(io::stderr(), "{}", flags::usage(program, own)).ok();
+        return ExitCode::SUCCESS;
+    }
+    if flags.version {
+        writeln!(io::stdout(), "{program} {VERSION}").ok();
         return ExitCode::SUCCESS;
     }
     logging::init(LogOptions {
