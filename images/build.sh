@@ -3,7 +3,8 @@
 #
 #   images/build.sh [OPTION…] [IMAGE…]       IMAGE: importer uploadserver uploadproxy cloner; all without one
 #
-#   --profile NAME     of cargo: release by default; dev is quick to compile, and what CI tests
+#   --profile NAME     of cargo: release by default; dev is quick to compile
+#   --programs FOLDER  takes compiled programs from there, as CI does with those that its tests have run
 #   --target TRIPLE    x86_64-unknown-linux-gnu, aarch64-unknown-linux-gnu or s390x-unknown-linux-gnu; this machine's by default
 #   --output FOLDER    target/images by default
 #
@@ -27,10 +28,10 @@ complain() {
     exit 2
 }
 
-profile=release output=target/images target='' chosen=()
+profile=release programs='' output=target/images target='' limited='' chosen=()
 while [ $# != 0 ]; do
     case $1 in
-        --profile | --target | --output)
+        --profile | --programs | --target | --output)
             [ $# -gt 1 ] || complain "$1 needs a value"
             printf -v "${1#--}" %s "$2"
             shift
@@ -71,9 +72,9 @@ install_tools() {
 
 # The programs of the chosen images, with nothing of this machine's folders in them.
 compile() {
-    local programs packages=() name
-    programs=$(for image in "${chosen[@]}"; do sed -n 's/^program //p' "images/$image/contents"; done)
-    for name in $programs; do packages+=(--bin "$name" --package "${package[$name]}"); done
+    local wanted packages=() name
+    wanted=$(for image in "${chosen[@]}"; do sed -n 's/^program //p' "images/$image/contents"; done)
+    for name in $wanted; do packages+=(--bin "$name" --package "${package[$name]}"); done
     if [ "$profile" != dev ]; then
         local -n flags=CARGO_TARGET_${static_name//-/_}_RUSTFLAGS
         flags+=" --remap-path-prefix=$PWD=/cdi-workers --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
@@ -84,6 +85,9 @@ compile() {
     cargo build --locked --profile "$profile" "${packages[@]}"
 }
 
+# As who calls it: apt's own user may not write here.
+download() { apt-get download -qq -o "APT::Sandbox::User=$(id -un)" "$1"; }
+
 # Debian's packages, unpacked and not installed: they may be another architecture's.
 unpack_packages() {
     local packages="busybox-static:$architecture bash-static:$architecture ca-certificates:all" name
@@ -91,12 +95,14 @@ unpack_packages() {
     [ -z "$prefix" ] || { as_root dpkg --add-architecture "$architecture" && as_root apt-get update -qq; }
     for name in $packages; do
         compgen -G "$work/deb/${name%:*}_*.deb" >/dev/null && continue
-        (cd "$work/deb" && apt-get download -qq "$name") ||
-            { as_root apt-get update -qq && (cd "$work/deb" && apt-get download -qq "$name"); }
+        (cd "$work/deb" && download "$name") || { as_root apt-get update -qq && (cd "$work/deb" && download "$name"); }
     done
     rm -rf "$work/debian"
     for name in "$work"/deb/*.deb; do dpkg-deb --extract "$name" "$work/debian"; done
 }
+
+# in_debian NAME: a program of the unpacked packages. Newer ones have moved theirs from /bin to /usr/bin.
+in_debian() { find "$work/debian" -path "*/bin/$1" -type f; }
 
 # add_package NAME: the licence of a package that an image takes a file from.
 add_package() {
@@ -106,8 +112,7 @@ add_package() {
 
 # The file system of an image, from its `contents`.
 lay_out() {
-    local image=$1 root=$work/$1/root kind words programs
-    programs=${CARGO_TARGET_DIR:-target}/$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
+    local image=$1 root=$work/$1/root kind words
     rm -rf "${work:?}/$image"
     # As distributions have it now: one folder for all programs.
     install -d "$root/usr/bin" "$root/etc" "$root/proc" "$root/sys" "$root/dev"
@@ -124,14 +129,13 @@ lay_out() {
             program) "${prefix:+$prefix-}strip" -o "$root/usr/bin/$words" "$programs/$words" ;;
             link) set -- $words && ln -s "$2" "$root/usr/bin/$1" ;;
             shell)
-                install "$work/debian/usr/bin/bash-static" "$root/usr/bin/bash" 2>/dev/null ||
-                    install "$work/debian/bin/bash-static" "$root/usr/bin/bash"
+                install "$(in_debian bash-static)" "$root/usr/bin/bash"
                 ln -s bash "$root/usr/bin/sh"
                 add_package bash-static
                 ;;
             tools)
                 if [ ! -e "$root/usr/bin/busybox" ]; then
-                    install "$work/debian/bin/busybox" "$root/usr/bin/busybox"
+                    install "$(in_debian busybox)" "$root/usr/bin/busybox"
                     add_package busybox-static
                 fi
                 for tool in $words; do ln -s busybox "$root/usr/bin/$tool"; done
@@ -149,9 +153,15 @@ lay_out() {
     chmod 1777 "$root/tmp"
 }
 
+# Bytes in millions, with one digit behind the point.
+mega() { awk "BEGIN { printf \"%.1f\", $1 / 1000000 }"; }
+
+# What may be in an image, in millions of bytes. Those of unoptimised programs may be larger.
+limit() { [ "$1" = importer ] && echo 40 || echo 25; }
+
 # The image, its bill of materials, and a line about it.
 pack() {
-    local image=$1 name=cdi-$1 archive=$output/cdi-$1-$architecture.oci.tar bill=$output/cdi-$1-$architecture.cdx.json version
+    local image=$1 name=cdi-$1 archive=$output/cdi-$1-$architecture.oci.tar version size packages
     version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
     mkdir -p "$output"
     # No time of the build is in it: what is the same has the same digest.
@@ -162,20 +172,27 @@ pack() {
         --tag "localhost/$name:$version" --file "images/$image/Containerfile" "$work/$image" >/dev/null
     rm -f "$archive"
     buildah push --quiet "localhost/$name:$version" "oci-archive:$archive:$name:$version"
-    images/bill-of-materials --name "$name" --version "$version" --target "$target" \
-        --debian "$work/deb" "$root_packages" $(sed -n 's/^program //p' "images/$image/contents" | while read -r p; do echo "${package[$p]}"; done | sort -u) >"$bill"
-    printf '%-20s %s  %5.1f MB, compressed %5.1f MB\n' "$name" \
-        "$(skopeo inspect --format '{{.Digest}}' "oci-archive:$archive")" \
-        "$(du --apparent-size --bytes --summarize "$work/$image/root" | awk '{print $1 / 1e6}')" "$(stat --format %s "$archive" | awk '{print $1 / 1e6}')"
+    mapfile -t packages < <(sed -n 's/^program //p' "images/$image/contents" | while read -r program; do echo "${package[$program]}"; done | sort -u)
+    images/bill-of-materials --name "$name" --version "$version" --target "$target" --debian "$work/deb" \
+        "$work/$image/root.packages" "${packages[@]}" >"$output/$name-$architecture.cdx.json"
+    size=$(du --apparent-size --bytes --summarize "$work/$image/root" | cut --fields=1)
+    printf '%-20s %s  %5s MB, compressed %5s MB\n' "$name" "$(skopeo inspect --format '{{.Digest}}' "oci-archive:$archive")" \
+        "$(mega "$size")" "$(mega "$(stat --format %s "$archive")")"
+    if [ -n "$limited" ] && [ "$size" -gt "$(limit "$image")000000" ]; then
+        complain "$name has more than the $(limit "$image") MB that it may have"
+    fi
 }
 
 install_tools
-step compile compile
+if [ -z "$programs" ]; then
+    step compile compile
+    programs=${CARGO_TARGET_DIR:-target}/$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
+    [ "$profile" != release ] || limited=yes
+fi
 step packages unpack_packages
 printf '\n=== images\n'
 for image in "${chosen[@]}"; do
     lay_out "$image"
-    root_packages=$work/$image/root.packages
     pack "$image"
 done
 printf '\nArchives and bills of materials are in %s\n' "$output"
