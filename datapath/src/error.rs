@@ -177,6 +177,9 @@ pub enum DecodeError {
     /// A stream that has no bytes at all.
     #[error("could not process image header: EOF")]
     Empty,
+    /// A stream that ends within the header that an image was to have. The text is upstream's.
+    #[error("could not process image header: unexpected EOF")]
+    ShortHeader,
 }
 
 /// A failure of the format stage.

@@ -78,6 +78,9 @@ pub struct Options {
     pub format: Option<Format>,
     /// What lies around the image.
     pub envelope: Envelope,
+    /// Refuse what ends before an image has its header, 512 bytes, packed or unpacked, as CDI does: it may be a page about an
+    /// image. Otherwise that is a raw disk of one sector.
+    pub full_header: bool,
     /// Read the source to its end, whether or not the image needs that: somebody waits for it, or wants to know that all of
     /// it came.
     pub read_all: bool,
@@ -114,6 +117,7 @@ impl Default for Options {
             checksum: None,
             format: None,
             envelope: Envelope::Sniffed,
+            full_header: false,
             read_all: false,
             route: Route::Auto,
             limits: decode::Limits::default(),

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
+use tokio_rustls::TlsAcceptor;
 
 use crate::wire;
-use crate::wire::Request;
+use crate::wire::{Request, Stream};
 
 const SOCKS_VERSION: u8 = 5;
 
@@ -28,6 +29,15 @@ impl ForwardProxy {
     /// Starts a proxy that sends every request to `upstream`, whatever host it names, so that tests can
     /// use names that do not resolve.
     pub fn start(upstream: SocketAddr) -> io::Result<Self> {
+        Self::start_with(upstream, None)
+    }
+
+    /// The same for clients that speak TLS with the proxy. It knows no SOCKS.
+    pub fn start_tls(upstream: SocketAddr, tls: Arc<rustls::ServerConfig>) -> io::Result<Self> {
+        Self::start_with(upstream, Some(tls.into()))
+    }
+
+    fn start_with(upstream: SocketAddr, tls: Option<TlsAcceptor>) -> io::Result<Self> {
         let requests = Arc::<Mutex<Vec<Request>>>::default();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -38,7 +48,7 @@ impl ForwardProxy {
         let seen = Arc::clone(&requests);
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(forward(stream, upstream, Arc::clone(&seen)));
+                tokio::spawn(receive(stream, tls.clone(), upstream, Arc::clone(&seen)));
             }
         });
         Ok(Self {
@@ -70,31 +80,38 @@ impl Drop for ForwardProxy {
     }
 }
 
-async fn forward(
+type Seen = Arc<Mutex<Vec<Request>>>;
+
+fn record(seen: &Seen, request: Request) {
+    seen.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+}
+
+async fn receive(
     mut client: TcpStream,
+    tls: Option<TlsAcceptor>,
     upstream: SocketAddr,
-    seen: Arc<Mutex<Vec<Request>>>,
+    seen: Seen,
 ) -> io::Result<()> {
+    if let Some(tls) = tls {
+        return forward(&mut tls.accept(client).await?, upstream, &seen).await;
+    }
     let mut first = [0];
     client.peek(&mut first).await?;
-    let is_socks = first == [SOCKS_VERSION];
-    let request = if is_socks {
-        accept_socks(&mut client).await?
-    } else {
-        Request::read(&mut client).await?
+    if first == [SOCKS_VERSION] {
+        return tunnel_socks(&mut client, upstream, &seen).await;
+    }
+    forward(&mut client, upstream, &seen).await
+}
+
+async fn forward(client: &mut dyn Stream, upstream: SocketAddr, seen: &Seen) -> io::Result<()> {
+    let Some(request) = Request::read(client).await? else {
+        return Ok(());
     };
-    let Some(request) = request else { return Ok(()) };
-    seen.lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(request.clone());
+    record(seen, request.clone());
     let mut server = TcpStream::connect(upstream).await?;
-    if is_socks {
-        // Succeeded, bound to 0.0.0.0:0.
-        client
-            .write_all(&[SOCKS_VERSION, 0, 0, 1, 0, 0, 0, 0, 0, 0])
-            .await?;
-    } else if request.method == "CONNECT" {
-        wire::write_head(&mut client, 200, &[]).await?;
+    if request.method == "CONNECT" {
+        wire::write_head(client, 200, &[]).await?;
+        client.flush().await?;
     } else {
         let mut head = format!("{} {} HTTP/1.1\r\n", request.method, request.path());
         for (name, value) in &request.headers {
@@ -102,7 +119,21 @@ async fn forward(
         }
         server.write_all(format!("{head}\r\n").as_bytes()).await?;
     }
-    tokio::io::copy_bidirectional(&mut client, &mut server).await?;
+    tokio::io::copy_bidirectional(client, &mut server).await?;
+    Ok(())
+}
+
+async fn tunnel_socks(client: &mut TcpStream, upstream: SocketAddr, seen: &Seen) -> io::Result<()> {
+    let Some(request) = accept_socks(client).await? else {
+        return Ok(());
+    };
+    record(seen, request);
+    let mut server = TcpStream::connect(upstream).await?;
+    // Succeeded, bound to 0.0.0.0:0.
+    client
+        .write_all(&[SOCKS_VERSION, 0, 0, 1, 0, 0, 0, 0, 0, 0])
+        .await?;
+    tokio::io::copy_bidirectional(client, &mut server).await?;
     Ok(())
 }
 

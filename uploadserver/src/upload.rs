@@ -115,6 +115,8 @@ fn options(config: &Config, job: &Job, envelope: Envelope) -> transfer::Options 
             Promise::None | Promise::Trailer => None,
         },
         envelope,
+        // A clone is whatever the other volume holds.
+        full_header: config.full_header && !job.plan.content.is_clone(),
         // The client is still there until its last byte, and a body that breaks there is broken.
         read_all: true,
         limits: decode::Limits::default(),

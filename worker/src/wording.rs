@@ -49,7 +49,7 @@ pub fn transfer(error: &Error, phase: Phase, made: Made) -> String {
         Made::Delta => MERGE,
     };
     match error {
-        Error::Decode(DecodeError::Empty) => format!("{INFO}{error}"),
+        Error::Decode(DecodeError::Empty | DecodeError::ShortHeader) => format!("{INFO}{error}"),
         Error::Source(_) if phase == Phase::Info => format!("{INFO}{error}"),
         // The controllers search for these words and tell the user that the source is to blame.
         Error::Source(_) => format!("{transfer}failed to pull image: {error}"),
@@ -118,6 +118,10 @@ mod tests {
             (
                 disk(DecodeError::Empty, Phase::Info),
                 "Unable to obtain information about data source: could not process image header: EOF",
+            ),
+            (
+                disk(DecodeError::ShortHeader, Phase::Info),
+                "Unable to obtain information about data source: could not process image header: unexpected EOF",
             ),
             (
                 disk(cut(), Phase::Info),

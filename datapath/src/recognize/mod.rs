@@ -22,8 +22,8 @@ use crate::observe::Phase;
 use crate::source::Source;
 use crate::transfer::{Envelope, Options, Route, RouteTaken};
 
-/// Bytes that upstream takes for the header of an image, whichever its format.
-const FIRST_BYTES: usize = 512;
+/// Bytes that upstream takes for the header of an image, whichever its format (contract §1.9).
+const HEADER_BYTES: usize = 512;
 
 /// An image, ready to be converted.
 pub(crate) enum Image {
@@ -130,11 +130,9 @@ pub(crate) fn unwrap(
     )?;
     let readings = meter.readings();
     let mut stream = Peek::new(meter);
-    let head = stream.peek(SNIFF_BYTES)?;
-    if head.is_empty() {
-        return Err(DecodeError::Empty.into());
-    }
-    let (layers, input) = match (envelope, decode::sniff(&head)) {
+    let head = stream.peek(SNIFF_BYTES.max(HEADER_BYTES))?;
+    check_header(&head, options)?;
+    let (layers, mut input) = match (envelope, decode::sniff(&head)) {
         (Envelope::Snappy | Envelope::SnappyTar, _) => {
             let decoded = Codec::Snappy.decoder(Box::new(stream), limits);
             (vec![Codec::Snappy], Input::Decoded(Peek::new(decoded)))
@@ -159,6 +157,7 @@ pub(crate) fn unwrap(
             )
         }
     };
+    check_header(&input.peek(HEADER_BYTES)?, options)?;
     Ok(Unwrapped {
         layers: layers.iter().map(|codec| codec.name()).collect(),
         input,
@@ -188,9 +187,7 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
         layers.push("ova");
         input = Input::Decoded(Peek::new(Box::new(appliance)));
     }
-    if input.peek(FIRST_BYTES)?.is_empty() {
-        return Err(DecodeError::Empty.into());
-    }
+    check_header(&input.peek(HEADER_BYTES)?, options)?;
     let head = in_transfer(options, input.peek(DETECT_BYTES))?;
     let ending = ending(&head, options);
     let wanted = match (options.envelope, ending) {
@@ -214,6 +211,20 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
         ending,
         image_bytes,
     })
+}
+
+/// Fails if a stream that begins with `head` has no bytes, or fewer than wanted.
+fn check_header(head: &[u8], options: &Options) -> Result<(), DecodeError> {
+    match head.len() {
+        0 => Err(DecodeError::Empty),
+        bytes if bytes < HEADER_BYTES && options.full_header => {
+            tracing::warn!(
+                "{bytes} bytes are no image: is the address that of a disk, and not of a folder or a page?"
+            );
+            Err(DecodeError::ShortHeader)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A source that breaks behind the first bytes breaks in the transfer, as upstream has it, however much of the head we look at.

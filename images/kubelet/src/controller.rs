@@ -26,6 +26,8 @@ pub struct Import<'a> {
     pub secret: Option<&'a str>,
     /// A ConfigMap with certificates, for `/certs`.
     pub certificates: Option<&'a str>,
+    /// A ConfigMap with certificates, for `/proxycerts`.
+    pub proxy_certificates: Option<&'a str>,
     /// Names of servers.
     pub hosts: &'a [Host<'a>],
     /// For `/scratch`: a claim of this name, where the controller makes one up front.
@@ -75,6 +77,11 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
         volumes.push(json!({ "name": "cdi-cert-vol", "configMap": { "name": certificates } }));
         mounts.push(json!({ "name": "cdi-cert-vol", "mountPath": "/certs" }));
         env.push(variable("IMPORTER_CERT_DIR", "/certs"));
+    }
+    if let Some(certificates) = import.proxy_certificates {
+        volumes.push(json!({ "name": "cdi-proxy-cert-vol", "configMap": { "name": certificates } }));
+        mounts.push(json!({ "name": "cdi-proxy-cert-vol", "mountPath": "/proxycerts/" }));
+        env.push(variable("IMPORTER_PROXY_CERT_DIR", "/proxycerts/"));
     }
     if let Some(scratch) = import.scratch {
         volumes.push(volume_of_claim("cdi-scratch-vol", scratch));

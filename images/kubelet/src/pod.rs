@@ -82,15 +82,16 @@ impl RunningPod<'_> {
         self.wait_for("is not ready", ready);
     }
 
-    /// Waits for the first scrape that has the progress `metric` of `owner`, and returns it.
+    /// Waits for the first scrape that has the progress `metric` of `owner` with at least so many percent, and returns it.
     #[track_caller]
-    pub fn wait_for_progress(&self, metric: &str, owner: &str) -> f64 {
+    pub fn wait_for_progress(&self, metric: &str, owner: &str, at_least: f64) -> f64 {
         let mut percent = None;
         self.wait_for("shows no progress", |pod| {
             let answer = scrape::get(pod.network, pod.address(), "/metrics");
             percent = answer
                 .ok()
-                .and_then(|answer| scrape::progress(&answer.text(), metric, owner));
+                .and_then(|answer| scrape::progress(&answer.text(), metric, owner))
+                .filter(|percent| *percent >= at_least);
             percent.is_some()
         });
         percent.or_fail(metric)

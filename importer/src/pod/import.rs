@@ -135,6 +135,7 @@ impl Import {
         transfer::Options {
             checksum: remote.checksum.clone(),
             envelope: remote.kind.envelope(),
+            full_header: remote.kind.needs_full_header(),
             workers: worker::work::data_threads(),
             scratch: self.scratch(),
             stop: self.stop.clone(),

@@ -4,8 +4,13 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::origin::Script;
 use testkit::process::Program;
+use testkit::random::Random;
 
 use super::pod::{MIB, Pod, free_address, serve};
+
+/// What upstream's test 3996 gets for the URL of a folder.
+const LISTING: &[u8] =
+    br#"[{"name":"tinyCore.iso","type":"file","mtime":"Mon, 01 Jan 2024 00:00:00 GMT","size":18874368}]"#;
 
 #[test]
 fn the_source_that_cannot_be_opened_is_named_as_upstream_names_it() {
@@ -94,12 +99,26 @@ fn upstreams_silent_exits_leave_no_message() {
 fn bad_images_are_blamed_on_the_right_step() {
     let gzip = testkit::tools::filter("gzip", ["-c"], &disk::content(5, MIB));
     let half = gzip.get(..gzip.len() / 2).or_fail("half").to_vec();
+    let mut short = vec![0; 511];
+    Random::new(1).fill(&mut short);
+    let short_header = "Unable to process data: Unable to obtain information about data source: \
+                        could not process image header: unexpected EOF";
     for (body, message) in [
         (
             Vec::new(),
             "Unable to process data: Unable to obtain information about data source: \
              could not process image header: EOF"
                 .to_owned(),
+        ),
+        (LISTING.to_vec(), short_header.to_owned()),
+        // One has fewer bytes unpacked, the other one packed.
+        (
+            testkit::tools::filter("gzip", ["-c"], &short),
+            short_header.to_owned(),
+        ),
+        (
+            testkit::tools::filter("zstd", ["-c"], &[0; 4096]),
+            short_header.to_owned(),
         ),
         (
             half.clone(),
@@ -121,6 +140,15 @@ fn bad_images_are_blamed_on_the_right_step() {
         let origin = serve(Script::new(body));
         Pod::http(&origin.url("/disk"), &[("IMPORTER_IMAGE_SIZE", "1Mi")]).assert_fails_with(&message);
     }
+}
+
+#[test]
+fn a_page_is_no_archive() {
+    let origin = serve(Script::new(LISTING));
+    Pod::http(&origin.url("/folder/"), &[("IMPORTER_CONTENTTYPE", "archive")]).assert_fails_with(
+        "Unable to process data: Unable to obtain information about data source: \
+         could not process image header: unexpected EOF",
+    );
 }
 
 #[test]
@@ -164,11 +192,12 @@ fn a_corrupt_or_dependent_qcow2_is_refused_by_name() {
 
 #[test]
 fn a_wrong_checksum_is_final_and_leaves_no_disk() {
-    let origin = serve(Script::new("what was not asked for"));
+    let content = disk::content(5, MIB);
+    let origin = serve(Script::new(content.clone()));
     let zeros = format!("md5:{}", "0".repeat(32));
     let pod = Pod::http(&origin.url("/disk"), &[("IMPORTER_CHECKSUM", &zeros)]);
     let mut digest = datapath::digest::Digest::new(datapath::digest::Algorithm::Md5);
-    digest.update(b"what was not asked for");
+    digest.update(&content);
     pod.assert_succeeds_with(&format!(
         "{{\"message\":\"Unable to process data: Unable to transfer source data to target file: checksum validation \
          failed: checksum mismatch: expected {zeros}, calculated {}\"}}",

@@ -143,6 +143,7 @@ fn config(arguments: ServeArgs) -> Result<Config, Failure> {
             preallocate: arguments.preallocate,
             ..Wanted::default()
         },
+        full_header: false,
         deadline: None,
         stall: arguments.stall_timeout,
         resume: arguments.resume_timeout,

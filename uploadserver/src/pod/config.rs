@@ -82,6 +82,7 @@ pub(super) fn read(env: &dyn Strings, paths: &Paths) -> Result<Config, Refusal> 
             preallocate: reader.lenient_bool(PREALLOCATION),
             ..Wanted::default()
         },
+        full_header: true,
         deadline,
         stall: seconds(&mut reader, STALL_SECONDS, STALL),
         resume: seconds(&mut reader, RESUME_SECONDS, RESUME),

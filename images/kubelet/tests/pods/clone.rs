@@ -144,6 +144,6 @@ fn progress_of_a_clone_is_scraped() {
         ..with_claim(&source)
     };
     let running = pod::start(&network, &pod, &objects);
-    let percent = running.wait_for_progress("kubevirt_cdi_clone_progress_total", OWNER);
+    let percent = running.wait_for_progress("kubevirt_cdi_clone_progress_total", OWNER, 0.0);
     assert!((0.0..100.0).contains(&percent), "{percent}");
 }

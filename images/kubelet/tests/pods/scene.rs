@@ -1,11 +1,13 @@
 //! What the pods need around them.
 
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use kubelet::controller::CLAIM;
+use kubelet::controller::{self, CLAIM, Import};
 use kubelet::network::{NODE, Network};
-use kubelet::pod::RunningPod;
+use kubelet::pod::{self, RunningPod};
 use kubelet::state::{Terminated, Verdict};
 use kubelet::volumes::{Claim, Objects};
 use testkit::certs::{Authority, Identity, KeyKind, Offer};
@@ -45,6 +47,35 @@ pub(crate) fn disk_image(folder: &Path) -> Image {
     spec.build(folder, "image")
 }
 
+/// A Secret or ConfigMap: its name, and its files with their content.
+pub(crate) type Files = (&'static str, Vec<(&'static str, String)>);
+
+/// Runs an import pod on `claim` to its end.
+pub(crate) fn import(network: &Network, claim: &Claim, import: &Import<'_>, files: &[Files]) -> Terminated {
+    let objects = Objects {
+        files: files.iter().cloned().collect(),
+        ..with_claim(claim)
+    };
+    pod::start(network, &controller::importer(claim, import), &objects).wait("importer")
+}
+
+/// The environment of an import of `url`.
+pub(crate) fn http(url: &str) -> [(&'static str, &str); 2] {
+    [("IMPORTER_SOURCE", "http"), ("IMPORTER_ENDPOINT", url)]
+}
+
+/// `SCHEME://SERVER:PORT/PATH`, as pods find it.
+pub(crate) fn url(scheme: &str, server: SocketAddr, path: &str) -> String {
+    format!("{scheme}://{}:{}/{path}", SERVER.0, server.port())
+}
+
+/// nginx without TLS, with these directives, that pods can reach.
+pub(crate) fn serve_plainly(network: &Network, folder: &Path, directives: &str) -> Nginx {
+    let nginx = Nginx::start(folder, false, directives);
+    network.open(nginx.address());
+    nginx
+}
+
 /// nginx that serves `folder` with TLS of `authority`, and pods can reach.
 pub(crate) fn serve(network: &Network, folder: &Path, authority: &Authority) -> Nginx {
     let (certificate, key) = authority.leaf_pem().or_fail("a certificate");
@@ -60,7 +91,6 @@ pub(crate) fn serve(network: &Network, folder: &Path, authority: &Authority) -> 
 pub(crate) fn assert_disk(claim: &Claim, expected: &Path, bytes: u64) {
     disk::assert_same(&claim.disk(), expected, bytes, "the disk of the claim");
     if !claim.is_block() {
-        use std::os::unix::fs::MetadataExt;
         let metadata = claim.disk().metadata().or_fail("the disk of the claim");
         assert_eq!(
             (metadata.mode() & 0o7777, metadata.gid()),
@@ -75,6 +105,21 @@ pub(crate) fn assert_disk(claim: &Claim, expected: &Path, bytes: u64) {
 pub(crate) fn assert_succeeded(verdict: &Verdict, ended: &Terminated, message: &str) {
     assert_eq!(*verdict, Verdict::success(message), "{}", ended.log);
     assert!(!ended.out_of_memory, "{}", ended.log);
+}
+
+/// What a controller concludes of a success with this message, preallocated or not.
+pub(crate) fn success(message: &str, preallocated: bool) -> Verdict {
+    Verdict::Succeeded {
+        message: message.to_owned(),
+        preallocated,
+        labels: Vec::new(),
+    }
+}
+
+/// Bytes that the disk of a claim takes on its filesystem.
+pub(crate) fn allocated_bytes(claim: &Claim) -> u64 {
+    // In units of 512 bytes, whatever the blocks of the filesystem (inode(7)).
+    claim.disk().metadata().or_fail("the disk of the claim").blocks() * 512
 }
 
 /// Certificates of upload servers and their clients.
@@ -116,6 +161,17 @@ impl Certificates {
 
     /// A request to an upload pod, as the upload proxy makes it.
     pub(crate) fn send(&self, network: &Network, pod: &RunningPod<'_>, path: &str, body: &[u8]) -> Response {
+        self.exchange(network, pod, Request::post(path), body)
+    }
+
+    /// The same with other headers than those that every request has.
+    pub(crate) fn exchange(
+        &self,
+        network: &Network,
+        pod: &RunningPod<'_>,
+        request: Request,
+        body: &[u8],
+    ) -> Response {
         let offer = Offer {
             identity: Some(&self.client),
             ..Offer::default()
@@ -126,7 +182,7 @@ impl Certificates {
         // By its address, for which it has no certificate in a cluster; ours are for loopback.
         let mut connection =
             Connection::over(tcp, [127, 0, 0, 1].into(), &Arc::clone(&config)).or_fail("TLS");
-        let request = Request::post(path).length(body.len());
-        connection.exchange(&request, body).or_fail(path)
+        let request = request.length(body.len());
+        connection.exchange(&request, body).or_fail("an answer")
     }
 }

@@ -111,6 +111,12 @@ impl Kind {
         }
     }
 
+    /// Whether upstream looks at a header of 512 bytes (contract §1.9). Of a container image it does that with the layer, and not with the
+    /// disk in it.
+    pub(crate) fn needs_full_header(&self) -> bool {
+        !matches!(self, Self::Registry { .. } | Self::Vddk { .. })
+    }
+
     /// What the target must hold for the difference to it to make sense.
     pub(crate) fn base(&self) -> Option<&str> {
         match self {

@@ -1,0 +1,109 @@
+//! Imports that no retry helps: exit 1 with the sentence that users read, and nothing left on the volume.
+
+use kubelet::controller::Import;
+use kubelet::network::Network;
+use kubelet::state::{Terminated, Verdict};
+use kubelet::volumes::Claim;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::tools;
+
+use super::scene::{CLAIM_BYTES, MIB, SERVER, http, import, serve_plainly, url};
+
+/// What a server says of a folder: upstream's test 3996 imports that.
+const LISTING: &str =
+    r#"[{"name":"tinyCore.iso","type":"file","mtime":"Mon, 01 Jan 2024 00:00:00 GMT","size":18874368}]"#;
+
+/// Imports `url` to a claim of `bytes`, on which nothing is left.
+fn refused(network: &Network, bytes: u64, url: &str, env: &[(&str, &str)]) -> Terminated {
+    let claim = Claim::filesystem(bytes);
+    let pod = Import {
+        env: &[&http(url), env].concat(),
+        hosts: &[SERVER],
+        ..Import::default()
+    };
+    let ended = import(network, &claim, &pod, &[]);
+    assert_eq!(claim.names(), [""; 0], "{}", ended.log);
+    ended
+}
+
+#[test]
+fn images_too_large_for_the_volume_are_told_so() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let path = |name: &str| folder.path().join(name);
+    // One is large for whoever reads its header, the other one in itself.
+    std::fs::write(path("virtual"), disk::content(1, MIB)).or_fail("a disk");
+    tools::run("truncate", ["--size=12M".as_ref(), path("virtual").as_os_str()]);
+    std::fs::write(path("physical"), disk::content(1, 12 * MIB)).or_fail("a disk");
+    for name in ["virtual", "physical"] {
+        let raw = std::fs::read(path(name)).or_fail(name);
+        let xz = tools::filter("xz", ["-c", "-0"], &raw);
+        std::fs::write(path(&format!("{name}.raw.xz")), xz).or_fail(name);
+        let (from, to) = (path(name), path(&format!("{name}.qcow2")));
+        let words = ["convert", "-f", "raw", "-O", "qcow2"];
+        tools::run(
+            "qemu-img",
+            words
+                .iter()
+                .map(AsRef::as_ref)
+                .chain([from.as_os_str(), to.as_os_str()]),
+        );
+    }
+    let network = Network::new();
+    let nginx = serve_plainly(&network, folder.path(), "root .;");
+    for name in [
+        "virtual.raw.xz",
+        "virtual.qcow2",
+        "physical.raw.xz",
+        "physical.qcow2",
+    ] {
+        let ended = refused(&network, 8 * MIB, &url("http", nginx.address(), name), &[]);
+        assert_eq!(ended.code, 1, "{name}: {}", ended.log);
+        // The controllers look for these words and tell the user that the volume is too small.
+        let words = "is larger than the reported available storage";
+        assert!(ended.message.contains(words), "{name}: {}", ended.message);
+    }
+}
+
+#[test]
+fn a_listing_is_no_image() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    std::fs::write(folder.path().join("index.json"), LISTING).or_fail("a listing");
+    let network = Network::new();
+    let nginx = serve_plainly(&network, folder.path(), "root .; index index.json;");
+    let ended = refused(&network, CLAIM_BYTES, &url("http", nginx.address(), ""), &[]);
+    let sentence = "Unable to process data: Unable to obtain information about data source: \
+                    could not process image header: unexpected EOF";
+    assert_eq!(
+        ended.import(),
+        Verdict::Failed(sentence.to_owned()),
+        "{}",
+        ended.log
+    );
+}
+
+#[test]
+fn a_name_that_does_not_resolve_is_told_so() {
+    let network = Network::new();
+    let ended = refused(&network, CLAIM_BYTES, "http://nobody.invalid/disk.img", &[]);
+    assert_eq!(ended.code, 1, "{}", ended.log);
+    let words = "Unable to connect to http data source: ";
+    assert!(ended.message.starts_with(words), "{}", ended.message);
+    assert!(ended.message.contains("dns error"), "{}", ended.message);
+}
+
+#[test]
+fn a_wrong_checksum_is_never_tried_again() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    std::fs::write(folder.path().join("disk.img"), disk::content(3, MIB)).or_fail("the disk");
+    let network = Network::new();
+    let nginx = serve_plainly(&network, folder.path(), "root .;");
+    let checksum = [("IMPORTER_CHECKSUM", "md5:00000000000000000000000000000000")];
+    let url = url("http", nginx.address(), "disk.img");
+    let ended = refused(&network, CLAIM_BYTES, &url, &checksum);
+    let verdict = ended.import();
+    let Verdict::ChecksumMismatch(message) = &verdict else {
+        panic!("{verdict:?}: {}", ended.log)
+    };
+    assert!(message.contains("checksum validation failed"), "{message}");
+}

@@ -1,0 +1,121 @@
+//! What the sources of CDI's tests have in common, whatever they are: onto files and devices, with and without preallocation.
+
+use kubelet::controller::Import;
+use kubelet::network::Network;
+use kubelet::volumes::Claim;
+use testkit::disk;
+use testkit::docker_registry::{DockerRegistry, Setup};
+use testkit::fail::OrFail;
+use testkit::nginx::Nginx;
+use testkit::oci;
+
+use super::scene::{
+    CLAIM_BYTES, MIB, SERVER, allocated_bytes, assert_disk, disk_image, import, serve_plainly, success, url,
+};
+
+/// Every kind of object, and the disks that they must become.
+struct Sources {
+    network: Network,
+    folder: tempfile::TempDir,
+    _nginx: Nginx,
+    _registry: DockerRegistry,
+    http: String,
+    docker: String,
+}
+
+impl Sources {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().or_fail("a folder");
+        let image = disk_image(folder.path());
+        let file = |name: &str| folder.path().join(name);
+        std::fs::copy(disk::iso(), file("disk.iso")).or_fail("an ISO image");
+        let tar = oci::tar(&[("one.txt", &disk::content(1, MIB)), ("folder/two.txt", b"2")]);
+        std::fs::write(file("disk.tar"), &tar).or_fail("a tar");
+        let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
+        let container_disk = |content: &[u8]| [oci::Image::of_disk(content, oci::Compression::Gzip)];
+        let registry = DockerRegistry::start_with(
+            Setup::default(),
+            &[
+                ("qcow2:1", &container_disk(&qcow2)),
+                ("tar:1", &container_disk(&tar)),
+            ],
+        );
+        let network = Network::new();
+        network.open(registry.address());
+        let nginx = serve_plainly(&network, folder.path(), "root .;");
+        Self {
+            http: url("http", nginx.address(), ""),
+            docker: url("docker", registry.address(), ""),
+            network,
+            folder,
+            _nginx: nginx,
+            _registry: registry,
+        }
+    }
+
+    /// Imports `source`, an address without its beginning, and compares every byte with that of the file `expected`.
+    fn import(&self, claim: &Claim, source: (&str, &str), expected: &str, preallocate: bool) {
+        let (kind, name) = source;
+        let server = if kind == "http" { &self.http } else { &self.docker };
+        let url = format!("{server}{name}");
+        let word = if preallocate { "true" } else { "false" };
+        let pod = Import {
+            env: &[
+                ("IMPORTER_SOURCE", kind),
+                ("IMPORTER_ENDPOINT", &url),
+                ("INSECURE_TLS", "true"),
+                ("PREALLOCATION", word),
+            ],
+            hosts: &[SERVER],
+            ..Import::default()
+        };
+        let ended = import(&self.network, claim, &pod, &[]);
+        let case = format!("{url}, preallocation {word}: {}", ended.log);
+        assert_eq!(ended.import(), success("Import Complete", preallocate), "{case}");
+        let synced = if claim.is_block() {
+            "/dev/cdi-block-volume"
+        } else {
+            "/data/disk.img"
+        };
+        let line = format!("Successfully completed fsync({synced}) syscall");
+        assert!(ended.log.contains(&line), "{case}");
+        let expected = self.folder.path().join(expected);
+        let bytes = expected.metadata().or_fail(expected.display()).len();
+        assert_disk(claim, &expected, bytes);
+        if !claim.is_block() {
+            let size = claim.disk().metadata().or_fail("the disk").len();
+            assert_eq!(allocated_bytes(claim) >= size, preallocate, "{case}");
+        }
+    }
+
+    /// Onto a file and a device with preallocation, and onto a device without.
+    fn import_each_way(&self, source: (&str, &str), expected: &str) {
+        self.import(&Claim::filesystem(CLAIM_BYTES), source, expected, true);
+        for preallocate in [true, false] {
+            self.import(&Claim::block(CLAIM_BYTES), source, expected, preallocate);
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_object_comes_over_http_onto_files_and_devices() {
+    let sources = Sources::new();
+    sources.import_each_way(("http", "image.qcow2"), "image.raw");
+    sources.import_each_way(("http", "image.raw"), "image.raw");
+    sources.import_each_way(("http", "disk.iso"), "disk.iso");
+}
+
+#[test]
+fn a_container_disk_comes_onto_files_and_devices() {
+    let sources = Sources::new();
+    sources.import_each_way(("registry", "qcow2:1"), "image.raw");
+}
+
+#[test]
+fn a_tar_that_is_a_disk_stays_a_tar() {
+    let sources = Sources::new();
+    for source in [("http", "disk.tar"), ("registry", "tar:1")] {
+        sources.import_each_way(source, "disk.tar");
+        sources.import(&Claim::filesystem(CLAIM_BYTES), source, "disk.tar", false);
+    }
+}
