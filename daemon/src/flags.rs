@@ -1,4 +1,4 @@
-//! The klog flags that CDI's pods pass, parsed as Go's `flag` package does.
+//! The klog flags that CDI's pods pass, and `-version`, parsed as Go's `flag` package does.
 //!
 //! `-x` and `--x` are the same, a value follows `=` or a space, a boolean needs none, and parsing ends at the
 //! first word that is no flag or after `--`. Only verbosity means something here: logs always go to stderr.
@@ -13,8 +13,8 @@ enum Kind {
     Text,
 }
 
-/// klog's flags by name, with what they take and klog's purpose in short.
-const FLAGS: [(&str, Kind, &str); 15] = [
+/// klog's flags by name and ours, with what they take and their purpose in short.
+const FLAGS: [(&str, Kind, &str); 16] = [
     ("add_dir_header", Kind::Bool, "accepted, no effect"),
     (
         "alsologtostderr",
@@ -42,6 +42,7 @@ const FLAGS: [(&str, Kind, &str); 15] = [
     ("vmodule", Kind::Text, "accepted, no effect"),
     ("h", Kind::Bool, "show this text"),
     ("help", Kind::Bool, "show this text"),
+    ("version", Kind::Bool, "show the program's version"),
 ];
 
 /// A flag that klog does not have: it takes a text.
@@ -60,6 +61,8 @@ pub struct Flags {
     pub verbosity: u8,
     /// `-h` or `-help`: print [`usage`] and exit 0.
     pub help: bool,
+    /// `-version`: print the program's name and version and exit 0.
+    pub version: bool,
     own: Vec<(&'static str, String)>,
 }
 
@@ -150,8 +153,10 @@ impl Flags {
             Kind::Text => self.own.push((name, value.to_owned())),
             Kind::Bool => {
                 let on = go_bool(value).map_err(|_| wrong("true or false"))?;
-                if matches!(name, "h" | "help") {
-                    self.help = on;
+                match name {
+                    "h" | "help" => self.help = on,
+                    "version" => self.version = on,
+                    _ => {}
                 }
             }
             Kind::Number => {
@@ -263,6 +268,7 @@ mod tests {
     #[test]
     fn usage_lists_every_flag() {
         assert!(parsed("-help").unwrap().help && parsed("--h").unwrap().help);
+        assert!(parsed("--version").unwrap().version && !parsed("-h").unwrap().version);
         let usage = usage("cdi-importer", &OWN);
         assert!(usage.starts_with("Usage of cdi-importer:\n"));
         for (name, ..) in known(&OWN) {
