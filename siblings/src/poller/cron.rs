@@ -184,38 +184,4 @@ fn words(error: &kube::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_lead_nowhere_else() {
-        for name in ["fedora", "fedora-40.image-cron", "0"] {
-            assert!(is_name(name), "{name}");
-        }
-        for name in ["", ".", "..", "a/b", "a?b", "a%2fb", "A", "a b", &"a".repeat(254)] {
-            assert!(!is_name(name), "{name}");
-        }
-    }
-
-    #[test]
-    fn annotations_are_added_one_by_one_and_the_map_only_where_there_is_none() {
-        let mut found = Metadata {
-            annotations: None,
-            resource_version: "7".to_owned(),
-        };
-        let steps = |changes: &Value| -> Vec<String> {
-            let changes = changes.as_array().unwrap();
-            let step = |change: &Value| format!("{} {}", change["op"], change["path"]).replace('"', "");
-            changes.iter().map(step).collect()
-        };
-        let all = [
-            "test /metadata/resourceVersion",
-            "add /metadata/annotations",
-            "add /metadata/annotations/cdi.kubevirt.io~1storage.import.lastCronTime",
-            "add /metadata/annotations/cdi.kubevirt.io~1storage.import.sourceDesiredDigest",
-        ];
-        assert_eq!(steps(&patch(&found, Some("sha256:1"))), all);
-        found.annotations = Some(BTreeMap::new());
-        assert_eq!(steps(&patch(&found, None)), all[2..3]);
-    }
-}
+mod tests;
