@@ -1,4 +1,4 @@
-//! The klog flags that CDI's pods pass, parsed as Go's `flag` package does.
+//! The klog flags that CDI's pods pass, and `-version`, parsed as Go's `flag` package does.
 //!
 //! `-x` and `--x` are the same, a value follows `=` or a space, a boolean needs none, and parsing ends at the
 //! first word that is no flag or after `--`. Only verbosity means something here: logs always go to stderr.
@@ -13,7 +13,7 @@ enum Kind {
     Text,
 }
 
-/// klog's flags and those of every program by name, with what they take and klog's purpose in short.
+/// klog's flags by name and ours, with what they take and their purpose in short.
 const FLAGS: [(&str, Kind, &str); 16] = [
     ("add_dir_header", Kind::Bool, "accepted, no effect"),
     (

@@ -9,21 +9,27 @@
 //! 3. [`listener`] and [`reply`] serve HTTPS; [`signal`], [`metrics`], [`tls`], [`cpus`]: what runs beside the work.
 //! 4. [`report`]: the termination message, the last thing a process writes.
 //!
+//! Without the feature `https` there are neither TLS nor listener, replies and metrics.
+//!
 //! Every fixed path of a pod is in [`paths`].
 #![forbid(unsafe_code)]
 
 pub mod cpus;
 pub mod env;
 pub mod flags;
+#[cfg(feature = "https")]
 pub mod listener;
 pub mod logging;
+#[cfg(feature = "https")]
 pub mod metrics;
 pub mod paths;
 pub mod quantity;
+#[cfg(feature = "https")]
 pub mod reply;
 pub mod report;
 pub mod secret;
 pub mod signal;
 pub mod sockets;
 pub mod space;
+#[cfg(feature = "https")]
 pub mod tls;

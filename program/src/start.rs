@@ -8,10 +8,7 @@ use daemon::flags::{self, FlagError, Flags, OwnFlag};
 use daemon::logging::{self, LogFormat, LogOptions};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::panics;
-
-/// All programs are released together.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+use crate::{command_line, panics};
 
 /// Most threads of a runtime. They only carry bytes between sockets and the data path, which has threads of its own;
 /// one a core would cost memory on large nodes for nothing.
@@ -41,8 +38,7 @@ pub fn start<F: Future<Output = u8>>(
         return ExitCode::SUCCESS;
     }
     if flags.version {
-        writeln!(io::stdout(), "{program} {VERSION}").ok();
-        return ExitCode::SUCCESS;
+        return print_version(program);
     }
     logging::init(LogOptions {
         format: LogFormat::Klog,
@@ -61,6 +57,15 @@ pub fn start<F: Future<Output = u8>>(
             tracing::error!("cannot start: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// All our programs have the same version.
+fn print_version(program: &str) -> ExitCode {
+    let line = format!("{program} {}\n", env!("CARGO_PKG_VERSION"));
+    match command_line::print(line.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }
 

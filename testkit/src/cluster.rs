@@ -4,6 +4,7 @@
 
 pub mod cdi;
 mod client;
+pub mod crons;
 pub(crate) mod servers;
 
 use std::net::SocketAddr;

@@ -6,9 +6,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use daemon::env::Strings;
-use daemon::flags::{Flags, OwnFlag};
+use daemon::flags::Flags;
 use daemon::paths::Paths;
 use daemon::signal;
+use program::cluster;
 
 use crate::serve;
 
@@ -20,23 +21,9 @@ const PROGRAM: &str = "cdi-uploadproxy";
 /// The exit code of klog's `Fatal`, by which upstream ends when it cannot start.
 const FATAL: u8 = 255;
 
-const KUBECONFIG: &str = "kubeconfig";
-const SERVER: &str = "server";
-
-const FLAGS: [OwnFlag; 2] = [
-    OwnFlag {
-        name: KUBECONFIG,
-        purpose: "path of a kubeconfig; only needed outside of a cluster",
-    },
-    OwnFlag {
-        name: SERVER,
-        purpose: "address of the Kubernetes API server; overrides the one in the kubeconfig",
-    },
-];
-
 /// Runs the upload proxy of a cluster with flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    program::start::start(PROGRAM, &FLAGS, arguments, |flags| run(flags, env))
+    program::start::start(PROGRAM, &cluster::FLAGS, arguments, |flags| run(flags, env))
 }
 
 async fn run(flags: Flags, env: &dyn Strings) -> u8 {

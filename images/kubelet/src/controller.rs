@@ -212,13 +212,13 @@ pub fn size_detection(claim: &Claim) -> Pod {
     ))
 }
 
-/// The pod of a DataImportCron's poller, which asks `url` for its digest (Appendix B). `kubeconfig` is a ConfigMap with a file `config`, in
-/// the place of a ServiceAccount's token.
+/// The pod of a DataImportCron's poller, which asks `url` for its digest (Appendix B). Its ServiceAccount's token is in the Secret
+/// `account`; the API server is `server`.
 pub fn poller(
     cron: &str,
-    namespace: &str,
     url: &str,
-    kubeconfig: &str,
+    account: &str,
+    server: (&str, u16),
     env: &[(&str, &str)],
     hosts: &[Host<'_>],
 ) -> Pod {
@@ -226,18 +226,22 @@ pub fn poller(
     container["command"] = json!([
         "/usr/bin/cdi-source-update-poller",
         "-ns",
-        namespace,
+        "default",
         "-cron",
         cron,
         "-url",
-        url,
-        "-kubeconfig",
-        "/kubernetes/config",
+        url
     ]);
-    container["volumeMounts"] = json!([{ "name": "kubernetes", "mountPath": "/kubernetes" }]);
-    let variables: Vec<_> = env.iter().map(|(name, value)| variable(name, value)).collect();
+    let mut variables = vec![
+        // As every container gets them.
+        variable("KUBERNETES_SERVICE_HOST", server.0),
+        variable("KUBERNETES_SERVICE_PORT", &server.1.to_string()),
+    ];
+    override_with(&mut variables, env);
     container["env"] = json!(variables);
-    let volumes = vec![json!({ "name": "kubernetes", "configMap": { "name": kubeconfig } })];
+    let token = "/var/run/secrets/kubernetes.io/serviceaccount";
+    container["volumeMounts"] = json!([{ "name": "token", "mountPath": token, "readOnly": true }]);
+    let volumes = vec![json!({ "name": "token", "secret": { "secretName": account } })];
     pod(spec(vec![container], volumes, hosts))
 }
 

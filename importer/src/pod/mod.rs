@@ -28,6 +28,7 @@ use worker::volume::Volume;
 use worker::wording::{self, Made};
 use worker::work::{self, Ended};
 
+pub use self::config::AccessConfig;
 use self::config::Config;
 use self::import::Import;
 use self::message::{Failure, PROCESS};

@@ -17,7 +17,7 @@ pub const CA_BUNDLE: &str = "cdi-uploadserver-signer-bundle";
 /// What the names of CDI's annotations begin with.
 pub const ANNOTATION_PREFIX: &str = "cdi.kubevirt.io/";
 
-const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cdiconfigs.cdi.kubevirt.io";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// The path of the one CDIConfig.
 pub const CDI_CONFIG: &str = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
@@ -49,7 +49,7 @@ impl Cluster {
             ("cdi.kubevirt.io", "cdiconfigs", "watch"),
         ] {
             self.wait_for(&format!("{PROXY_ACCOUNT} may {verb} {resource}"), || {
-                self.proxy_may(group, resource, verb)
+                self.may(PROXY_ACCOUNT, group, resource, verb)
             });
         }
     }
@@ -117,19 +117,30 @@ impl Cluster {
         );
     }
 
-    /// Makes CDIConfig known, with a schema that lets everything through, and its one object.
+    /// Makes CDIConfig known, and its one object.
     #[track_caller]
     fn install_cdi_config(&self) {
+        self.define("CDIConfig", "Cluster");
+        self.create_cdi_config();
+    }
+
+    /// Makes a kind of CDI's known, whose objects belong to a namespace or the whole cluster (`scope`), with a schema that lets
+    /// everything through.
+    #[track_caller]
+    pub(super) fn define(&self, kind: &str, scope: &str) {
+        let singular = kind.to_lowercase();
+        let plural = format!("{singular}s");
+        let name = format!("{plural}.cdi.kubevirt.io");
         self.apply(
-            CRD,
+            &format!("{CRDS}/{name}"),
             &json!({
                 "apiVersion": "apiextensions.k8s.io/v1",
                 "kind": "CustomResourceDefinition",
-                "metadata": {"name": "cdiconfigs.cdi.kubevirt.io"},
+                "metadata": {"name": name},
                 "spec": {
                     "group": "cdi.kubevirt.io",
-                    "scope": "Cluster",
-                    "names": {"kind": "CDIConfig", "plural": "cdiconfigs", "singular": "cdiconfig"},
+                    "scope": scope,
+                    "names": {"kind": kind, "plural": plural, "singular": singular},
                     "versions": [{
                         "name": "v1beta1",
                         "served": true,
@@ -139,11 +150,10 @@ impl Cluster {
                 },
             }),
         );
-        let collection = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs";
-        self.wait_for("CDIConfigs are served", || {
-            self.get_as(ADMIN_TOKEN, collection).status == 200
+        let collection = format!("/apis/cdi.kubevirt.io/v1beta1/{plural}");
+        self.wait_for(&format!("{plural} are served"), || {
+            self.get_as(ADMIN_TOKEN, &collection).status == 200
         });
-        self.create_cdi_config();
     }
 
     /// Makes the one CDIConfig, without a TLS profile, unless it is there.
@@ -155,7 +165,7 @@ impl Cluster {
 
     /// Makes a role with this rule and binds it to `subject`, in a namespace or, without one, in the whole cluster.
     #[track_caller]
-    fn grant(&self, namespace: Option<&str>, name: &str, rule: &Value, subject: &Value) {
+    pub(super) fn grant(&self, namespace: Option<&str>, name: &str, rule: &Value, subject: &Value) {
         let (namespace, kind) = match namespace {
             Some(namespace) => (format!("/namespaces/{namespace}"), "Role"),
             None => (String::new(), "ClusterRole"),
@@ -178,14 +188,14 @@ impl Cluster {
         );
     }
 
-    /// What the API server's authorizer says now; it learns of new roles a moment after they were written.
+    /// What the API server's authorizer says now of an account of CDI's; it learns of new roles a moment after they were written.
     #[track_caller]
-    fn proxy_may(&self, group: &str, resource: &str, verb: &str) -> bool {
+    pub(super) fn may(&self, account: &str, group: &str, resource: &str, verb: &str) -> bool {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
             "spec": {
-                "user": format!("system:serviceaccount:{CDI_NAMESPACE}:{PROXY_ACCOUNT}"),
+                "user": format!("system:serviceaccount:{CDI_NAMESPACE}:{account}"),
                 "groups": ["system:authenticated"],
                 "resourceAttributes": {"namespace": CDI_NAMESPACE, "group": group, "resource": resource, "verb": verb},
             },

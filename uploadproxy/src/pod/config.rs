@@ -1,6 +1,5 @@
 //! The flags and the environment of the Deployment, as types; with what the cluster adds to them.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,11 +10,11 @@ use daemon::flags::Flags;
 use daemon::paths::Paths;
 use daemon::tls::ServerFiles;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
+use program::cluster::{self, NoCluster};
 use program::command_line;
 
-use super::{KEY_VARIABLE, KUBECONFIG, SERVER};
+use super::KEY_VARIABLE;
 use crate::config::Config;
 use crate::identity::{Bundle, Identity};
 use crate::limits::Allowed;
@@ -76,7 +75,7 @@ pub(super) enum Refusal {
     #[error("{0}")]
     Environment(EnvErrors),
     #[error("Unable to get kube config: {0}")]
-    KubeConfig(String),
+    KubeConfig(#[from] NoCluster),
     #[error("Unable to get kube client: {0}")]
     Client(#[from] kube::Error),
 }
@@ -84,7 +83,7 @@ pub(super) enum Refusal {
 /// Reads all settings, and waits for the first word of the cluster.
 pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Result<Config, Refusal> {
     let mut reader = EnvReader::new(env);
-    let cluster = kube_config(flags, &reader).await?;
+    let cluster = cluster::config(flags, env).await?;
     let client = Client::try_from(impatient(cluster.clone()))?;
     let key = reader.text(KEY_VARIABLE).ok_or(Refusal::NoKey)?;
     let verifier = Verifier::new(&key)?;
@@ -123,30 +122,6 @@ pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Res
         allowed,
         metrics,
     })
-}
-
-/// The cluster's configuration, in which nothing is found twice: the flag, the environment, the pod.
-async fn kube_config(flags: &Flags, reader: &EnvReader<'_>) -> Result<kube::Config, Refusal> {
-    let complain = |error: &dyn fmt::Display| Refusal::KubeConfig(error.to_string());
-    let file = flags
-        .own(KUBECONFIG)
-        .map(str::to_owned)
-        .or_else(|| reader.text("KUBECONFIG"));
-    let server = flags.own(SERVER).filter(|server| !server.is_empty());
-    let mut config = match (file.filter(|file| !file.is_empty()), server) {
-        (Some(file), _) => {
-            let read = Kubeconfig::read_from(file).map_err(|error| complain(&error))?;
-            kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
-                .await
-                .map_err(|error| complain(&error))?
-        }
-        (None, None) => kube::Config::incluster().map_err(|error| complain(&error))?,
-        (None, Some(server)) => kube::Config::new(server.parse().map_err(|error| complain(&error))?),
-    };
-    if let Some(server) = server {
-        config.cluster_url = server.parse().map_err(|error| complain(&error))?;
-    }
-    Ok(config)
 }
 
 /// For questions that are answered at once: a connection that has died without a word is noticed and replaced. A watch

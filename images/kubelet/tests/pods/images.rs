@@ -163,3 +163,14 @@ fn a_worker_has_no_rights() {
         );
     }
 }
+
+#[test]
+fn a_worker_has_the_limits_of_its_pod() {
+    // Of the control groups of either version, seen from inside.
+    let script = "cd /sys/fs/cgroup
+        cat memory/memory.limit_in_bytes memory.max 2>/dev/null
+        cat cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us cpu.max 2>/dev/null | tr '\\n' ' '";
+    let ended = run(Image::Importer, Some(&["/bin/sh", "-c", script]), &[]);
+    // 600M in whole pages, and 750m of a second's tenth.
+    assert_eq!(ended.log, "599998464\n75000 100000 ", "{}", ended.code);
+}

@@ -27,11 +27,11 @@ pub(super) const PROXY: &str = "proxy";
 
 /// What the environment says about access.
 #[derive(Debug, Clone)]
-pub(crate) struct AccessConfig {
+pub struct AccessConfig {
     user: Option<Secret>,
     password: Option<Secret>,
     /// Folder with further certificates to trust.
-    pub(crate) cert_dir: Option<PathBuf>,
+    pub cert_dir: Option<PathBuf>,
     /// True if certificates are not verified.
     pub(crate) insecure: bool,
     proxy: ProxyConfig,
@@ -40,7 +40,7 @@ pub(crate) struct AccessConfig {
 
 impl AccessConfig {
     /// `None` when a variable was rejected.
-    pub(super) fn read(reader: &mut EnvReader<'_>, env: &dyn Strings) -> Option<Self> {
+    pub fn read(reader: &mut EnvReader<'_>, env: &dyn Strings) -> Option<Self> {
         let proxy = ProxyConfig::from_env(|name| env.get(name));
         if let Err(error) = &proxy {
             reader.reject(PROXY, error.to_string());
@@ -56,7 +56,7 @@ impl AccessConfig {
     }
 
     /// The same with the certificates read.
-    pub(crate) fn open(&self, paths: &Paths) -> Result<Access, TlsError> {
+    pub fn open(&self, paths: &Paths) -> Result<Access, TlsError> {
         let tls = tls::pod_client_config(paths, self.cert_dir.as_deref(), self.insecure)?;
         let text = |secret: &Option<Secret>| {
             secret

@@ -11,6 +11,7 @@ use datapath::target::Cache;
 use worker::volume::Wanted;
 use worker::wording::Made;
 
+pub use self::access::AccessConfig;
 use self::access::PROXY;
 use self::source::{CHECKSUM, CONTENT_TYPE, ENDPOINT, EXTRA_HEADER};
 pub(super) use self::source::{Kind, Remote, SourceConfig};

@@ -1,0 +1,138 @@
+//! What a request gets: the disk, parts of it, or what the container's environment is.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
+use percent_encoding::percent_decode_str;
+use serde_json::json;
+
+use crate::contents;
+use crate::disk::Disk;
+use crate::range::Wanted;
+
+/// The body of an answer.
+pub(crate) type Body = BoxBody<Bytes, io::Error>;
+
+/// What is served.
+pub(crate) struct Site {
+    disk: Disk,
+    /// The JSON at [`INFO`].
+    info: Bytes,
+    modified: HeaderValue,
+}
+
+/// Where the importer reads the container's environment.
+const INFO: &str = "/info";
+
+impl Site {
+    /// `disk` under its name, and these variables.
+    pub(crate) fn new(disk: Disk, environment: &[(String, String)]) -> Self {
+        let variables: Vec<String> = environment
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        let modified = httpdate::fmt_http_date(disk.modified);
+        Self {
+            disk,
+            info: json!({ "env": variables }).to_string().into(),
+            modified: HeaderValue::try_from(modified).unwrap_or_else(|_| HeaderValue::from_static("")),
+        }
+    }
+
+    /// The answer to a request. Nothing is read of its body.
+    pub(crate) fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut answer = words(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "only GET and HEAD are served here\n",
+            );
+            let allowed = HeaderValue::from_static("GET, HEAD");
+            answer.headers_mut().insert(header::ALLOW, allowed);
+            return answer;
+        }
+        let path = request.uri().path();
+        if path == INFO {
+            return typed(StatusCode::OK, "application/json", self.info.clone());
+        }
+        // There is one name. Whatever is not that name is not there: no path leads to another file.
+        let named = path
+            .strip_prefix('/')
+            .map(|name| percent_decode_str(name).collect::<Vec<u8>>());
+        if named.as_ref() == Some(&self.disk.name) {
+            self.disk(request.method(), request.headers())
+        } else {
+            words(StatusCode::NOT_FOUND, "404 page not found\n")
+        }
+    }
+
+    fn disk(&self, method: &Method, headers: &HeaderMap) -> Response<Body> {
+        let length = self.disk.length;
+        let (status, range, content_range) = match self.wanted(headers) {
+            Wanted::Whole => (StatusCode::OK, 0..length, None),
+            Wanted::Part(range) => {
+                let text = format!("bytes {}-{}/{length}", range.start, range.end - 1);
+                (StatusCode::PARTIAL_CONTENT, range, Some(text))
+            }
+            Wanted::Unsatisfiable => {
+                let text = format!("bytes */{length}");
+                (StatusCode::RANGE_NOT_SATISFIABLE, 0..0, Some(text))
+            }
+        };
+        let size = range.end - range.start;
+        let body = if *method == Method::HEAD || range.is_empty() {
+            nothing()
+        } else {
+            BodyExt::boxed(StreamBody::new(contents::of(Arc::clone(&self.disk.file), range)))
+        };
+        let mut answer = Response::new(body);
+        *answer.status_mut() = status;
+        let headers = answer.headers_mut();
+        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        headers.insert(header::CONTENT_LENGTH, size.into());
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/octet-stream"),
+        );
+        headers.insert(header::ETAG, self.disk.tag.clone());
+        headers.insert(header::LAST_MODIFIED, self.modified.clone());
+        if let Some(Ok(value)) = content_range.map(HeaderValue::try_from) {
+            headers.insert(header::CONTENT_RANGE, value);
+        }
+        answer
+    }
+
+    /// A range holds for the file that `If-Range` means: for any other, all of it is what the client needs (RFC 9110 §13.1.5).
+    fn wanted(&self, headers: &HeaderMap) -> Wanted {
+        let is_meant = headers
+            .get(header::IF_RANGE)
+            .is_none_or(|validator| *validator == self.disk.tag || *validator == self.modified);
+        let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
+        match range.filter(|_| is_meant) {
+            Some(range) => Wanted::of(range, self.disk.length),
+            None => Wanted::Whole,
+        }
+    }
+}
+
+fn words(status: StatusCode, text: &'static str) -> Response<Body> {
+    typed(
+        status,
+        "text/plain; charset=utf-8",
+        Bytes::from_static(text.as_bytes()),
+    )
+}
+
+fn typed(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Body> {
+    let mut answer = Response::new(BodyExt::boxed(Full::new(body).map_err(|never| match never {})));
+    *answer.status_mut() = status;
+    let content_type = HeaderValue::from_static(content_type);
+    answer.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    answer
+}
+
+fn nothing() -> Body {
+    BodyExt::boxed(Full::default().map_err(|never| match never {}))
+}

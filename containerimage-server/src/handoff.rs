@@ -1,0 +1,57 @@
+//! The two files by which the containers of the pod tell each other where they are.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often the done file is looked for (contract, appendix B).
+const POLL: Duration = Duration::from_secs(1);
+
+/// The ready file, as long as the disk is served.
+pub(crate) struct Ready {
+    file: PathBuf,
+}
+
+impl Ready {
+    /// Writes the disk's name to `file`. The importer looks for the file all the time: it appears with its whole content.
+    pub(crate) fn announce(file: &Path, name: &[u8]) -> io::Result<Self> {
+        let mut unfinished = file.as_os_str().to_owned();
+        unfinished.push(".new");
+        let unfinished = PathBuf::from(unfinished);
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&unfinished)?
+            .write_all(name)?;
+        fs::rename(&unfinished, file)?;
+        Ok(Self {
+            file: file.to_owned(),
+        })
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.file) {
+            tracing::warn!("cannot remove {}: {error}", self.file.display());
+        }
+    }
+}
+
+/// Waits until `file` appears, and removes it.
+pub(crate) async fn done(file: &Path) {
+    let mut polls = tokio::time::interval(POLL);
+    loop {
+        polls.tick().await;
+        if file.exists() {
+            break;
+        }
+    }
+    if let Err(error) = fs::remove_file(file) {
+        tracing::warn!("cannot remove {}: {error}", file.display());
+    }
+}

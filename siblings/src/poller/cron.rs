@@ -1,0 +1,187 @@
+//! A DataImportCron in its cluster.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request};
+use k8s_openapi::jiff::Timestamp;
+use kube::{Client, Config};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// When it was last looked for something new.
+const LAST_TIME: &str = "cdi.kubevirt.io/storage.import.lastCronTime";
+/// What is to be imported next.
+const DESIRED_DIGEST: &str = "cdi.kubevirt.io/storage.import.sourceDesiredDigest";
+
+/// How long the API server may be silent.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Times that a change is tried before which somebody else has changed the object.
+const ATTEMPTS: u32 = 5;
+
+/// The status of a JSON Patch of which a `test` does not hold, as Kubernetes has it.
+const UNPROCESSABLE: u16 = 422;
+
+/// Why the DataImportCron is as it was.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CronError {
+    #[error("{name:?} cannot be the name of an object or a namespace")]
+    Name { name: String },
+    #[error("Failed to connect to Kubernetes: {}", daemon::report::chain(.0))]
+    Client(kube::Error),
+    #[error("Failed getting DataImportCron, cronNamespace {namespace} cronName {name}: {cause}")]
+    Get {
+        namespace: String,
+        name: String,
+        cause: String,
+    },
+    #[error("Failed updating DataImportCron, cronNamespace {namespace} cronName {name}: {cause}")]
+    Update {
+        namespace: String,
+        name: String,
+        cause: String,
+    },
+}
+
+/// What is read of it.
+#[derive(Deserialize)]
+struct Object {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    annotations: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    resource_version: String,
+}
+
+/// A DataImportCron, to be read and changed.
+pub(super) struct Cron {
+    client: Client,
+    namespace: String,
+    name: String,
+}
+
+impl Cron {
+    /// The DataImportCron `namespace/name` of this cluster.
+    pub(super) fn new(mut config: Config, namespace: &str, name: &str) -> Result<Self, CronError> {
+        for part in [namespace, name] {
+            if !is_name(part) {
+                return Err(CronError::Name {
+                    name: part.to_owned(),
+                });
+            }
+        }
+        // The variables of the environment are about the way to the registry; the cluster is in front of us.
+        config.proxy_url = None;
+        config.connect_timeout = Some(PATIENCE);
+        config.read_timeout = Some(PATIENCE);
+        config.write_timeout = Some(PATIENCE);
+        Ok(Self {
+            client: Client::try_from(config).map_err(CronError::Client)?,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+
+    /// Notes that it was looked just now and that `digest` was found. True if that is news.
+    pub(super) async fn report(&self, digest: &str) -> Result<bool, CronError> {
+        let mut attempts = 1..=ATTEMPTS;
+        loop {
+            attempts.next();
+            let found = self.get().await?;
+            let known = found.annotations.as_ref().and_then(|all| all.get(DESIRED_DIGEST));
+            let is_news = known.is_none_or(|known| known != digest);
+            let changes = patch(&found, is_news.then_some(digest));
+            match self.change(&changes).await {
+                Ok(()) => return Ok(is_news),
+                Err(kube::Error::Api(status)) if status.code == UNPROCESSABLE && !attempts.is_empty() => {
+                    tracing::debug!("somebody else was faster: {}", status.message);
+                }
+                Err(error) => {
+                    return Err(CronError::Update {
+                        namespace: self.namespace.clone(),
+                        name: self.name.clone(),
+                        cause: words(&error),
+                    });
+                }
+            }
+        }
+    }
+
+    async fn get(&self) -> Result<Metadata, CronError> {
+        let asked = self.ask(Method::GET, "application/json", Vec::new()).await;
+        asked
+            .map(|object| object.metadata)
+            .map_err(|error| CronError::Get {
+                namespace: self.namespace.clone(),
+                name: self.name.clone(),
+                cause: words(&error),
+            })
+    }
+
+    async fn change(&self, changes: &Value) -> kube::Result<()> {
+        let body = changes.to_string().into_bytes();
+        self.ask(Method::PATCH, "application/json-patch+json", body)
+            .await
+            .map(drop)
+    }
+
+    async fn ask(&self, method: Method, content_type: &str, body: Vec<u8>) -> kube::Result<Object> {
+        let Self { namespace, name, .. } = self;
+        let request = Request::builder()
+            .method(method)
+            .uri(format!(
+                "/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/dataimportcrons/{name}"
+            ))
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, content_type)
+            .body(body)
+            .map_err(kube::Error::HttpError)?;
+        self.client.request(request).await
+    }
+}
+
+/// The JSON Patch (RFC 6902) that notes the time and, if there is one, a new digest.
+fn patch(found: &Metadata, digest: Option<&str>) -> Value {
+    let mut changes = Vec::new();
+    if found.annotations.is_none() {
+        // An empty map takes the place of what somebody may have added meanwhile; only not if nobody has.
+        changes.push(
+            json!({ "op": "test", "path": "/metadata/resourceVersion", "value": found.resource_version }),
+        );
+        changes.push(json!({ "op": "add", "path": "/metadata/annotations", "value": {} }));
+    }
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    for (annotation, value) in [(LAST_TIME, Some(now.as_str())), (DESIRED_DIGEST, digest)] {
+        if let Some(value) = value {
+            // A slash in a name (RFC 6901 §3).
+            let name = annotation.replace('/', "~1");
+            let path = format!("/metadata/annotations/{name}");
+            changes.push(json!({ "op": "add", "path": path, "value": value }));
+        }
+    }
+    Value::Array(changes)
+}
+
+/// What a name or namespace may consist of (RFC 1123 subdomain): nothing that means something in a path.
+fn is_name(text: &str) -> bool {
+    let is_known =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    !text.starts_with('.') && !text.is_empty() && text.len() <= 253 && text.bytes().all(is_known)
+}
+
+/// What went wrong, in the API server's own words where it has said something.
+fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => daemon::report::chain(other),
+    }
+}
+
+#[cfg(test)]
+mod tests;

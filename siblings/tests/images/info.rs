@@ -1,0 +1,159 @@
+//! Our `qemu-img info` beside QEMU's.
+
+use std::path::Path;
+
+use serde_json::Value;
+use testkit::fail::OrFail;
+use testkit::process::{Finished, Program};
+
+use super::samples;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_qemu-img");
+
+fn info(arguments: &[&str], image: &Path) -> Finished {
+    let program = Program::new(BINARY).arg("info").arg(image);
+    program.args(arguments.iter().copied()).run()
+}
+
+#[test]
+fn json_has_qemus_keys_and_values() {
+    samples::each(|image, case| {
+        let ours = info(&["--output=json"], image);
+        ours.assert_success(case);
+        let ours: Value = serde_json::from_str(&ours.stdout).or_fail(case);
+        let qemu = samples::qemu(image, case);
+        for (key, value) in ours.as_object().or_fail(case) {
+            assert_eq!(value, &qemu[key], "{case}: {key}");
+        }
+        let keys = [
+            "virtual-size",
+            "filename",
+            "cluster-size",
+            "format",
+            "actual-size",
+            "backing-filename",
+            "dirty-flag",
+        ];
+        for key in keys {
+            assert_eq!(ours.get(key).is_some(), qemu.get(key).is_some(), "{case}: {key}");
+        }
+    });
+}
+
+#[test]
+fn people_get_qemus_lines() {
+    samples::each(|image, case| {
+        let ours = info(&[], image);
+        ours.assert_success(case);
+        let qemu = samples::qemu_info(&[], image).stdout;
+        for line in ours.stdout.lines() {
+            // QEMU also says where a backing file would be looked for.
+            let is_said = qemu
+                .lines()
+                .any(|said| said == line || said.starts_with(&format!("{line} (actual path")));
+            assert!(is_said, "{case}: {line:?} is not in\n{qemu}");
+        }
+        assert!(ours.stdout.lines().count() >= 4, "{case}: {}", ours.stdout);
+    });
+}
+
+#[test]
+fn a_format_may_be_asked_for() {
+    samples::each(|image, case| {
+        for format in ["raw", "qcow2", "vmdk", "vdi", "vpc", "vhdx"] {
+            let ours = info(&["--output", "json", "-U", "-f", format], image);
+            let qemu = samples::qemu_info(&["--output=json", "-f", format], image);
+            assert_eq!(
+                ours.code(),
+                qemu.code(),
+                "{case} as {format}: {}{}",
+                ours.stderr,
+                qemu.stderr
+            );
+            if ours.code() == 0 {
+                let [ours, qemu] =
+                    [&ours, &qemu].map(|said| serde_json::from_str::<Value>(&said.stdout).or_fail(case));
+                for key in ["format", "virtual-size"] {
+                    assert_eq!(ours[key], qemu[key], "{case} as {format}: {key}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn what_it_cannot_do_is_said() {
+    samples::each_broken(|image, case| {
+        let refused = info(&[], image);
+        refused.assert_failure(1, "qemu-img: Could not open '");
+        assert!(refused.stdout.is_empty(), "{case}");
+    });
+    info(&[], Path::new("/nope")).assert_failure(1, "qemu-img: Could not open '/nope': ");
+    for words in [
+        &["convert", "-O", "raw", "a", "b"][..],
+        &["create", "a", "1M"],
+        &["info"],
+        &["info", "--backing-chain", "a"],
+        &["info", "--output=xml", "a"],
+        &["info", "-f", "luks", "a"],
+        &[],
+    ] {
+        let refused = Program::new(BINARY).args(words.iter().copied()).run();
+        refused.assert_failure(1, "This is not QEMU's qemu-img");
+        assert!(refused.stdout.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn no_other_file_is_opened() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let image = folder.path().join("image");
+    let words = [
+        "create",
+        "-q",
+        "-u",
+        "-f",
+        "qcow2",
+        "-F",
+        "raw",
+        "-b",
+        "/etc/hostname",
+    ];
+    let image_path = image.display().to_string();
+    testkit::tools::run(
+        "qemu-img",
+        words.iter().copied().chain([image_path.as_str(), "1M"]),
+    );
+    let log = folder.path().join("trace");
+    let options = ["-f", "-qq", "-e", "trace=%file", "-o", &log.to_string_lossy()];
+    let finished = Program::new(BINARY)
+        .args(["info", &image_path])
+        .under("strace", options)
+        .start()
+        .wait();
+    finished.assert_success("a delta");
+    assert!(
+        finished.stdout.contains("backing file: /etc/hostname\n"),
+        "{}",
+        finished.stdout
+    );
+    let trace = std::fs::read_to_string(&log).or_fail("the trace");
+    assert!(
+        trace.contains(&format!("\"{image_path}\", O_RDONLY")) && !trace.contains("\"/etc/hostname\""),
+        "{trace}"
+    );
+}
+
+#[test]
+fn it_tells_about_itself() {
+    let version = Program::new(BINARY).arg("--version").run();
+    version.assert_success("version");
+    assert!(version.stdout.starts_with("qemu-img 0."), "{}", version.stdout);
+    let help = Program::new(BINARY).arg("--help").run();
+    help.assert_success("help");
+    assert!(
+        help.stdout.contains("This is not QEMU's qemu-img"),
+        "{}",
+        help.stdout
+    );
+}
