@@ -75,19 +75,7 @@ fn under_signals(job: impl Future<Output = Result<(), Failure>>) -> Result<(), F
 
 async fn clone_volume(arguments: CloneArgs) -> Result<(), Failure> {
     let display = Display::choose(arguments.progress, arguments.quiet);
-    logging::init_with(
-        LogOptions {
-            format: LogFormat::Plain,
-            verbosity: match arguments.verbose {
-                0 => 0,
-                1 => 1,
-                2 => 3,
-                _ => 5,
-            },
-            program: PROGRAM,
-        },
-        display.log_writer(),
-    );
+    logging::init_with(log_options(arguments.verbose), display.log_writer());
     let source = open(&arguments.source)?;
     let total = volume_bytes(&source, &arguments.source);
     let (certificate, key) = (read(&arguments.cert)?, read(&arguments.key)?);
@@ -121,6 +109,7 @@ async fn clone_volume(arguments: CloneArgs) -> Result<(), Failure> {
 }
 
 async fn pack(arguments: PackArgs) -> Result<(), Failure> {
+    logging::init(log_options(0));
     let source = open(&arguments.source)?;
     let tally = Arc::new(Tally::default());
     let mut outgoing = Outgoing::start(source, arguments.encoding.into(), encoders(), Arc::clone(&tally));
@@ -142,6 +131,20 @@ async fn pack(arguments: PackArgs) -> Result<(), Failure> {
     io::stdout()
         .flush()
         .map_err(|error| Failure::Output(error.to_string()))
+}
+
+/// What so many `-v` show.
+fn log_options(verbose: u8) -> LogOptions {
+    LogOptions {
+        format: LogFormat::Plain,
+        verbosity: match verbose {
+            0 => 0,
+            1 => 1,
+            2 => 3,
+            _ => 5,
+        },
+        program: PROGRAM,
+    }
 }
 
 fn open(arguments: &SourceArgs) -> Result<Source, Failure> {
