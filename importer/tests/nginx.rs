@@ -1,94 +1,26 @@
 //! A server as people run it: nginx with TLS of a private authority and a password.
 
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use testkit::certs::Authority;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Image, Spec};
+use testkit::nginx::Nginx;
 use testkit::process::Program;
 use testkit::{disk, tools};
 
 const PASSWORD: &str = "correct horse";
 
-/// nginx that serves a folder; stopped when dropped.
-struct Nginx {
-    child: Child,
-    port: u16,
-}
-
-impl Nginx {
-    /// Serves `folder`, which also takes nginx's own files.
-    fn start(folder: &Path, authority: &Authority) -> Self {
-        let (certificate, key) = authority.leaf_pem().or_fail("make a certificate");
-        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).or_fail(name);
-        write("server.crt", &certificate);
-        write("server.key", &key);
-        write("passwords", &format!("alice:{{PLAIN}}{PASSWORD}\n"));
-        let port = free_port();
-        write("nginx.conf", &configuration(port));
-        let child = Command::new(tools::find("nginx"))
-            .args(["-e", "stderr", "-c", "nginx.conf", "-p"])
-            .arg(folder)
-            .stdin(Stdio::null())
-            .stderr(std::fs::File::create(folder.join("error.log")).or_fail("nginx's log"))
-            .spawn()
-            .or_fail("start nginx");
-        let mut nginx = Self { child, port };
-        nginx.wait_until_it_listens(folder);
-        nginx
-    }
-
-    fn wait_until_it_listens(&mut self, folder: &Path) {
-        let started = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            let ended = self.child.try_wait().or_fail("nginx").is_some();
-            if ended || started.elapsed() > Duration::from_secs(10) {
-                let log = std::fs::read_to_string(folder.join("error.log")).unwrap_or_default();
-                panic!("nginx does not listen: {log}");
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn url(&self, object: &str) -> String {
-        format!("https://127.0.0.1:{}/{object}", self.port)
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to stop.
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
-/// A port that nobody listens on at this moment.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").or_fail("bind to loopback");
-    listener.local_addr().or_fail("the address of a listener").port()
-}
-
-/// One process, as whoever runs the test: its folder is readable by nobody else.
-fn configuration(port: u16) -> String {
-    format!(
-        "daemon off; master_process off; pid nginx.pid;
-        events {{}}
-        http {{
-            access_log off;
-            client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
-            uwsgi_temp_path uwsgi; scgi_temp_path scgi;
-            server {{
-                listen 127.0.0.1:{port} ssl;
-                ssl_certificate server.crt; ssl_certificate_key server.key;
-                auth_basic realm; auth_basic_user_file passwords;
-                root objects;
-            }}
-        }}"
-    )
+/// Serves the folder `objects` in `folder` to whoever knows the password.
+fn start(folder: &Path, authority: &Authority) -> Nginx {
+    let (certificate, key) = authority.leaf_pem().or_fail("make a certificate");
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).or_fail(name);
+    write("server.crt", &certificate);
+    write("server.key", &key);
+    write("passwords", &format!("alice:{{PLAIN}}{PASSWORD}\n"));
+    let directives = "auth_basic realm; auth_basic_user_file passwords; root objects;";
+    Nginx::start(folder, true, directives)
 }
 
 /// Server, the authority that its clients must trust, and an image that it serves as `image.qcow2`.
@@ -116,7 +48,7 @@ impl Setup {
         std::fs::write(path("authorities/ca.crt"), authority.pem()).or_fail("the authority");
         std::fs::write(path("password"), PASSWORD).or_fail("the password");
         std::fs::write(path("wrong"), "wrong horse").or_fail("the wrong password");
-        let nginx = Nginx::start(folder.path(), &authority);
+        let nginx = start(folder.path(), &authority);
         Self { folder, nginx, image }
     }
 
@@ -127,7 +59,7 @@ impl Setup {
     /// `import` of `object`, as alice with the password in a file.
     fn import(&self, object: &str, password_file: &str) -> Program {
         Program::new(env!("CARGO_BIN_EXE_cdi-importer"))
-            .args(["import", &self.nginx.url(object)])
+            .args(["import", &format!("https://{}/{object}", self.nginx.address())])
             .arg(self.path("disk.img"))
             .args(["--user", "alice", "--password-file"])
             .arg(self.path(password_file))

@@ -2,7 +2,7 @@
 //! body, reads an answer while it still sends, and uses a connection again after an early answer.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,11 +34,15 @@ pub struct Connection {
 impl Connection {
     /// Connects and finishes the handshake.
     pub fn open(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
-        let mut tcp = TcpStream::connect(address)?;
+        Self::over(TcpStream::connect(address)?, address.ip(), config)
+    }
+
+    /// Finishes the handshake with a server that has this address.
+    pub fn over(mut tcp: TcpStream, address: IpAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
         tcp.set_nodelay(true)?;
         tcp.set_read_timeout(Some(PATIENCE))?;
         tcp.set_write_timeout(Some(PATIENCE))?;
-        let name = ServerName::IpAddress(address.ip().into());
+        let name = ServerName::IpAddress(address.into());
         let mut tls = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
         while tls.is_handshaking() {
             tls.complete_io(&mut tcp)?;

@@ -18,6 +18,7 @@ pub mod loopdev;
 pub mod nbd;
 pub mod nbd_proxy;
 pub mod nbd_script;
+pub mod nginx;
 pub mod objects;
 pub mod oci;
 pub mod origin;

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 30] = [
+const PACKAGES: [(&str, &str); 33] = [
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("chromedriver", "chromium-driver"),
@@ -23,11 +23,14 @@ const PACKAGES: [(&str, &str); 30] = [
     ("gcc", "gcc"),
     ("gzip", "gzip"),
     ("htpasswd", "apache2-utils"),
+    ("ip", "iproute2"),
     ("losetup", "mount"),
+    ("mkfs.ext4", "e2fsprogs"),
     ("mknod", "coreutils"),
     ("mount", "mount"),
     ("nbdkit", "nbdkit"),
     ("nginx", "nginx-light"),
+    ("podman", "podman"),
     ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),

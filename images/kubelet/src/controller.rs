@@ -1,0 +1,313 @@
+//! The pods that CDI's controllers make (contract §5), with everything that reaches the containers. What only the scheduler sees
+//! (labels, annotations, placement) is left out.
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use testkit::fail::OrFail;
+
+use crate::images::Image;
+use crate::volumes::{Claim, QEMU};
+
+/// The UID of the object that owns a claim: the label of its progress.
+pub const OWNER: &str = "9f6b1f4e-2c5f-4d53-9a4c-4a2c3c1c3a11";
+
+/// The name by which pods mount the claim that is written, or cloned.
+pub const CLAIM: &str = "disk";
+
+/// A DNS name under which pods find a server: the name, and its address.
+pub type Host<'a> = (&'a str, std::net::Ipv4Addr);
+
+/// What differs between import pods.
+#[derive(Default)]
+pub struct Import<'a> {
+    /// Environment on top of what every import pod has.
+    pub env: &'a [(&'a str, &'a str)],
+    /// A Secret with `accessKeyId` and `secretKey`.
+    pub secret: Option<&'a str>,
+    /// A ConfigMap with certificates, for `/certs`.
+    pub certificates: Option<&'a str>,
+    /// Names of servers.
+    pub hosts: &'a [Host<'a>],
+    /// For `/scratch`: a claim of this name, where the controller makes one up front.
+    pub scratch: Option<&'a str>,
+    /// Node pull: the user's image.
+    pub node_pull: Option<&'a str>,
+}
+
+/// `importer-<pvc>` (contract §5.2).
+pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
+    let mut volumes = vec![volume_of_claim("cdi-data-vol", CLAIM)];
+    let mut mounts = Vec::new();
+    let mut env = vec![
+        variable("IMPORTER_SOURCE", "none"),
+        variable("IMPORTER_ENDPOINT", ""),
+        variable("IMPORTER_CONTENTTYPE", "kubevirt"),
+        variable("IMPORTER_IMAGE_SIZE", &claim.bytes().to_string()),
+        variable("OWNER_UID", OWNER),
+        // A filesystem needs part of its disk for itself.
+        variable("FILESYSTEM_OVERHEAD", if claim.is_block() { "0" } else { "0.06" }),
+        variable("INSECURE_TLS", "false"),
+        variable("IMPORTER_DISK_ID", ""),
+        variable("IMPORTER_UUID", ""),
+        variable("IMPORTER_PULL_METHOD", ""),
+        variable("IMPORTER_READY_FILE", ""),
+        variable("IMPORTER_DONE_FILE", ""),
+        variable("IMPORTER_BACKING_FILE", ""),
+        variable("IMPORTER_THUMBPRINT", ""),
+        variable("http_proxy", ""),
+        variable("https_proxy", ""),
+        variable("no_proxy", ""),
+        variable("IMPORTER_CURRENT_CHECKPOINT", ""),
+        variable("IMPORTER_PREVIOUS_CHECKPOINT", ""),
+        variable("IMPORTER_FINAL_CHECKPOINT", ""),
+        variable("PREALLOCATION", "false"),
+        variable("CACHE_MODE", ""),
+        variable("IMPORTER_REGISTRY_IMAGE_ARCHITECTURE", ""),
+        variable("IMPORTER_CHECKSUM", ""),
+    ];
+    for (name, key) in [
+        ("IMPORTER_ACCESS_KEY_ID", "accessKeyId"),
+        ("IMPORTER_SECRET_KEY", "secretKey"),
+    ] {
+        env.extend(import.secret.map(|secret| variable_of_secret(name, secret, key)));
+    }
+    if let Some(certificates) = import.certificates {
+        volumes.push(json!({ "name": "cdi-cert-vol", "configMap": { "name": certificates } }));
+        mounts.push(json!({ "name": "cdi-cert-vol", "mountPath": "/certs" }));
+        env.push(variable("IMPORTER_CERT_DIR", "/certs"));
+    }
+    if let Some(scratch) = import.scratch {
+        volumes.push(volume_of_claim("cdi-scratch-vol", scratch));
+        mounts.push(json!({ "name": "cdi-scratch-vol", "mountPath": "/scratch" }));
+    }
+    if import.node_pull.is_some() {
+        volumes.push(json!({ "name": "shared-volume", "emptyDir": {} }));
+        mounts.push(json!({ "name": "shared-volume", "mountPath": "/shared" }));
+    }
+    override_with(&mut env, import.env);
+    let mut container = worker("importer", Image::Importer);
+    container["args"] = json!(["-v=3"]);
+    container["env"] = json!(env);
+    attach(&mut container, claim, "cdi-data-vol", "/data", mounts);
+    let mut spec = spec(vec![container], volumes, import.hosts);
+    if let Some(image) = import.node_pull {
+        spec["initContainers"] = json!([server_bringer()]);
+        spec["containers"]
+            .as_array_mut()
+            .or_fail("containers")
+            .push(image_server(image));
+    }
+    pod(spec)
+}
+
+/// The init container of a node pull: brings the server along.
+fn server_bringer() -> Value {
+    let mut container = worker("init", Image::Importer);
+    container["command"] = json!(["sh", "-c", "cp /usr/bin/cdi-containerimage-server /shared/server"]);
+    container["volumeMounts"] = json!([{ "name": "shared-volume", "mountPath": "/shared" }]);
+    container
+}
+
+/// The container of a node pull that is the user's image.
+fn image_server(image: &str) -> Value {
+    let mut container = worker("server", Image::Importer);
+    container["image"] = json!(image);
+    container["command"] = json!(["/shared/server"]);
+    container["args"] = json!([
+        "-p",
+        "8100",
+        "-image-dir",
+        "/disk",
+        "-ready-file",
+        "/shared/ready",
+        "-done-file",
+        "/shared/done"
+    ]);
+    container["volumeMounts"] = json!([{ "name": "shared-volume", "mountPath": "/shared" }]);
+    container
+}
+
+/// `cdi-upload-<pvc>` (contract §5.4). The certificates are in the Secret `secret`; `client` is whom it listens to.
+pub fn upload_server(claim: &Claim, secret: &str, client: &str, env: &[(&str, &str)]) -> Pod {
+    let volumes = vec![
+        volume_of_claim("cdi-data-vol", CLAIM),
+        json!({ "name": "server-certs", "secret": { "secretName": secret } }),
+    ];
+    let mut container = worker("cdi-upload-server", Image::UploadServer);
+    container["args"] = json!(["-v=3"]);
+    let mut variables = vec![
+        variable("TLS_KEY_FILE", "/etc/tls/tls.key"),
+        variable("TLS_CERT_FILE", "/etc/tls/tls.crt"),
+        variable("CLIENT_CERT_FILE", "/etc/tls/ca.crt"),
+        variable("UPLOAD_IMAGE_SIZE", &claim.bytes().to_string()),
+        variable("CLIENT_NAME", client),
+        variable("FILESYSTEM_OVERHEAD", if claim.is_block() { "0" } else { "0.06" }),
+        variable("PREALLOCATION", "false"),
+        variable("TLS_MIN_VERSION", "VersionTLS12"),
+        variable("TLS_CIPHERS", ""),
+    ];
+    if claim.is_block() {
+        variables.push(variable("DESTINATION", "/dev/cdi-block-volume"));
+    }
+    override_with(&mut variables, env);
+    container["env"] = json!(variables);
+    let certificates = json!({ "name": "server-certs", "mountPath": "/etc/tls", "readOnly": true });
+    attach(&mut container, claim, "cdi-data-vol", "/data", vec![certificates]);
+    pod(spec(vec![container], volumes, &[]))
+}
+
+/// `<uid>-source-pod` (contract §5.5): clones `claim` to `url`. The Secret `secret` has the client's certificate.
+pub fn clone_source(
+    claim: &Claim,
+    secret: &str,
+    ca: &str,
+    url: &str,
+    preallocate: bool,
+    hosts: &[Host<'_>],
+) -> Pod {
+    let volumes = vec![volume_of_claim("cdi-data-vol", CLAIM)];
+    let mut container = worker("cdi-clone-source", Image::Cloner);
+    let mount = "/var/run/cdi/clone/source";
+    let (mode, point) = if claim.is_block() {
+        ("block", "/dev/cdi-block-volume")
+    } else {
+        ("filesystem", mount)
+    };
+    container["env"] = json!([
+        variable_of_secret("CLIENT_KEY", secret, "tls.key"),
+        variable_of_secret("CLIENT_CERT", secret, "tls.crt"),
+        variable("SERVER_CA_CERT", ca),
+        variable("UPLOAD_URL", url),
+        variable("OWNER_UID", OWNER),
+        variable("PREALLOCATION", if preallocate { "true" } else { "false" }),
+        variable("VOLUME_MODE", mode),
+        variable("MOUNT_POINT", point),
+    ]);
+    attach(&mut container, claim, "cdi-data-vol", mount, Vec::new());
+    if let Some(mounts) = container.get_mut("volumeMounts").and_then(Value::as_array_mut) {
+        for mount in mounts {
+            mount["readOnly"] = json!(true);
+        }
+    }
+    pod(spec(vec![container], volumes, hosts))
+}
+
+/// The pod that finds out how large a disk of a claim is (contract §7.4, Appendix B).
+pub fn size_detection(claim: &Claim) -> Pod {
+    let mut container = worker("size-detection", Image::Importer);
+    container["command"] = json!(["/usr/bin/cdi-image-size-detection"]);
+    container["args"] = json!(["-image-path", "/dev/cdi/disk.img"]);
+    attach(&mut container, claim, "cdi-data-vol", "/dev/cdi", Vec::new());
+    pod(spec(
+        vec![container],
+        vec![volume_of_claim("cdi-data-vol", CLAIM)],
+        &[],
+    ))
+}
+
+/// The pod of a DataImportCron's poller, which asks `url` for its digest (Appendix B). Its ServiceAccount's token is in the Secret
+/// `account`; the API server is `server`.
+pub fn poller(
+    cron: &str,
+    url: &str,
+    account: &str,
+    server: (&str, u16),
+    env: &[(&str, &str)],
+    hosts: &[Host<'_>],
+) -> Pod {
+    let mut container = worker("cdi-source-update-poller", Image::Importer);
+    container["command"] = json!([
+        "/usr/bin/cdi-source-update-poller",
+        "-ns",
+        "default",
+        "-cron",
+        cron,
+        "-url",
+        url
+    ]);
+    let mut variables = vec![
+        // As every container gets them.
+        variable("KUBERNETES_SERVICE_HOST", server.0),
+        variable("KUBERNETES_SERVICE_PORT", &server.1.to_string()),
+    ];
+    override_with(&mut variables, env);
+    container["env"] = json!(variables);
+    let token = "/var/run/secrets/kubernetes.io/serviceaccount";
+    container["volumeMounts"] = json!([{ "name": "token", "mountPath": token, "readOnly": true }]);
+    let volumes = vec![json!({ "name": "token", "secret": { "secretName": account } })];
+    pod(spec(vec![container], volumes, hosts))
+}
+
+/// What all containers of workers have: the restricted security context (§5.2) and the default resources (§0.6).
+pub fn worker(name: &str, image: Image) -> Value {
+    json!({
+        "name": name,
+        "image": image.name(),
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": {
+            "requests": { "cpu": "100m", "memory": "60M" },
+            "limits": { "cpu": "750m", "memory": "600M" },
+        },
+        "securityContext": {
+            "capabilities": { "drop": ["ALL"] },
+            "seccompProfile": { "type": "RuntimeDefault" },
+            "allowPrivilegeEscalation": false,
+            "runAsNonRoot": true,
+            "runAsUser": QEMU,
+        },
+    })
+}
+
+/// A pod of one container without volumes.
+pub fn bare(container: Value) -> Pod {
+    pod(spec(vec![container], Vec::new(), &[]))
+}
+
+fn spec(containers: Vec<Value>, volumes: Vec<Value>, hosts: &[Host<'_>]) -> Value {
+    let aliases = hosts
+        .iter()
+        .map(|(name, address)| json!({ "ip": address.to_string(), "hostnames": [name] }));
+    json!({
+        "restartPolicy": "OnFailure",
+        "enableServiceLinks": false,
+        "securityContext": { "fsGroup": QEMU },
+        "containers": containers,
+        "volumes": volumes,
+        "hostAliases": aliases.collect::<Vec<_>>(),
+    })
+}
+
+fn pod(spec: Value) -> Pod {
+    serde_json::from_value(json!({ "spec": spec })).or_fail("a pod")
+}
+
+/// Mounts the claim at `folder`, or attaches its device.
+fn attach(container: &mut Value, claim: &Claim, volume: &str, folder: &str, mut mounts: Vec<Value>) {
+    if claim.is_block() {
+        container["volumeDevices"] = json!([{ "name": volume, "devicePath": "/dev/cdi-block-volume" }]);
+    } else {
+        mounts.push(json!({ "name": volume, "mountPath": folder }));
+    }
+    container["volumeMounts"] = json!(mounts);
+}
+
+fn volume_of_claim(name: &str, claim: &str) -> Value {
+    json!({ "name": name, "persistentVolumeClaim": { "claimName": claim } })
+}
+
+fn variable(name: &str, value: &str) -> Value {
+    json!({ "name": name, "value": value })
+}
+
+fn variable_of_secret(name: &str, secret: &str, key: &str) -> Value {
+    json!({ "name": name, "valueFrom": { "secretKeyRef": { "name": secret, "key": key } } })
+}
+
+/// Gives variables other values, or adds them.
+fn override_with(variables: &mut Vec<Value>, with: &[(&str, &str)]) {
+    for (name, value) in with {
+        variables.retain(|known| known.get("name").and_then(Value::as_str) != Some(name));
+        variables.push(variable(name, value));
+    }
+}

@@ -1,0 +1,23 @@
+//! Plays kubelet: runs the images that `images/build.sh` built as the pods that CDI's controllers make, and looks at what they leave
+//! as the controllers do. No cluster, but real containers: podman with runc, a network for each pod, limits of memory and CPU, a user
+//! without capabilities, seccomp's default profile, ext4 and block devices as volumes. Needs root.
+//!
+//! ```text
+//!  controller   what CDI's controllers ask for: pods (contract §5)
+//!  pod          kubelet: init containers, containers, volumes, probes, ends
+//!  volumes      claims (ext4 or block), secrets, config maps, empty folders
+//!  network      a bridge, an address for each pod, ways to servers on this machine
+//!  images       archives into podman
+//!  scrape       metrics, as the controllers read them
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod controller;
+pub mod images;
+pub mod network;
+pub mod pod;
+mod podman;
+pub mod scrape;
+pub mod state;
+pub mod volumes;

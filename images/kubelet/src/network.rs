@@ -1,0 +1,164 @@
+//! The network of a node: pods have addresses of their own, and nothing leads out of it but what a test opens.
+
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use testkit::fail::OrFail;
+use testkit::tools;
+
+/// The address under which pods find servers of this machine, once they are opened.
+pub const NODE: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
+
+const BRIDGE: &str = "cdi0";
+
+/// A network namespace with a bridge that pods are plugged into. Gone when dropped.
+pub struct Network {
+    name: String,
+    pods: AtomicU8,
+}
+
+/// A pod's place in the network. Gone when dropped.
+pub struct Sandbox {
+    name: String,
+    address: Ipv4Addr,
+}
+
+impl Network {
+    /// An empty network.
+    pub fn new() -> Self {
+        static NETWORKS: AtomicUsize = AtomicUsize::new(0);
+        let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("cdi-{}-{number}", std::process::id());
+        ip(&["netns", "add", &name]);
+        let network = Self {
+            name,
+            pods: AtomicU8::new(1),
+        };
+        network.ip(&["link", "set", "lo", "up"]);
+        network.ip(&["link", "add", BRIDGE, "type", "bridge"]);
+        network.ip(&["address", "add", &format!("{NODE}/24"), "dev", BRIDGE]);
+        network.ip(&["link", "set", BRIDGE, "up"]);
+        network
+    }
+
+    /// A pod's network namespace with the next address.
+    pub fn sandbox(&self) -> Sandbox {
+        let last = self.pods.fetch_add(1, Ordering::Relaxed) + 1;
+        let [a, b, c, _] = NODE.octets();
+        let sandbox = Sandbox {
+            name: format!("{}-{last}", self.name),
+            address: Ipv4Addr::new(a, b, c, last),
+        };
+        let plug = format!("pod{last}");
+        ip(&["netns", "add", &sandbox.name]);
+        let ends = ["link", "add", &plug, "type", "veth", "peer", "name", "eth0"];
+        self.ip(&[&ends[..], &["netns", &sandbox.name]].concat());
+        self.ip(&["link", "set", &plug, "master", BRIDGE, "up"]);
+        sandbox.ip(&["link", "set", "lo", "up"]);
+        sandbox.ip(&[
+            "address",
+            "add",
+            &format!("{}/24", sandbox.address),
+            "dev",
+            "eth0",
+        ]);
+        sandbox.ip(&["link", "set", "eth0", "up"]);
+        sandbox
+    }
+
+    /// Lets pods reach a server on this machine's loopback: at [`NODE`] and the same port.
+    pub fn open(&self, server: SocketAddr) {
+        let address = SocketAddr::from((NODE, server.port()));
+        let listener = self.inside(|| TcpListener::bind(address)).or_fail(address);
+        // A socket stays in the namespace where it was made: here it is only accepted from.
+        thread::spawn(move || {
+            for pod in listener.incoming() {
+                if let (Ok(pod), Ok(server)) = (pod, TcpStream::connect(server)) {
+                    join(&pod, &server);
+                }
+            }
+        });
+    }
+
+    /// A connection from the node to a pod, as probes and scrapes are made.
+    pub fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        self.inside(|| TcpStream::connect(address))
+    }
+
+    fn ip(&self, words: &[&str]) {
+        ip(&[&["-n", &self.name], words].concat());
+    }
+
+    /// Runs `work` on a thread in this network.
+    fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let namespace = File::open(path(&self.name)).or_fail(&self.name);
+        let thread = || {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+                .or_fail("enter a network");
+            work()
+        };
+        thread::scope(|scope| scope.spawn(thread).join().ok().or_fail("a thread in a network"))
+    }
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Sandbox {
+    /// The pod's address.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// The namespace's file.
+    pub fn path(&self) -> PathBuf {
+        path(&self.name)
+    }
+
+    fn ip(&self, words: &[&str]) {
+        ip(&[&["-n", &self.name], words].concat());
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        ip(&["netns", "delete", &self.name]);
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        ip(&["netns", "delete", &self.name]);
+    }
+}
+
+/// Where ip(8) keeps the namespace of this name.
+fn path(name: &str) -> PathBuf {
+    PathBuf::from("/run/netns").join(name)
+}
+
+fn ip(words: &[&str]) {
+    tools::run("ip", words);
+}
+
+/// Carries bytes both ways until each end has closed its side.
+fn join(left: &TcpStream, right: &TcpStream) {
+    for (from, to) in [(left, right), (right, left)] {
+        if let (Ok(mut from), Ok(mut to)) = (from.try_clone(), to.try_clone()) {
+            thread::spawn(move || {
+                // A connection that breaks is the test's business at its ends.
+                io::copy(&mut from, &mut to).ok();
+                to.shutdown(Shutdown::Write).ok();
+            });
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Requests from the node to a pod, as kubelet's probes and CDI's controllers make them: HTTPS, no certificate verified.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use testkit::fail::OrFail;
+use testkit::https::{Connection, Request, Response};
+
+use crate::network::Network;
+
+/// Where pods serve metrics, and upload servers everything (contract §0.7, §5.4).
+pub const PORT: u16 = 8443;
+
+/// GET `path` from the pod at `pod`.
+pub fn get(network: &Network, pod: Ipv4Addr, path: &str) -> io::Result<Response> {
+    let config = daemon::tls::insecure_client_config().or_fail("TLS without verification");
+    let tcp = network.connect(SocketAddr::from((pod, PORT)))?;
+    let mut connection = Connection::over(tcp, pod.into(), &Arc::new(config))?;
+    connection.exchange(&Request::new("GET", path), &[])
+}
+
+/// The progress in percent that the controllers find in a scrape: the text behind the name, the one label and one space, as far as
+/// their regular expression `\d{1,3}\.?\d*` takes it (contract §0.7). `None` where they find nothing.
+pub fn progress(scrape: &str, metric: &str, owner: &str) -> Option<f64> {
+    let series = format!("{metric}{{ownerUID=\"{owner}\"}} ");
+    let number = scrape.split(&series).nth(1)?;
+    let whole = number.bytes().take(3).take_while(u8::is_ascii_digit).count();
+    let (whole, rest) = number.split_at(whole);
+    let point = usize::from(rest.starts_with('.'));
+    let digits = rest.bytes().skip(point).take_while(u8::is_ascii_digit).count();
+    format!("{whole}{}", rest.get(..point + digits).unwrap_or_default())
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scrape_is_read_as_the_controllers_do() {
+        let found = |scrape| progress(scrape, "m", "u");
+        assert_eq!(found("# HELP m x\nm{ownerUID=\"u\"} 37.25\n"), Some(37.25));
+        assert_eq!(found("m{ownerUID=\"u\"} 100\n"), Some(100.0));
+        // An exponent is misread, a further label not found: neither may be printed.
+        assert_eq!(found("m{ownerUID=\"u\"} 5e-05\n"), Some(5.0));
+        assert_eq!(found("m{ownerUID=\"u\",pod=\"p\"} 5\n"), None);
+        assert_eq!(found("m{ownerUID=\"other\"} 5\n"), None);
+        assert_eq!(found("m{ownerUID=\"u\"} NaN\n"), None);
+    }
+}

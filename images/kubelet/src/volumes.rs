@@ -1,0 +1,183 @@
+//! What pods mount: claims, secrets, config maps and empty folders.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, makedev, mknodat};
+use tempfile::TempDir;
+use testkit::fail::OrFail;
+use testkit::loopdev::LoopDevice;
+use testkit::secret_volume::SecretVolume;
+use testkit::tools;
+
+/// User and group of CDI's worker pods, and the `fsGroup` of their volumes (contract §5.2).
+pub const QEMU: u32 = 107;
+
+/// A bound PersistentVolumeClaim on a disk of its own. Gone when dropped.
+pub struct Claim {
+    kind: Kind,
+    // Fields are dropped in order: what lies on the disk comes before it.
+    device: LoopDevice,
+    folder: TempDir,
+}
+
+enum Kind {
+    /// ext4, mounted in `folder/mount`, with the folder `lost+found` that ext4 has.
+    Filesystem,
+    /// The node `folder/device`.
+    Block,
+}
+
+impl Claim {
+    /// volumeMode Filesystem on a disk of `bytes`.
+    pub fn filesystem(bytes: u64) -> Self {
+        let claim = Self::new(Kind::Filesystem, bytes);
+        tools::run("mkfs.ext4", ["-q".as_ref(), claim.device.path()]);
+        let mount = claim.path();
+        fs::create_dir(&mount).or_fail(mount.display());
+        tools::run("mount", [claim.device.path(), &mount]);
+        own_by_group(&mount);
+        claim
+    }
+
+    /// volumeMode Block of `bytes`, which hold 0xFF.
+    pub fn block(bytes: u64) -> Self {
+        let claim = Self::new(Kind::Block, bytes);
+        // The runtime makes the node in the container belong to the user of the pod (containerd's and CRI-O's
+        // `device_ownership_from_security_context`); podman takes over that of the node that it is given.
+        let node = claim.path();
+        let number = claim.device.path().metadata().or_fail("a device").rdev();
+        let number = makedev(rustix::fs::major(number), rustix::fs::minor(number));
+        mknodat(
+            rustix::fs::CWD,
+            &node,
+            FileType::BlockDevice,
+            Mode::RUSR | Mode::WUSR,
+            number,
+        )
+        .or_fail(node.display());
+        chown(&node, Some(QEMU), Some(QEMU)).or_fail(node.display());
+        claim
+    }
+
+    fn new(kind: Kind, bytes: u64) -> Self {
+        let folder = tempfile::tempdir().or_fail("a folder");
+        Self {
+            kind,
+            device: LoopDevice::new(folder.path(), bytes, 512),
+            folder,
+        }
+    }
+
+    /// Whether it is a device.
+    pub fn is_block(&self) -> bool {
+        matches!(self.kind, Kind::Block)
+    }
+
+    /// Bytes of the disk below.
+    pub fn bytes(&self) -> u64 {
+        self.device.bytes()
+    }
+
+    /// The mounted folder, or the device.
+    pub fn path(&self) -> PathBuf {
+        let name = match self.kind {
+            Kind::Filesystem => "mount",
+            Kind::Block => "device",
+        };
+        self.folder.path().join(name)
+    }
+
+    /// Where CDI keeps the disk: `disk.img`, or the device.
+    pub fn disk(&self) -> PathBuf {
+        match self.kind {
+            Kind::Filesystem => self.path().join("disk.img"),
+            Kind::Block => self.path(),
+        }
+    }
+
+    /// Names in the folder, sorted, without `lost+found`.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path()).or_fail("the folder of a claim");
+        let names = entries.map(|entry| {
+            entry
+                .or_fail("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        });
+        let mut names: Vec<_> = names.filter(|name| name != "lost+found").collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if matches!(self.kind, Kind::Filesystem) {
+            tools::run("umount", [self.path()]);
+        }
+    }
+}
+
+/// What of a namespace pods mount, by name.
+#[derive(Default)]
+pub struct Objects<'a> {
+    /// PersistentVolumeClaims.
+    pub claims: BTreeMap<&'a str, &'a Claim>,
+    /// Secrets and ConfigMaps: files and their content.
+    pub files: BTreeMap<&'a str, Vec<(&'a str, String)>>,
+}
+
+impl Objects<'_> {
+    /// The file `key` of the Secret or ConfigMap `name`.
+    pub fn file(&self, name: &str, key: &str) -> &str {
+        let files = self.files.get(name).or_fail(format!("no object {name}"));
+        let file = files.iter().find(|(known, _)| *known == key);
+        &file.or_fail(format!("{name} has no {key}")).1
+    }
+}
+
+/// A volume of a pod, as long as the pod is there.
+pub(crate) enum Mounted {
+    /// A claim's folder or device.
+    Claim(PathBuf),
+    /// Of a Secret or ConfigMap.
+    Files(SecretVolume),
+    /// An emptyDir.
+    Empty(TempDir),
+}
+
+impl Mounted {
+    /// Files of the object `name`.
+    pub(crate) fn files(objects: &Objects<'_>, name: &str) -> Self {
+        let files = objects.files.get(name).or_fail(format!("no object {name}"));
+        let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        Self::Files(SecretVolume::new(&files))
+    }
+
+    /// An empty folder.
+    pub(crate) fn empty() -> Self {
+        let folder = tempfile::tempdir().or_fail("an empty folder");
+        own_by_group(folder.path());
+        Self::Empty(folder)
+    }
+
+    /// Where it is on the node.
+    pub(crate) fn path(&self) -> PathBuf {
+        match self {
+            Self::Claim(path) => path.clone(),
+            // The links in it are relative, so the folder is what is mounted.
+            Self::Files(volume) => volume.path(""),
+            Self::Empty(folder) => folder.path().to_owned(),
+        }
+    }
+}
+
+/// What kubelet does to a volume for a pod's `fsGroup`: the group owns it, and everything new in it.
+fn own_by_group(folder: &Path) {
+    chown(folder, None, Some(QEMU)).or_fail(folder.display());
+    fs::set_permissions(folder, Permissions::from_mode(0o2775)).or_fail(folder.display());
+}

@@ -1,0 +1,176 @@
+//! What each image is: its configuration, its programs, and that they run with nothing but what a pod gives them.
+
+use std::path::Path;
+
+use kubelet::controller::{bare, worker};
+use kubelet::images::Image;
+use kubelet::network::Network;
+use kubelet::pod;
+use kubelet::state::Terminated;
+use kubelet::volumes::Objects;
+use serde_json::{Value, json};
+use testkit::fail::OrFail;
+use testkit::tools;
+
+/// Runs these words in the image, or its entry point with these arguments, as a worker with a root that it cannot write to.
+fn run(image: Image, command: Option<&[&str]>, arguments: &[&str]) -> Terminated {
+    let mut container = worker("main", image);
+    container["securityContext"]["readOnlyRootFilesystem"] = json!(true);
+    container["args"] = json!(arguments);
+    if let Some(command) = command {
+        container["command"] = json!(command);
+    }
+    let network = Network::new();
+    pod::start(&network, &bare(container), &Objects::default()).wait("main")
+}
+
+#[test]
+fn every_image_tells_its_version() {
+    for image in Image::ALL {
+        let ended = run(image, None, &["-v=1", "-version"]);
+        let version = format!("{} {}\n", image.name(), env!("CARGO_PKG_VERSION"));
+        assert_eq!(
+            (ended.code, ended.log.as_str()),
+            (0, version.as_str()),
+            "{}",
+            image.name()
+        );
+    }
+}
+
+#[test]
+fn configurations_are_those_that_controllers_count_on() {
+    for (image, entry_point) in [
+        (Image::Importer, vec!["/usr/bin/cdi-importer", "-alsologtostderr"]),
+        (
+            Image::UploadServer,
+            vec!["/usr/bin/cdi-uploadserver", "-alsologtostderr"],
+        ),
+        (
+            Image::UploadProxy,
+            vec!["/usr/bin/cdi-uploadproxy", "-alsologtostderr"],
+        ),
+        (Image::Cloner, vec!["/usr/bin/cloner_startup.sh"]),
+    ] {
+        let archive = format!("oci-archive:{}", image.archive().display());
+        let printed = tools::run("skopeo", ["inspect", "--config", &archive]);
+        let config: Value = serde_json::from_str(&printed).or_fail("a configuration");
+        let config = config.get("config").or_fail("a configuration");
+        assert_eq!(config.get("Entrypoint"), Some(&json!(entry_point)));
+        // A number that is not 0: the proxy's Deployment has runAsNonRoot without a user.
+        assert_eq!(config.get("User"), Some(&json!("1001")));
+        let labels = config.get("Labels").or_fail("labels");
+        let label = |name: &str| {
+            labels
+                .get(format!("org.opencontainers.image.{name}"))
+                .and_then(Value::as_str)
+        };
+        assert_eq!(label("title"), Some(image.name()));
+        assert_eq!(label("version"), Some(env!("CARGO_PKG_VERSION")));
+        let bill = image
+            .archive()
+            .with_file_name(format!("{}-{}.cdx.json", image.name(), architecture()));
+        let bill = std::fs::read_to_string(&bill).or_fail(bill.display());
+        assert!(
+            bill.contains("pkg:cargo/rustls@"),
+            "the bill of materials names what is linked"
+        );
+    }
+}
+
+fn architecture() -> &'static str {
+    let archive = Image::Importer.archive();
+    let name = Path::file_name(&archive)
+        .and_then(|name| name.to_str())
+        .or_fail("a name");
+    if name.contains("amd64") { "amd64" } else { "arm64" }
+}
+
+#[test]
+fn the_importer_has_what_cdi_runs_in_it_besides() {
+    let script = "set -e
+        for name in bash sh ls md5sum head tr grep wc du cut dd cp tar ln blockdev kill qemu-img; do
+            command -v $name >/dev/null || { echo no $name; exit 1; }
+        done
+        [ -x /usr/sbin/blockdev ] && [ -x /usr/bin/cdi-containerimage-server ]
+        # As CDI's tests look at permissions: arrays are bash's.
+        x=$(ls -ln /usr/bin/cdi-importer); y=($x); echo ${y[0]} ${y[2]}
+        head -c 100000 /dev/zero | md5sum | cut -d ' ' -f 1
+        [ ! -e /scratch ] && [ ! -e /dev/cdi-block-volume ] && [ ! -e /data ]
+        [ -s /etc/ssl/certs/ca-certificates.crt ]
+        echo $(id -u)";
+    let ended = run(Image::Importer, Some(&["/bin/sh", "-c", script]), &[]);
+    assert_eq!(
+        ended.log, "-rwxr-xr-x 0\n0019d23bef56a136a1891211d7007f6f\n107\n",
+        "{}",
+        ended.code
+    );
+    for program in [
+        "cdi-containerimage-server",
+        "cdi-image-size-detection",
+        "cdi-source-update-poller",
+        "qemu-img",
+    ] {
+        let ended = run(
+            Image::Importer,
+            Some(&[&format!("/usr/bin/{program}"), "--version"]),
+            &[],
+        );
+        assert_eq!(ended.code, 0, "{program}: {}", ended.log);
+        assert!(
+            ended.log.contains(env!("CARGO_PKG_VERSION")),
+            "{program}: {}",
+            ended.log
+        );
+    }
+}
+
+#[test]
+fn the_prep_pod_of_clones_finds_its_shell() {
+    // Contract §4.5, word by word.
+    let ended = run(
+        Image::Cloner,
+        Some(&["/bin/bash"]),
+        &["-c", "echo", "'hello cdi'"],
+    );
+    assert_eq!(ended.code, 0, "{}", ended.log);
+    let ended = run(
+        Image::Cloner,
+        Some(&["/bin/sh", "-c", "command -v tar du cut blockdev"]),
+        &[],
+    );
+    assert_eq!(ended.log.lines().count(), 4, "{}", ended.log);
+}
+
+#[test]
+fn a_worker_has_no_rights() {
+    let script =
+        "id -u; grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; touch /x || echo read-only";
+    let ended = run(Image::Importer, Some(&["/bin/sh", "-c", script]), &[]);
+    let none = "0000000000000000";
+    for expected in [
+        "107\n",
+        &format!("CapEff:\t{none}"),
+        &format!("CapBnd:\t{none}"),
+        "NoNewPrivs:\t1",
+        "Seccomp:\t2",
+        "read-only\n",
+    ] {
+        assert!(
+            ended.log.contains(expected),
+            "{expected:?} is not in {}",
+            ended.log
+        );
+    }
+}
+
+#[test]
+fn a_worker_has_the_limits_of_its_pod() {
+    // Of the control groups of either version, seen from inside.
+    let script = "cd /sys/fs/cgroup
+        cat memory/memory.limit_in_bytes memory.max 2>/dev/null
+        cat cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us cpu.max 2>/dev/null | tr '\\n' ' '";
+    let ended = run(Image::Importer, Some(&["/bin/sh", "-c", script]), &[]);
+    // 600M in whole pages, and 750m of a second's tenth.
+    assert_eq!(ended.log, "599998464\n75000 100000 ", "{}", ended.code);
+}
