@@ -173,7 +173,7 @@ fn flags_are_checked_before_the_environment_and_the_environment_in_upstreams_ord
         (&["--content-type=filesystem-clone"], FATAL, "Invalid mount \"\""),
         (&["-upload-bytes", "many"], 2, "-upload-bytes"),
         (&["-pod"], 2, "flag provided but not defined: -pod"),
-        (&["-h"], 0, "-upload-bytes"),
+        (&["-help"], 0, "-upload-bytes"),
     ] {
         run(args, &[]).assert_failure(code, said);
     }
