@@ -34,18 +34,24 @@ impl Scene {
     /// The first of `scripts` is for the question of what the server takes.
     fn new(scripts: Vec<Script>) -> Self {
         let folder = tempfile::tempdir().or_fail("a folder");
-        fs::write(folder.path().join("disk.img"), disk::content(1, 3 * MIB)).or_fail("a disk");
         let authority = Authority::new().or_fail("an authority");
         let client = authority
             .client("source/pvc-target/pvc", KeyKind::Ecdsa)
             .or_fail("a client");
-        let upstream = Upstream::start(&authority, &[], scripts);
-        Self {
+        let scene = Self {
+            upstream: Upstream::start(&authority, &[], scripts),
             folder,
             authority,
             client,
-            upstream,
-        }
+        };
+        scene.fill(3);
+        scene
+    }
+
+    /// The disk has so many MiB, none of which is zero.
+    fn fill(&self, mib: usize) {
+        let bytes = disk::content(1, MIB).repeat(mib);
+        fs::write(self.disk(), bytes).or_fail("a disk");
     }
 
     /// Of upstream: it says nothing about what it takes, and then follows `script`.
@@ -173,7 +179,7 @@ fn flags_are_checked_before_the_environment_and_the_environment_in_upstreams_ord
         (&["--content-type=filesystem-clone"], FATAL, "Invalid mount \"\""),
         (&["-upload-bytes", "many"], 2, "-upload-bytes"),
         (&["-pod"], 2, "flag provided but not defined: -pod"),
-        (&["-h"], 0, "-upload-bytes"),
+        (&["-help"], 0, "-upload-bytes"),
     ] {
         run(args, &[]).assert_failure(code, said);
     }
@@ -281,7 +287,7 @@ fn a_refusal_is_told_also_when_it_comes_early() {
             };
             let scene = Scene::of_cdi(script);
             // More than lies in any buffer on the way.
-            fs::write(scene.disk(), disk::content(1, 24 * MIB)).unwrap();
+            scene.fill(24);
             let pod = scene.pod().block(&scene.disk());
             start(&pod).assert_failure(FATAL, expected);
             assert_eq!(pod.message(), None);
@@ -296,7 +302,7 @@ fn success_before_all_is_sent_is_none() {
         says: Says::Bytes(answer(200, "")),
         then: Then::Hang,
     });
-    fs::write(scene.disk(), disk::content(1, 64 * MIB)).unwrap();
+    scene.fill(64);
     let pod = scene.pod().block(&scene.disk());
     start(&pod).assert_failure(FATAL, "the server answered 200 OK before all was sent");
     assert_eq!(pod.message(), None);
@@ -402,7 +408,7 @@ fn controller_reads(text: &str) -> Option<f64> {
 #[test]
 fn progress_is_scraped_while_a_server_waits_and_a_signal_ends_it() {
     let scene = Scene::of_cdi(Script::stop(Reads::Part(MIB), Then::Hang));
-    fs::write(scene.disk(), disk::content(1, 64 * MIB)).unwrap();
+    scene.fill(64);
     let pod = scene.pod().block(&scene.disk());
     let running = pod.program().start();
     running.wait_for_line("Set header to");
@@ -426,7 +432,7 @@ fn progress_is_scraped_while_a_server_waits_and_a_signal_ends_it() {
 #[test]
 fn a_clone_without_an_owner_has_no_series_and_works() {
     let scene = Scene::of_cdi(Script::stop(Reads::Part(MIB), Then::Hang));
-    fs::write(scene.disk(), disk::content(1, 64 * MIB)).unwrap();
+    scene.fill(64);
     let pod = scene.pod().env("OWNER_UID", "").block(&scene.disk());
     let running = pod.program().start();
     running.wait_for_line("Set header to");

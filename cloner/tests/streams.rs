@@ -1,7 +1,9 @@
 //! What is sent of a volume: the bytes that GNU tar would make, in the framing that another program undoes.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -56,25 +58,17 @@ fn gnu_tar(folder: &Path, sparse: bool) -> Vec<u8> {
         .filter(|name| name != "lost+found")
         .collect();
     names.sort();
-    let options = [
-        "-c",
-        "--format=gnu",
-        "--numeric-owner",
-        "--sort=name",
-        "-f",
-        "-",
-        "-C",
-    ];
-    let mut words: Vec<_> = options.map(Into::into).into();
-    words.push(folder.into());
+    // As arguments, as CDI's cloner passes them, tar would not find names with a backslash in them.
+    let list: Vec<u8> = names
+        .iter()
+        .flat_map(|name| [name.as_bytes(), b"\0"].concat())
+        .collect();
+    let options = ["-c", "--format=gnu", "--numeric-owner", "--sort=name", "-f", "-"];
+    let mut words: Vec<OsString> = options.map(Into::into).into();
     words.extend(sparse.then(|| "-S".into()));
-    words.push("--".into());
-    words.extend(names);
-    if words.last().is_some_and(|last| last == "--") {
-        words.extend(["--files-from", "/dev/null"].map(Into::into));
-        words.retain(|word| word != "--");
-    }
-    tools::filter("tar", words, &[])
+    words.extend(["-C".into(), folder.into()]);
+    words.extend(["--null", "--files-from", "-"].map(Into::into));
+    tools::filter("tar", words, &list)
 }
 
 #[track_caller]
@@ -241,14 +235,15 @@ fn pack_changed(source: &Path, change: impl FnOnce()) -> (i32, String) {
 }
 
 /// More than is ever on its way.
-const LONG: u64 = 64 * MIB;
+const LONG_MIB: usize = 64;
+const LONG: u64 = LONG_MIB as u64 * MIB;
 
 #[test]
 fn a_file_that_becomes_shorter_is_never_padded() {
     for (name, hole) in [("data", false), ("hole", true)] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
-        fs::write(&path, disk::content(1, LONG)).unwrap();
+        fs::write(&path, disk::content(1, MIB).repeat(LONG_MIB)).unwrap();
         let file = File::options().write(true).open(&path).unwrap();
         if hole {
             // What is cut off is never read.
@@ -275,7 +270,7 @@ fn a_file_that_becomes_shorter_is_never_padded() {
 fn of_a_file_that_grows_the_announced_part_is_packed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
-    fs::write(&path, disk::content(1, LONG)).unwrap();
+    fs::write(&path, disk::content(1, MIB).repeat(LONG_MIB)).unwrap();
     let file = File::options().append(true).open(&path).unwrap();
     let (code, said) = pack_changed(folder.path(), || {
         std::io::Write::write_all(&mut &file, b"one more line").unwrap();

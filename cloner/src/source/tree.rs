@@ -128,10 +128,13 @@ impl Walk<'_, '_, '_> {
             return Ok(None);
         }
         tracing::trace!("{}", full.display());
-        if let Some(first) = self.links.meet(&stat, path) {
+        // GNU tar makes each name of a device or pipe one of its own.
+        let is_linked = matches!(kind, FileType::RegularFile | FileType::Symlink);
+        if is_linked && let Some(first) = self.links.meet(&stat, path) {
             self.header(path, &stat, &Kind::HardLink(&first))?;
             return Ok(None);
         }
+        let device = (major(stat.st_rdev), minor(stat.st_rdev));
         match kind {
             FileType::RegularFile => self.file(directory, name, &stat, path)?,
             FileType::Symlink => {
@@ -140,8 +143,14 @@ impl Walk<'_, '_, '_> {
                 self.header(path, &stat, &Kind::Symlink(target.as_bytes()))?;
             }
             FileType::Fifo => self.header(path, &stat, &Kind::Fifo)?,
-            FileType::CharacterDevice => self.header(path, &stat, &Kind::Character)?,
-            FileType::BlockDevice => self.header(path, &stat, &Kind::Block)?,
+            FileType::CharacterDevice => {
+                let (major, minor) = device;
+                self.header(path, &stat, &Kind::Character { major, minor })?;
+            }
+            FileType::BlockDevice => {
+                let (major, minor) = device;
+                self.header(path, &stat, &Kind::Block { major, minor })?;
+            }
             _ => return Err(SourceError::Unsupported { path: full }),
         }
         Ok(None)
@@ -221,15 +230,10 @@ fn list(directory: BorrowedFd<'_>, path: &Path) -> Result<Vec<CString>, SourceEr
 }
 
 fn meta(stat: &Stat) -> Meta {
-    let is_device = matches!(
-        FileType::from_raw_mode(stat.st_mode),
-        FileType::CharacterDevice | FileType::BlockDevice
-    );
     Meta {
         mode: stat.st_mode & 0o7777,
         uid: stat.st_uid,
         gid: stat.st_gid,
         mtime: stat.st_mtime,
-        device: is_device.then(|| (major(stat.st_rdev), minor(stat.st_rdev))),
     }
 }

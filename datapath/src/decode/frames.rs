@@ -1,6 +1,6 @@
 //! Undoes [`crate::frames`].
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use zstd::bulk::Decompressor;
 
 use super::Codec;
@@ -44,8 +44,7 @@ pub(super) struct Frames {
     decoded: u64,
     /// CRC-32C of the headers so far.
     headers: u32,
-    /// A payload that came in several pieces, and one that is decompressed: a frame each at most.
-    pending: Vec<u8>,
+    /// A frame that was decompressed and did not fit: 1 MiB at most.
     unpacked: Vec<u8>,
     zstd: Decompressor<'static>,
 }
@@ -59,7 +58,6 @@ impl Frames {
             announced: 0,
             decoded: 0,
             headers: 0,
-            pending: Vec::new(),
             unpacked: Vec::new(),
             zstd: Decompressor::default(),
         }
@@ -121,6 +119,7 @@ impl Frames {
         Ok(Next::Ended)
     }
 
+    /// Copied, so that it lies in memory as it will lie on the disk.
     fn stored(
         &mut self,
         header: Header,
@@ -128,15 +127,11 @@ impl Frames {
         checksum: u32,
         output: &mut Filling,
     ) -> Result<Next, Error> {
-        let available = self.some()?;
-        let (mut part, before) = (&available[..available.len().min(left)], output.len());
-        let whole = part;
-        output.fill_from(&mut part);
-        let used = output.len() - before;
-        let checksum = crc32c::crc32c_append(checksum, &whole[..used]);
-        self.input.consume(used);
-        if used < left {
-            let left = left - used;
+        let part = self.some(left.min(output.room().len()))?;
+        output.fill_from(&mut &part[..]);
+        let checksum = crc32c::crc32c_append(checksum, &part);
+        if part.len() < left {
+            let left = left - part.len();
             return Ok(Next::Stored {
                 header,
                 left,
@@ -154,42 +149,40 @@ impl Frames {
         if !fits && !output.is_empty() {
             return Ok(None);
         }
-        let want = stored_bytes(&header);
-        let is_contiguous = self.pending.is_empty() && self.input.fill()?.len() >= want;
-        while !is_contiguous && self.pending.len() < want {
-            let missing = want - self.pending.len();
-            let available = self.some()?;
-            let part = available[..available.len().min(missing)].to_vec();
-            self.input.consume(part.len());
-            self.pending.extend_from_slice(&part);
-        }
-        let payload = if is_contiguous {
-            self.input.fill()?.get(..want).unwrap_or_default()
-        } else {
-            &self.pending
-        };
-        let verified = header.verify(crc32c::crc32c_append(checksum, payload));
+        let payload = self.payload(stored_bytes(&header))?;
+        self.verify(&header, crc32c::crc32c_append(checksum, &payload))?;
         let room = if fits {
             &mut output.room()[..length]
         } else {
             self.unpacked.resize(length, 0);
             &mut self.unpacked[..]
         };
-        let unpacked = verified.and_then(|()| match self.zstd.decompress_to_buffer(payload, room) {
-            Ok(count) if count == length => Ok(()),
-            Ok(count) => Err(format!("a frame of {count} bytes that should have {length}")),
-            Err(error) => Err(format!("a frame that is no zstd: {error}")),
-        });
-        unpacked.map_err(|reason| self.corrupt(reason))?;
-        if is_contiguous {
-            self.input.consume(want);
+        match self.zstd.decompress_to_buffer(&payload[..], room) {
+            Ok(count) if count == length => {}
+            Ok(count) => {
+                return Err(self.corrupt(format!("a frame of {count} bytes that should have {length}")));
+            }
+            Err(error) => return Err(self.corrupt(format!("a frame that is no zstd: {error}"))),
         }
-        self.pending.clear();
         if fits {
             output.filled(header.length);
             return Ok(Some(Next::Header));
         }
         Ok(Some(Next::Unpacked(0)))
+    }
+
+    /// The next `want` bytes in one piece: as they came, or joined.
+    fn payload(&mut self, want: usize) -> Result<Bytes, Error> {
+        let first = self.some(want)?;
+        if first.len() == want {
+            return Ok(first);
+        }
+        let mut joined = BytesMut::with_capacity(want);
+        joined.extend_from_slice(&first);
+        while joined.len() < want {
+            joined.extend_from_slice(&self.some(want - joined.len())?);
+        }
+        Ok(joined.freeze())
     }
 
     fn deliver(&mut self, from: usize, output: &mut Filling) -> Next {
@@ -210,12 +203,13 @@ impl Frames {
         Ok(bytes)
     }
 
-    /// The bytes at hand, at least one.
-    fn some(&mut self) -> Result<&[u8], Error> {
-        if self.input.fill()?.is_empty() {
+    /// The bytes at hand, at least one and `most` at most.
+    fn some(&mut self, most: usize) -> Result<Bytes, Error> {
+        let bytes = self.input.take(most as u64)?;
+        if bytes.is_empty() {
             return Err(self.truncated());
         }
-        self.input.fill()
+        Ok(bytes)
     }
 
     fn verify(&self, header: &Header, calculated: u32) -> Result<(), Error> {

@@ -19,16 +19,17 @@ impl Fields {
         number::write(&mut block[136..148], meta.mtime.into());
         block[156] = typeflag;
         block[257..265].copy_from_slice(b"ustar  \0");
-        if let Some((major, minor)) = meta.device {
-            number::write(&mut block[329..337], major.into());
-            number::write(&mut block[337..345], minor.into());
-        }
         Self(block)
     }
 
     pub(super) fn target(&mut self, target: &[u8]) {
         let length = target.len().min(NAME_BYTES);
         self.0[157..157 + length].copy_from_slice(&target[..length]);
+    }
+
+    pub(super) fn device(&mut self, major: u32, minor: u32) {
+        number::write(&mut self.0[329..337], major.into());
+        number::write(&mut self.0[337..345], minor.into());
     }
 
     pub(super) fn sparse(&mut self, size: u64, regions: &[Region], is_continued: bool) {

@@ -41,8 +41,6 @@ pub struct Meta {
     pub gid: u32,
     /// Seconds since 1970, rounded down.
     pub mtime: i64,
-    /// The driver of a device and which of its devices it is, also of a device that is a hard link.
-    pub device: Option<(u32, u32)>,
 }
 
 /// What an entry is.
@@ -69,10 +67,20 @@ pub enum Kind<'a> {
     Directory,
     /// A named pipe.
     Fifo,
-    /// A character device, whose numbers are in its [`Meta`].
-    Character,
-    /// A block device, likewise.
-    Block,
+    /// A character device.
+    Character {
+        /// The driver.
+        major: u32,
+        /// Which of its devices.
+        minor: u32,
+    },
+    /// A block device.
+    Block {
+        /// The driver.
+        major: u32,
+        /// Which of its devices.
+        minor: u32,
+    },
 }
 
 impl Kind<'_> {
@@ -81,8 +89,8 @@ impl Kind<'_> {
             Self::File { .. } => b'0',
             Self::HardLink(_) => b'1',
             Self::Symlink(_) => b'2',
-            Self::Character => b'3',
-            Self::Block => b'4',
+            Self::Character { .. } => b'3',
+            Self::Block { .. } => b'4',
             Self::Directory => b'5',
             Self::Fifo => b'6',
             Self::Sparse { .. } => b'S',
@@ -118,9 +126,13 @@ pub fn header(name: &[u8], meta: &Meta, kind: &Kind<'_>) -> Vec<u8> {
     }
     let mut fields = Fields::new(name, kind.typeflag(), meta, kind.stored_bytes());
     fields.target(target);
-    if let Kind::Sparse { size, regions } = *kind {
-        let here = regions.len().min(HEADER_REGIONS);
-        fields.sparse(size, &regions[..here], regions.len() > here);
+    match *kind {
+        Kind::Character { major, minor } | Kind::Block { major, minor } => fields.device(major, minor),
+        Kind::Sparse { size, regions } => {
+            let here = regions.len().min(HEADER_REGIONS);
+            fields.sparse(size, &regions[..here], regions.len() > here);
+        }
+        _ => {}
     }
     bytes.extend_from_slice(&fields.seal());
     bytes
@@ -133,7 +145,6 @@ fn long_name(typeflag: u8, name: &[u8], bytes: &mut Vec<u8>) {
         uid: 0,
         gid: 0,
         mtime: 0,
-        device: None,
     };
     // With the NUL behind it.
     let length = name.len() + 1;
@@ -175,7 +186,6 @@ mod tests {
         uid: 107,
         gid: 3_000_000,
         mtime: -5,
-        device: None,
     };
 
     fn parsed(bytes: &[u8]) -> Header<'_> {
