@@ -13,7 +13,12 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_default();
     let arguments: Vec<OsString> = words.collect();
-    if pod::is_script(&name) {
+    // The script looks at no arguments; whoever asks the image what it is, is answered.
+    let asks = matches!(
+        arguments.first().and_then(|first| first.to_str()),
+        Some("-h" | "--help" | "-V" | "--version")
+    );
+    if pod::is_script(&name) && !asks {
         return pod::main(&[], &ProcessEnv);
     }
     match Face::choose(&arguments, &ProcessEnv, pod::MODE_VARIABLE) {
