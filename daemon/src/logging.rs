@@ -18,8 +18,9 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 
 /// Crates whose events follow the verbosity, by the beginning of their name. All others may only warn: HTTP
 /// libraries print headers, and so credentials, when they debug.
-const OUR_CRATES: [&str; 11] = [
+const OUR_CRATES: [&str; 12] = [
     "cdi_",
+    "cloner",
     "containerimage_server",
     "daemon",
     "datapath",

@@ -16,3 +16,9 @@ pub const IMPORT_PROGRESS: (&str, &str) = (
     "kubevirt_cdi_import_progress_total",
     "The import progress in percentage",
 );
+
+/// Name and help text of the cloner's progress.
+pub const CLONE_PROGRESS: (&str, &str) = (
+    "kubevirt_cdi_clone_progress_total",
+    "The clone progress in percentage",
+);

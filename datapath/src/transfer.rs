@@ -9,7 +9,7 @@ use diskimage::Format;
 use tokio_util::sync::CancellationToken;
 
 use crate::chunks::Chunks;
-use crate::decode;
+use crate::decode::{self, Codec};
 use crate::digest::Checksum;
 use crate::error::Error;
 use crate::format::raw::{Copied, Ending};
@@ -64,9 +64,34 @@ pub enum Envelope {
     Snappy,
     /// One layer of framed snappy, and in it a tar with the raw disk `disk.img`.
     SnappyTar,
+    /// As `Snappy`, with [`crate::frames`] instead of snappy.
+    Frames,
+    /// As `SnappyTar`, with [`crate::frames`] instead of snappy.
+    FramesTar,
     /// Whatever the content shows, and in it an OVA: a tar with one disk image of any format. It is read to its end, where
     /// its manifest may be.
     Ova,
+}
+
+impl Envelope {
+    /// The one layer around a clone.
+    pub(crate) fn clone_codec(self) -> Option<Codec> {
+        match self {
+            Self::Snappy | Self::SnappyTar => Some(Codec::Snappy),
+            Self::Frames | Self::FramesTar => Some(Codec::Frames),
+            Self::Sniffed | Self::Bare | Self::Ova => None,
+        }
+    }
+
+    /// True if the disk is a file in a tar that is a clone of a directory.
+    pub(crate) fn is_clone_of_files(self) -> bool {
+        matches!(self, Self::SnappyTar | Self::FramesTar)
+    }
+
+    /// True if the bytes are those of a guest: they may look like anything.
+    pub(crate) fn holds_a_guest(self) -> bool {
+        self == Self::Bare || self.clone_codec().is_some()
+    }
 }
 
 /// How to transfer.

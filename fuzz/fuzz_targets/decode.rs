@@ -5,9 +5,10 @@
 use std::num::NonZeroUsize;
 
 use bytes::Bytes;
+use cdi_fuzz::seal;
 use datapath::Error;
 use datapath::chunks::Chunks;
-use datapath::decode::{self, Limits};
+use datapath::decode::{self, Codec, Limits};
 use libfuzzer_sys::fuzz_target;
 
 /// Output after which a stream counts as endless, as a full target would end it.
@@ -35,19 +36,27 @@ fuzz_target!(|data: &[u8]| {
     let Some((size, packed)) = data.split_first() else {
         return;
     };
-    let source = Pieces {
-        bytes: Bytes::copy_from_slice(packed),
-        size: usize::from(*size) + 1,
+    let source = |bytes: &[u8]| {
+        Box::new(Pieces {
+            bytes: Bytes::copy_from_slice(bytes),
+            size: usize::from(*size) + 1,
+        })
     };
-    let Ok(mut decoded) = decode::open(Box::new(source), &LIMITS) else {
-        return;
-    };
-    assert!(decoded.layers.len() <= decode::MAX_LAYERS);
-    let mut read = 0;
-    while read < ENOUGH_BYTES
-        && let Ok(Some(chunk)) = decoded.stream.next_chunk()
+    if let Ok(decoded) = decode::open(source(packed), &LIMITS) {
+        assert!(decoded.layers.len() <= decode::MAX_LAYERS);
+        read(decoded.stream);
+    }
+    let mut frames = packed.to_vec();
+    seal::frames(&mut frames);
+    read(Codec::Frames.decoder(source(&frames), &LIMITS));
+});
+
+fn read(mut stream: impl Chunks) {
+    let mut bytes = 0;
+    while bytes < ENOUGH_BYTES
+        && let Ok(Some(chunk)) = stream.next_chunk()
     {
         assert!(!chunk.is_empty());
-        read += chunk.len();
+        bytes += chunk.len();
     }
-});
+}

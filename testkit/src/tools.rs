@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 33] = [
+const PACKAGES: [(&str, &str); 35] = [
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("chromedriver", "chromium-driver"),
@@ -18,9 +18,11 @@ const PACKAGES: [(&str, &str); 33] = [
     ("curl", "curl"),
     ("date", "coreutils"),
     ("docker-registry", "docker-registry"),
+    ("du", "coreutils"),
     ("etcd", "etcd-server"),
     ("find", "findutils"),
     ("gcc", "gcc"),
+    ("go", "golang-go"),
     ("gzip", "gzip"),
     ("htpasswd", "apache2-utils"),
     ("ip", "iproute2"),

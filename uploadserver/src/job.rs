@@ -15,6 +15,15 @@ use crate::checksum::Promise;
 use crate::failure::Failure;
 use crate::turn::Resumable;
 
+/// What a clone is wrapped in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wrapping {
+    /// Framed snappy: CDI's cloner.
+    Snappy,
+    /// [`datapath::frames`]: ours.
+    Frames,
+}
+
 /// What a body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
@@ -22,16 +31,16 @@ pub(crate) enum Content {
     Image,
     /// A tar in any compression, for a directory.
     Archive,
-    /// The bytes of another volume's device, in snappy frames.
-    DeviceClone,
-    /// A tar of another volume's files, in snappy frames.
-    FilesClone,
+    /// The bytes of another volume's device.
+    DeviceClone(Wrapping),
+    /// A tar of another volume's files.
+    FilesClone(Wrapping),
 }
 
 impl Content {
     /// True for a copy of another volume, made by CDI.
     pub(crate) fn is_clone(self) -> bool {
-        matches!(self, Self::DeviceClone | Self::FilesClone)
+        matches!(self, Self::DeviceClone(_) | Self::FilesClone(_))
     }
 }
 

@@ -134,7 +134,7 @@ impl Server {
 
     /// Removes what an upload has left that did not clean up behind itself: a disk. What an archive leaves is not visible.
     fn remove_partial(&self, job: &Job) {
-        if matches!(job.plan.content, Content::Image | Content::DeviceClone) {
+        if matches!(job.plan.content, Content::Image | Content::DeviceClone(_)) {
             target::remove_partial(&self.config.destination.disk);
         }
     }

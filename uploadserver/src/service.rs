@@ -4,25 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::listener::Peer;
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hyper::body::{Body, Incoming};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use worker::clone::{CONTENT_HEADER, DEVICE, ENCODING_HEADER, FILES, FRAMES};
 
 use crate::checksum;
 use crate::failure::Failure;
 use crate::feed::{self, Fed, Payload};
 use crate::form;
 use crate::intake::Intake;
-use crate::job::{Content, Plan};
+use crate::job::{Content, Plan, Wrapping};
 use crate::reply::{self, Reply};
 use crate::resumable;
 use crate::routes::{self, Endpoint, Route};
 use crate::server::Server;
 use crate::status;
-
-/// Says that a body is a clone, and of what.
-const CONTENT_HEADER: &str = "x-cdi-content-type";
 
 /// Answers one request.
 pub(crate) async fn answer(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> Reply {
@@ -41,7 +39,7 @@ pub(crate) async fn answer(server: Arc<Server>, peer: Peer, request: Request<Inc
 
 async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: Request<Incoming>) -> Reply {
     if request.method() == Method::HEAD && endpoint.is_async {
-        return reply::empty(StatusCode::OK);
+        return presence();
     }
     if request.method() != Method::POST {
         return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);
@@ -76,6 +74,14 @@ async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: 
     reply::outcome(&job).await
 }
 
+/// The answer to whoever asks whether there is an upload server, and of which kind.
+fn presence() -> Reply {
+    let mut reply = reply::empty(StatusCode::OK);
+    let encodings = HeaderValue::from_static(FRAMES);
+    reply.headers_mut().insert(ENCODING_HEADER, encodings);
+    reply
+}
+
 /// Feeds a whole body into an upload.
 async fn receive(body: Incoming, boundary: Option<String>, mut intake: Intake, stall: Duration) {
     let mut payload = match boundary {
@@ -97,14 +103,14 @@ async fn receive(body: Incoming, boundary: Option<String>, mut intake: Intake, s
 /// What the request asks for; with the boundary of its form.
 fn plan(endpoint: Endpoint, request: &Request<Incoming>) -> Result<(Plan, Option<String>), Failure> {
     let headers = request.headers();
-    let content = content(endpoint, headers);
+    let bad = |reason: String| Failure::new(StatusCode::BAD_REQUEST, reason);
+    let content = content(endpoint, headers).map_err(bad)?;
     if content.is_clone() && endpoint.is_async {
         return Err(Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "async clone not supported",
         ));
     }
-    let bad = |reason: String| Failure::new(StatusCode::BAD_REQUEST, reason);
     let boundary = endpoint
         .is_form
         .then(|| form::boundary(headers))
@@ -122,13 +128,29 @@ fn plan(endpoint: Endpoint, request: &Request<Incoming>) -> Result<(Plan, Option
     Ok((plan, boundary))
 }
 
-fn content(endpoint: Endpoint, headers: &HeaderMap) -> Content {
-    if endpoint.is_archive {
-        return Content::Archive;
-    }
-    match headers.get(CONTENT_HEADER).map(|value| value.as_bytes()) {
-        Some(b"blockdevice-clone") => Content::DeviceClone,
-        Some(b"filesystem-clone") => Content::FilesClone,
+fn content(endpoint: Endpoint, headers: &HeaderMap) -> Result<Content, String> {
+    let value = |name| headers.get(name).map(|value: &HeaderValue| value.as_bytes());
+    let encoding = value(ENCODING_HEADER);
+    let wrapping = match encoding {
+        None => Wrapping::Snappy,
+        Some(encoding) if encoding == FRAMES.as_bytes() => Wrapping::Frames,
+        Some(other) => {
+            let other = other.escape_ascii();
+            return Err(format!(
+                "a clone in \"{other}\" is not understood: {ENCODING_HEADER} may be {FRAMES}"
+            ));
+        }
+    };
+    let content = match value(CONTENT_HEADER) {
+        _ if endpoint.is_archive => Content::Archive,
+        Some(content) if content == DEVICE.as_bytes() => Content::DeviceClone(wrapping),
+        Some(content) if content == FILES.as_bytes() => Content::FilesClone(wrapping),
         _ => Content::Image,
+    };
+    if encoding.is_some() && !content.is_clone() {
+        return Err(format!(
+            "{ENCODING_HEADER} is for clones, and {CONTENT_HEADER} does not say that this is one"
+        ));
     }
+    Ok(content)
 }

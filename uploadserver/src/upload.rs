@@ -15,7 +15,7 @@ use crate::checksum::Promise;
 use crate::config::Config;
 use crate::failure::{Doing, Failure};
 use crate::intake::Received;
-use crate::job::{Content, Job, Success};
+use crate::job::{Content, Job, Success, Wrapping};
 
 /// Writes what comes out of `received`. Returns when it is complete and on the disk, or nothing of it is left.
 pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<Success, Failure> {
@@ -23,19 +23,19 @@ pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<S
     let is_device = target::is_block_device(&config.destination.disk);
     let written = match content {
         Content::Archive => unpack(config, job, received, Envelope::Sniffed),
-        Content::FilesClone if !is_device => unpack(config, job, received, Envelope::Snappy),
+        Content::FilesClone(wrapping) if !is_device => unpack(config, job, received, around_bytes(wrapping)),
         Content::Image => image(config, job, received),
-        Content::DeviceClone => clone(config, job, received, Envelope::Snappy),
-        Content::FilesClone => clone(config, job, received, Envelope::SnappyTar),
+        Content::DeviceClone(wrapping) => clone(config, job, received, around_bytes(wrapping)),
+        Content::FilesClone(wrapping) => clone(config, job, received, around_tar(wrapping)),
     };
     match written {
         Ok(()) => Ok(Success {
             content,
             preallocated: match content {
                 Content::Image => config.wanted.preallocate,
-                Content::Archive | Content::DeviceClone => false,
+                Content::Archive | Content::DeviceClone(_) => false,
                 // Upstream says so of every directory that it fills from a clone, and controllers wait for it.
-                Content::FilesClone => !is_device,
+                Content::FilesClone(_) => !is_device,
             },
         }),
         Err(_) if job.stop.is_cancelled() => Err(Failure::new(
@@ -43,7 +43,8 @@ pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<S
             "it was stopped on request",
         )),
         Err(error) => {
-            let is_unpacked = content == Content::Archive || (content == Content::FilesClone && !is_device);
+            let is_unpacked =
+                content == Content::Archive || (matches!(content, Content::FilesClone(_)) && !is_device);
             let facts = job.progress.facts();
             Err(Failure::of(
                 &error,
@@ -72,6 +73,20 @@ fn clone(config: &Config, job: &Job, received: &Received, envelope: Envelope) ->
     let target = volume.clone_options(&config.wanted);
     let options = options(config, job, envelope);
     transfer_to(received, &target, &options)
+}
+
+fn around_bytes(wrapping: Wrapping) -> Envelope {
+    match wrapping {
+        Wrapping::Snappy => Envelope::Snappy,
+        Wrapping::Frames => Envelope::Frames,
+    }
+}
+
+fn around_tar(wrapping: Wrapping) -> Envelope {
+    match wrapping {
+        Wrapping::Snappy => Envelope::SnappyTar,
+        Wrapping::Frames => Envelope::FramesTar,
+    }
 }
 
 fn transfer_to(

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use datapath::encode::{Encoding, PIECE_BYTES, Piece};
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::framing::chunked;
@@ -315,4 +316,97 @@ fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[at] ^= 0x10;
     bytes
+}
+
+/// In frames, every other piece of which is compressed.
+fn in_frames(bytes: &[u8]) -> Vec<u8> {
+    let (mut encoder, mut seal) = (Encoding::Frames.encoder(), Encoding::Frames.seal());
+    let mut stream = Encoding::Frames.start().to_vec();
+    for (index, part) in bytes.chunks(PIECE_BYTES).enumerate() {
+        let piece = Piece::Data(part.to_vec().into());
+        let blocks = encoder.encode(piece, index % 2 == 0);
+        seal.pass(&blocks, part.len() as u64);
+        for block in blocks {
+            stream.extend_from_slice(&block.head);
+            stream.extend_from_slice(&block.body);
+        }
+    }
+    stream.extend_from_slice(&seal.end());
+    stream
+}
+
+fn send_frames(server: &Server, content_type: &str, encoding: &str, stream: &[u8]) -> Response {
+    let request = Request::post("/v1beta1/upload")
+        .chunked()
+        .header("x-cdi-content-type", content_type)
+        .header("x-cdi-workers-clone", encoding);
+    server.exchange(&request, &chunked(stream, 32 << 10, &[]))
+}
+
+#[test]
+fn frames_are_offered_and_taken() {
+    let source = tempfile::tempdir().unwrap();
+    let content = sparse_disk();
+    fill_volume(source.path(), &content);
+    let tar = tar(source.path());
+    for (content_type, bytes) in [(BLOCK, &content), (FILESYSTEM, &tar)] {
+        let pod = UploadPod::new(BINARY);
+        let server = pod.start();
+        let offer = server.exchange(&Request::new("HEAD", "/v1beta1/upload-async"), &[]);
+        assert_eq!(offer.header("x-cdi-workers-clone"), Some("frames-1"), "{offer:?}");
+        let good = in_frames(bytes);
+        for damage in [
+            flipped(&good, good.len() / 2),
+            flipped(&good, good.len() - 1),
+            flipped(&good, 4),
+            good[..good.len() - 1000].to_vec(),
+            // All but the end: nothing is missing but the proof.
+            good[..good.len() - 24].to_vec(),
+            [&good[..], b"x"].concat(),
+            framed(bytes),
+        ] {
+            let response = send_frames(&server, content_type, "frames-1", &damage);
+            assert_eq!(response.status, 500, "{response:?}");
+            assert_eq!(pod.data_names(), [""; 0], "{content_type}: {}", response.text());
+        }
+        send_frames(&server, content_type, "frames-1", &good).assert(200, "");
+        server.wait().assert_success(content_type);
+        assert!(fs::read(pod.disk()).unwrap() == content);
+    }
+}
+
+#[test]
+fn frames_become_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = tempfile::tempdir().unwrap();
+    let content = sparse_disk();
+    fill_volume(source.path(), &content);
+    for (content_type, bytes) in [(BLOCK, content.clone()), (FILESYSTEM, tar(source.path()))] {
+        let device = LoopDevice::new(folder.path(), 16 * MIB, 512);
+        let pod = UploadPod::new(BINARY).block(device.path());
+        let server = pod.start();
+        send_frames(&server, content_type, "frames-1", &in_frames(&bytes)).assert(200, "");
+        server.wait().assert_success(content_type);
+        assert!(fs::read(device.path()).unwrap() == content, "{content_type}");
+    }
+}
+
+#[test]
+fn an_encoding_that_nobody_knows_is_refused_with_a_sentence() {
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    for (content_type, encoding, sentence) in [
+        (
+            BLOCK,
+            "frames-2",
+            "a clone in \"frames-2\" is not understood: x-cdi-workers-clone may be frames-1",
+        ),
+        (FILESYSTEM, "", "a clone in \"\" is not understood"),
+        ("", "frames-1", "x-cdi-workers-clone is for clones"),
+    ] {
+        let response = send_frames(&server, content_type, encoding, b"cdifrm1\n");
+        assert_eq!(response.status, 400, "{response:?}");
+        assert!(response.text().contains(sentence), "{response:?}");
+    }
+    server.post_last("/v1beta1/upload", &disk::content(1, MIB));
 }

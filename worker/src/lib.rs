@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod clone;
 pub mod volume;
 pub mod watch;
 pub mod wording;

@@ -12,7 +12,7 @@ pub(super) const BLOCK_BYTES: usize = 512;
 pub(super) type Block = [u8; BLOCK_BYTES];
 
 /// Bytes of an offset and a length in an old GNU sparse map.
-const SPARSE_ENTRY_BYTES: usize = 24;
+pub(super) const SPARSE_ENTRY_BYTES: usize = 24;
 
 /// A header whose checksum is right.
 pub(super) struct Header<'b>(&'b Block);

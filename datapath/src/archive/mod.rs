@@ -32,6 +32,7 @@ mod pax;
 mod sparse;
 mod staging;
 mod tree;
+pub mod write;
 
 use std::path::PathBuf;
 
@@ -81,12 +82,13 @@ pub struct Report {
 /// the directory is as it was. The source is always read to its end, since only there is all of it verified.
 ///
 /// Of `options` the format, the route, the workers and the scratch directory play no role, and
-/// [`Envelope::SnappyTar`] is [`Envelope::Snappy`], [`Envelope::Ova`] is [`Envelope::Sniffed`].
+/// the envelopes of a tar are those of a device; [`Envelope::Ova`] is [`Envelope::Sniffed`].
 pub fn unpack(source: &dyn Source, target: &Options, options: &transfer::Options) -> Result<Report, Error> {
     options.observer.phase(Phase::Info);
     let envelope = match options.envelope {
         Envelope::Sniffed | Envelope::Bare | Envelope::Ova => Envelope::Sniffed,
         Envelope::Snappy | Envelope::SnappyTar => Envelope::Snappy,
+        Envelope::Frames | Envelope::FramesTar => Envelope::Frames,
     };
     let Unwrapped {
         mut layers,

@@ -44,6 +44,34 @@ fn octal(bytes: &[u8]) -> Option<i64> {
         })
 }
 
+/// Fills a field as GNU tar does: octal digits and a NUL, or base 256 for what has more digits or is negative.
+pub(super) fn write(field: &mut [u8], value: i128) {
+    let Some((last, digits)) = field.split_last_mut() else {
+        return;
+    };
+    let mut rest = value;
+    *last = 0;
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + low_byte(rest & 7);
+        rest >>= 3;
+    }
+    if rest == 0 {
+        return;
+    }
+    rest = value;
+    for byte in field.iter_mut().rev() {
+        *byte = low_byte(rest);
+        rest >>= 8;
+    }
+    if let Some(first) = field.first_mut() {
+        *first = if value < 0 { 0xff } else { 0x80 };
+    }
+}
+
+fn low_byte(value: i128) -> u8 {
+    value.to_le_bytes()[0]
+}
+
 /// Decimal digits and nothing else.
 pub(super) fn decimal(bytes: &[u8]) -> Option<u64> {
     if bytes.is_empty() {
@@ -115,6 +143,27 @@ mod tests {
         ] {
             assert_eq!(field(bytes), value, "{}", bytes.escape_ascii());
         }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let limits = [
+            0,
+            1,
+            0o7_777_777,
+            0o10_000_000,
+            0o77_777_777_777,
+            0o100_000_000_000,
+            i64::MAX,
+        ];
+        for value in limits.into_iter().chain([-1, -5_000_000_000, i64::MIN]) {
+            let mut bytes = [b'x'; 12];
+            write(&mut bytes, value.into());
+            assert_eq!(field(&bytes), Some(value), "{value}");
+        }
+        let mut bytes = [0; 8];
+        write(&mut bytes, 0o644);
+        assert_eq!(&bytes, b"0000644\0");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::error::ArchiveErrorKind;
 use crate::memory::Held;
 
 /// Regions that a file may have: 16 MiB of memory. A disk of 64 GiB has as many if every other 32 KiB of it are a hole.
-const MAX_REGIONS: u64 = 1 << 20;
+pub(super) const MAX_REGIONS: u64 = 1 << 20;
 
 /// Bytes of a file that are stored.
 #[derive(Debug, Clone, Copy)]

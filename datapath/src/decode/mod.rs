@@ -14,9 +14,10 @@
 
 mod bzip2;
 mod decoder;
+mod frames;
 mod gzip;
 pub(crate) mod input;
-mod snappy;
+pub(crate) mod snappy;
 mod sniff;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,8 @@ pub enum Codec {
     Bzip2,
     /// The snappy framing format. Never sniffed: clones of CDI come in it, and say so.
     Snappy,
+    /// [`crate::frames`]. Never sniffed either: the two programs agree on it.
+    Frames,
 }
 
 impl Codec {
@@ -60,6 +63,7 @@ impl Codec {
             Self::Zstd => "zstd",
             Self::Bzip2 => "bzip2",
             Self::Snappy => "snappy",
+            Self::Frames => "frames",
         }
     }
 
@@ -74,6 +78,7 @@ impl Codec {
             Self::Zstd => Box::new(Decoder::<zstd::Zstd>::new(inner, *limits)),
             Self::Bzip2 => Box::new(Decoder::<bzip2::Bzip2>::new(inner, *limits)),
             Self::Snappy => Box::new(Decoder::<snappy::Snappy>::new(inner, *limits)),
+            Self::Frames => Box::new(frames::Frames::new(inner)),
         }
     }
 }

@@ -12,15 +12,15 @@ use crate::buffer::Filling;
 use crate::target::is_zero;
 
 /// Type and length (§3).
-const HEADER_BYTES: usize = 4;
+pub(crate) const HEADER_BYTES: usize = 4;
 /// The masked CRC-32C in front of the data of a chunk (§3, §4.2).
-const CHECKSUM_BYTES: usize = 4;
+pub(crate) const CHECKSUM_BYTES: usize = 4;
 /// Most bytes of uncompressed data in a chunk (§4.2).
-const MAX_DATA_BYTES: usize = 65536;
+pub(crate) const MAX_DATA_BYTES: usize = 65536;
 /// What snappy makes of [`MAX_DATA_BYTES`] at worst: `32 + n + n/6` (`MaxCompressedLength`).
 const MAX_COMPRESSED_BYTES: usize = 32 + MAX_DATA_BYTES + MAX_DATA_BYTES / 6;
 /// Body of a stream identifier (§4.1).
-const IDENTIFIER: &[u8] = b"sNaPpY";
+pub(crate) const IDENTIFIER: &[u8] = b"sNaPpY";
 
 /// What a type byte announces (§4).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -256,7 +256,7 @@ fn verify(stored: u32, data: &[u8]) -> Result<(), Fault> {
 }
 
 /// Checksums are stored masked, since a CRC of bytes that hold their own CRC says little (§3).
-fn mask(crc: u32) -> u32 {
+pub(crate) fn mask(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 

@@ -11,7 +11,7 @@ pub(crate) use self::mapped::{fetch_map, open_image, ranged_length, start};
 
 use crate::archive::{Appliance, DiskImage};
 use crate::chunks::Peek;
-use crate::decode::{self, Codec, SNIFF_BYTES};
+use crate::decode::{self, SNIFF_BYTES};
 use crate::digest::Hashing;
 use crate::error::{DecodeError, Error, FormatError};
 use crate::format::Input;
@@ -132,17 +132,18 @@ pub(crate) fn unwrap(
     let mut stream = Peek::new(meter);
     let head = stream.peek(SNIFF_BYTES.max(HEADER_BYTES))?;
     check_header(&head, options)?;
-    let (layers, mut input) = match (envelope, decode::sniff(&head)) {
-        (Envelope::Snappy | Envelope::SnappyTar, _) => {
-            let decoded = Codec::Snappy.decoder(Box::new(stream), limits);
-            (vec![Codec::Snappy], Input::Decoded(Peek::new(decoded)))
+    let is_bare = envelope == Envelope::Bare;
+    let (layers, mut input) = match (envelope.clone_codec(), decode::sniff(&head)) {
+        (Some(codec), _) => {
+            let decoded = codec.decoder(Box::new(stream), limits);
+            (vec![codec], Input::Decoded(Peek::new(decoded)))
         }
-        (Envelope::Sniffed | Envelope::Ova, Some(_)) => {
+        (None, Some(_)) if !is_bare => {
             let decoded = decode::open(Box::new(stream), limits)?;
             (decoded.layers, Input::Decoded(decoded.stream))
         }
-        (Envelope::Sniffed | Envelope::Ova | Envelope::Bare, _) => {
-            if envelope != Envelope::Bare {
+        (None, _) => {
+            if !is_bare {
                 decode::check_supported(&head)?;
             }
             (
@@ -173,7 +174,7 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
         readings,
     } = unwrap(source, options, options.envelope, limits)?;
     let mut image_bytes = if layers.is_empty() { source.length() } else { None };
-    if options.envelope == Envelope::SnappyTar {
+    if options.envelope.is_clone_of_files() {
         let disk = DiskImage::find(Box::new(input))?;
         image_bytes = Some(disk.size());
         layers.push("tar");
@@ -190,12 +191,11 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
     check_header(&input.peek(HEADER_BYTES)?, options)?;
     let head = in_transfer(options, input.peek(DETECT_BYTES))?;
     let ending = ending(&head, options);
-    let wanted = match (options.envelope, ending) {
+    let wanted = match ending {
+        _ if options.envelope.holds_a_guest() => Some(Format::Raw),
         // What a footer makes an image begins like a raw disk.
-        (Envelope::Sniffed | Envelope::Ova, Ending::Footer) => Some(Format::Raw),
-        (Envelope::Sniffed | Envelope::Ova, Ending::Disk | Ending::Sniffed) => options.format,
-        // The bytes are a guest's: they may look like anything.
-        (Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar, _) => Some(Format::Raw),
+        Ending::Footer => Some(Format::Raw),
+        Ending::Disk | Ending::Sniffed => options.format,
     };
     let format = Format::decide(&head, wanted).map_err(FormatError::from)?;
     // Nobody calls a raw disk `disk.vmdk` but for one that a description in another file belongs to.
@@ -238,11 +238,12 @@ fn in_transfer<T>(options: &Options, result: Result<T, Error>) -> Result<T, Erro
 
 /// What may follow the disk, if the image is a raw one: nothing if that is known, and a footer if the user says so.
 fn ending(head: &[u8], options: &Options) -> Ending {
-    match (options.envelope, options.format) {
-        (Envelope::Bare | Envelope::Snappy | Envelope::SnappyTar, _) | (_, Some(Format::Raw)) => Ending::Disk,
+    match options.format {
+        _ if options.envelope.holds_a_guest() => Ending::Disk,
+        Some(Format::Raw) => Ending::Disk,
         // A dynamic image begins with a copy of its footer.
-        (Envelope::Sniffed | Envelope::Ova, Some(Format::Vhd)) if !head.starts_with(COOKIE) => Ending::Footer,
-        (Envelope::Sniffed | Envelope::Ova, _) => Ending::Sniffed,
+        Some(Format::Vhd) if !head.starts_with(COOKIE) => Ending::Footer,
+        _ => Ending::Sniffed,
     }
 }
 

@@ -14,7 +14,6 @@ mod replacements;
 mod round_trip;
 mod snapshot;
 mod tape;
-mod trees;
 mod truncation;
 
 use std::path::Path;

@@ -9,8 +9,8 @@ use testkit::tools;
 
 use crate::common::fast_folder;
 use crate::snapshot::{self, assert_same, without_time_of_root};
-use crate::trees::{Reach, grow};
 use crate::{gnu_unpacks, unpack_to};
+use testkit::trees::{Reach, grow};
 
 const TREES: u64 = 10_000;
 /// Trees in an archive: most of the time goes into starting programs.

@@ -96,7 +96,7 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
     container["args"] = json!(["-v=3"]);
     container["env"] = json!(env);
     attach(&mut container, claim, "cdi-data-vol", "/data", mounts);
-    let mut spec = spec(vec![container], volumes, import.hosts);
+    let mut spec = spec(&[container], &volumes, import.hosts);
     if let Some(image) = import.node_pull {
         spec["initContainers"] = json!([server_bringer()]);
         spec["containers"]
@@ -104,7 +104,7 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
             .or_fail("containers")
             .push(image_server(image));
     }
-    pod(spec)
+    pod(&spec)
 }
 
 /// The init container of a node pull: brings the server along.
@@ -160,7 +160,7 @@ pub fn upload_server(claim: &Claim, secret: &str, client: &str, env: &[(&str, &s
     container["env"] = json!(variables);
     let certificates = json!({ "name": "server-certs", "mountPath": "/etc/tls", "readOnly": true });
     attach(&mut container, claim, "cdi-data-vol", "/data", vec![certificates]);
-    pod(spec(vec![container], volumes, &[]))
+    pod(&spec(&[container], &volumes, &[]))
 }
 
 /// `<uid>-source-pod` (contract §5.5): clones `claim` to `url`. The Secret `secret` has the client's certificate.
@@ -196,7 +196,7 @@ pub fn clone_source(
             mount["readOnly"] = json!(true);
         }
     }
-    pod(spec(vec![container], volumes, hosts))
+    pod(&spec(&[container], &volumes, hosts))
 }
 
 /// The pod that finds out how large a disk of a claim is (contract §7.4, Appendix B).
@@ -205,9 +205,9 @@ pub fn size_detection(claim: &Claim) -> Pod {
     container["command"] = json!(["/usr/bin/cdi-image-size-detection"]);
     container["args"] = json!(["-image-path", "/dev/cdi/disk.img"]);
     attach(&mut container, claim, "cdi-data-vol", "/dev/cdi", Vec::new());
-    pod(spec(
-        vec![container],
-        vec![volume_of_claim("cdi-data-vol", CLAIM)],
+    pod(&spec(
+        &[container],
+        &[volume_of_claim("cdi-data-vol", CLAIM)],
         &[],
     ))
 }
@@ -242,7 +242,7 @@ pub fn poller(
     let token = "/var/run/secrets/kubernetes.io/serviceaccount";
     container["volumeMounts"] = json!([{ "name": "token", "mountPath": token, "readOnly": true }]);
     let volumes = vec![json!({ "name": "token", "secret": { "secretName": account } })];
-    pod(spec(vec![container], volumes, hosts))
+    pod(&spec(&[container], &volumes, hosts))
 }
 
 /// What all containers of workers have: the restricted security context (§5.2) and the default resources (§0.6).
@@ -268,10 +268,10 @@ pub fn worker(name: &str, image: Image) -> Value {
 
 /// A pod of one container without volumes.
 pub fn bare(container: Value) -> Pod {
-    pod(spec(vec![container], Vec::new(), &[]))
+    pod(&spec(&[container], &[], &[]))
 }
 
-fn spec(containers: Vec<Value>, volumes: Vec<Value>, hosts: &[Host<'_>]) -> Value {
+fn spec(containers: &[Value], volumes: &[Value], hosts: &[Host<'_>]) -> Value {
     let aliases = hosts
         .iter()
         .map(|(name, address)| json!({ "ip": address.to_string(), "hostnames": [name] }));
@@ -285,7 +285,7 @@ fn spec(containers: Vec<Value>, volumes: Vec<Value>, hosts: &[Host<'_>]) -> Valu
     })
 }
 
-fn pod(spec: Value) -> Pod {
+fn pod(spec: &Value) -> Pod {
     serde_json::from_value(json!({ "spec": spec })).or_fail("a pod")
 }
 

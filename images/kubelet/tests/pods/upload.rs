@@ -164,7 +164,7 @@ fn nobody_else_may_upload_and_what_is_too_large_is_refused() {
         &network,
         &running,
         "/v1beta1/upload",
-        &vec![1; CLAIM_BYTES as usize],
+        &disk::content(1, CLAIM_BYTES),
     );
     assert_eq!(answer.status, 400, "{}", answer.text());
     assert!(

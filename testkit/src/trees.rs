@@ -6,21 +6,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use testkit::random::Random;
+use crate::fail::OrFail;
+use crate::random::Random;
 
 /// What a dialect can hold.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reach {
+pub struct Reach {
     /// Bytes of a path.
-    pub(crate) path_bytes: usize,
+    pub path_bytes: usize,
     /// Bytes of a name in it.
-    pub(crate) name_bytes: usize,
+    pub name_bytes: usize,
     /// Bytes of a symbolic link's target.
-    pub(crate) target_bytes: usize,
+    pub target_bytes: usize,
     /// Names may be any bytes.
-    pub(crate) has_any_bytes: bool,
+    pub has_any_bytes: bool,
     /// Times before 1970.
-    pub(crate) has_negative_times: bool,
+    pub has_negative_times: bool,
 }
 
 /// A name, mostly harmless.
@@ -30,7 +31,7 @@ fn name(random: &mut Random, most: usize, has_any_bytes: bool) -> Vec<u8> {
         1 => 30 + random.below(70),
         _ => 1 + random.below(12),
     };
-    let length = usize::try_from(length).unwrap().min(most);
+    let length = usize::try_from(length).or_fail("a random tree").min(most);
     let mut name = Vec::new();
     while name.len() < length {
         let piece: &[u8] = match random.below(30) {
@@ -44,7 +45,9 @@ fn name(random: &mut Random, most: usize, has_any_bytes: bool) -> Vec<u8> {
             7 => "🦀".as_bytes(),
             8 => b"'",
             9 => b"*",
-            letter => &b"abcdefghijklmnopqrstuvwxyz"[usize::try_from(letter % 26).unwrap()..][..1],
+            letter => {
+                &b"abcdefghijklmnopqrstuvwxyz"[usize::try_from(letter % 26).or_fail("a random tree")..][..1]
+            }
         };
         name.extend_from_slice(piece);
     }
@@ -58,7 +61,7 @@ fn name(random: &mut Random, most: usize, has_any_bytes: bool) -> Vec<u8> {
 
 fn mode(random: &mut Random) -> u32 {
     match random.below(8) {
-        0 => u32::try_from(random.below(0o10000)).unwrap(),
+        0 => u32::try_from(random.below(0o10000)).or_fail("a random tree"),
         1 => 0o4755,
         2 => 0o2755,
         3 => 0o1777,
@@ -69,12 +72,12 @@ fn mode(random: &mut Random) -> u32 {
 
 fn set_time(path: &Path, random: &mut Random, reach: Reach) {
     use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
-    let nanoseconds = i64::try_from(random.below(1_000_000_000)).unwrap();
+    let nanoseconds = i64::try_from(random.below(1_000_000_000)).or_fail("a random tree");
     let seconds = match random.below(10) {
-        0 if reach.has_negative_times => -i64::try_from(random.below(1 << 32)).unwrap(),
+        0 if reach.has_negative_times => -i64::try_from(random.below(1 << 32)).or_fail("a random tree"),
         1 => 0,
         2 => 4_000_000_000,
-        _ => i64::try_from(random.below(2_000_000_000)).unwrap(),
+        _ => i64::try_from(random.below(2_000_000_000)).or_fail("a random tree"),
     };
     let time = Timespec {
         tv_sec: seconds,
@@ -84,16 +87,17 @@ fn set_time(path: &Path, random: &mut Random, reach: Reach) {
         last_access: time,
         last_modification: time,
     };
-    rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).or_fail("a random tree");
 }
 
 /// Makes a tree of a dozen entries in the existing directory `root`, whose name takes `used` bytes of every path.
-pub(crate) fn grow(root: &Path, random: &mut Random, reach: Reach, used: usize) {
+pub fn grow(root: &Path, random: &mut Random, reach: Reach, used: usize) {
     let mut directories = vec![PathBuf::new()];
     let mut files: Vec<PathBuf> = Vec::new();
     let mut links = Vec::new();
     for _ in 0..random.below(13) {
-        let parent = &directories[usize::try_from(random.below(directories.len() as u64)).unwrap()];
+        let parent =
+            &directories[usize::try_from(random.below(directories.len() as u64)).or_fail("a random tree")];
         // Slashes before the parent, before the name and behind that of a directory.
         let taken = used + parent.as_os_str().len() + 3;
         if taken >= reach.path_bytes {
@@ -107,7 +111,7 @@ pub(crate) fn grow(root: &Path, random: &mut Random, reach: Reach, used: usize) 
         }
         match random.below(10) {
             0..3 => {
-                fs::create_dir(&full).unwrap();
+                fs::create_dir(&full).or_fail("a random tree");
                 directories.push(path);
             }
             7 => {
@@ -115,26 +119,26 @@ pub(crate) fn grow(root: &Path, random: &mut Random, reach: Reach, used: usize) 
                 files.push(path);
             }
             8 => {
-                symlink(OsStr::from_bytes(&target(random, reach)), &full).unwrap();
+                symlink(OsStr::from_bytes(&target(random, reach)), &full).or_fail("a random tree");
                 links.push(path);
             }
             9 if !files.is_empty() => {
-                let old = &files[usize::try_from(random.below(files.len() as u64)).unwrap()];
+                let old = &files[usize::try_from(random.below(files.len() as u64)).or_fail("a random tree")];
                 // Which of them the writer meets first is the target of the other.
                 let longer = old.as_os_str().len().max(path.as_os_str().len());
                 if used + longer + 1 < reach.target_bytes {
-                    fs::hard_link(root.join(old), &full).unwrap();
+                    fs::hard_link(root.join(old), &full).or_fail("a random tree");
                 }
             }
             _ => {
-                fs::write(&full, content(random)).unwrap();
+                fs::write(&full, content(random)).or_fail("a random tree");
                 files.push(path);
             }
         }
     }
     for path in files.iter().chain(directories.iter().rev()) {
         let full = root.join(path);
-        fs::set_permissions(&full, Permissions::from_mode(mode(random))).unwrap();
+        fs::set_permissions(&full, Permissions::from_mode(mode(random))).or_fail("a random tree");
         set_time(&full, random, reach);
     }
     for path in links {
@@ -162,7 +166,7 @@ fn content(random: &mut Random) -> Vec<u8> {
         1 => 512 * random.below(20),
         _ => random.below(3000),
     };
-    let mut bytes = vec![0; usize::try_from(length).unwrap()];
+    let mut bytes = vec![0; usize::try_from(length).or_fail("a random tree")];
     if !random.one_in(5) {
         random.fill(&mut bytes);
     }
@@ -170,15 +174,15 @@ fn content(random: &mut Random) -> Vec<u8> {
 }
 
 fn write_sparse(path: &Path, random: &mut Random) {
-    let file = File::create(path).unwrap();
+    let file = File::create(path).or_fail("a random tree");
     let length = random.below(200_000);
-    file.set_len(length).unwrap();
+    file.set_len(length).or_fail("a random tree");
     for _ in 0..random.below(5) {
-        let mut bytes = vec![0; usize::try_from(random.below(6000)).unwrap()];
+        let mut bytes = vec![0; usize::try_from(random.below(6000)).or_fail("a random tree")];
         random.fill(&mut bytes);
         let offset = random.below(length + 1);
-        let room = usize::try_from(length - offset).unwrap();
+        let room = usize::try_from(length - offset).or_fail("a random tree");
         file.write_all_at(&bytes[..bytes.len().min(room)], offset)
-            .unwrap();
+            .or_fail("a random tree");
     }
 }

@@ -1,0 +1,142 @@
+"""What a clone costs: cdi-cloner to cdi-uploadserver, as CDI's own programs would understand it and in frames.
+
+A disk of 8 GiB with the files of the benchmarks' disk goes over mutual TLS on loopback, from a device to a file and from a
+directory to a directory. GNU tar with snappy through a pipe shows what the first half of upstream's way costs. As root, for
+the loop device.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from images import make_disk, sh
+from upload import PORT, end, make_certificates, start_ours
+
+ROOT = Path(__file__).parent.parent.parent
+
+DISK_BYTES = 8 << 30
+
+SOURCES = ["device", "disk file", "files"]
+
+WAYS = ["snappy", "frames"]
+
+
+@dataclass
+class Cost:
+    """Of one clone, both ends. Seconds, MiB, bytes on the wire per byte of data."""
+
+    wall: float
+    cloner_cpu: float
+    server_cpu: float
+    rss: float
+
+
+def main() -> None:
+    options = arguments()
+    folder = options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "disk.raw").exists():
+        make_disk(folder / "disk.raw")
+    cloner, server = build()
+    costs: dict[tuple, list[Cost]] = {}
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-clone-") as name:
+        work = Path(name)
+        certs = work / "certs"
+        make_certificates(server, certs, work)
+        volume = work / "volume"
+        volume.mkdir()
+        disk = volume / "disk.img"
+        sh(f"cp --sparse=always {folder}/disk.raw {disk} && truncate -s {DISK_BYTES} {disk} && sync {disk}")
+        device = attach(disk)
+        try:
+            places = {"device": device, "disk file": disk, "files": volume}
+            for _ in range(options.runs):
+                for source in SOURCES:
+                    for way in WAYS:
+                        cost = clone(cloner, server, certs, places[source], way, disk, folder)
+                        costs.setdefault((source, way), []).append(cost)
+                        print(f"{source}, {way}: {cost}", flush=True)
+            packing(cloner, volume, disk)
+        finally:
+            sh(f"losetup --detach {device}")
+    print_table(costs)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
+    parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
+    return parser.parse_args()
+
+
+def build() -> tuple[Path, Path]:
+    command = ["cargo", "build", "--release", "--quiet", "-p", "cloner", "-p", "uploadserver"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return ROOT / "target/release/cdi-cloner", ROOT / "target/release/cdi-uploadserver"
+
+
+def attach(disk: Path) -> Path:
+    command = ["losetup", "--find", "--show", "--read-only", str(disk)]
+    return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+
+
+def clone(cloner: Path, server: Path, certs: Path, source: Path, way: str, disk: Path, folder: Path) -> Cost:
+    """One run, onto a fresh target; the disk is compared."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-clone-") as name:
+        target = Path(name)
+        serving = start_ours(server, certs, ["--dir", str(target)])
+        url = f"https://localhost:{PORT}/v1beta1/upload"
+        client = ["--ca", certs / "ca.crt", "--cert", certs / "client.crt", "--key", certs / "client.key"]
+        begin = time.monotonic()
+        sending = subprocess.Popen([cloner, "clone", source, url, "--encoding", way, "--quiet", *client])
+        _, status, usage = os.wait4(sending.pid, 0)
+        wall = time.monotonic() - begin
+        sending.returncode = os.waitstatus_to_exitcode(status)
+        server_cpu, server_rss = end(serving)
+        if sending.returncode != 0:
+            raise SystemExit("the clone failed")
+        sh(f"cmp {disk} {target}/disk.img")
+        return Cost(wall, usage.ru_utime + usage.ru_stime, server_cpu, max(usage.ru_maxrss / 1024, server_rss))
+
+
+def packing(cloner: Path, volume: Path, disk: Path) -> None:
+    """How large the streams are, and what GNU tar takes to make the bytes that we wrap."""
+    data = disk.stat().st_blocks * 512
+    for what, command in [
+        ("cdi-cloner pack, snappy", f"{cloner} pack {volume}"),
+        ("cdi-cloner pack, frames", f"{cloner} pack {volume} --encoding frames"),
+        ("cdi-cloner pack, the tar alone", f"{cloner} pack {volume} --encoding plain"),
+        ("GNU tar -S", f"tar -c -S -C {volume} disk.img"),
+    ]:
+        begin = time.monotonic()
+        counted = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", f"{command} | wc -c"], check=True, capture_output=True, text=True
+        )
+        wall = time.monotonic() - begin
+        size = int(counted.stdout)
+        print(f"{what}: {wall:.1f} s, {size / 1e6:.0f} MB of {data / 1e6:.0f} MB of data", flush=True)
+
+
+def print_table(costs: dict[tuple, list[Cost]]) -> None:
+    print("| clone of 8 GiB | snappy | frames | frames to snappy |\n| --- | --- | --- | --- |")
+    for source in SOURCES:
+        figures = [
+            [
+                statistics.median(getattr(cost, what) for cost in costs[source, way])
+                for what in ("wall", "cloner_cpu", "server_cpu", "rss")
+            ]
+            for way in WAYS
+        ]
+        cells = [f"{wall:.1f} s, {ours:.1f} + {theirs:.1f} CPU s, {rss:.0f} MiB" for wall, ours, theirs, rss in figures]
+        snappy, frames = figures
+        cpu = (frames[1] + frames[2]) / (snappy[1] + snappy[2])
+        print(f"| {source} | {cells[0]} | {cells[1]} | **{frames[0] / snappy[0]:.2f}×** time, {cpu:.2f}× CPU |")
+
+
+if __name__ == "__main__":
+    main()

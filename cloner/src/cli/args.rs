@@ -1,0 +1,203 @@
+//! The command line: subcommands, flags and their help.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+use datapath::encode::Encoding;
+use program::command_line;
+
+use crate::clone::Choice;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  internal error
+  2  wrong usage, or certificates that cannot be used
+  3  the volume cannot be read
+  4  the server cannot be reached, or refused the clone
+  130, 143  stopped by SIGINT, SIGTERM";
+
+const CLONE_EXAMPLES: &str = "\
+Examples:
+  # A logical volume, to the upload server of its copy
+  cdi-cloner clone /dev/vg0/vm1 https://localhost:8443/v1beta1/upload \\
+      --ca certs/ca.crt --cert certs/client.crt --key certs/client.key
+
+  # The files of a directory
+  cdi-cloner clone /var/lib/vm1 https://host:8443/v1beta1/upload --ca ca.crt --cert c.crt --key c.key";
+
+const PACK_EXAMPLES: &str = "\
+Examples:
+  # What CDI's cloner would send of a directory
+  cdi-cloner pack /var/lib/vm1 > vm1.tar.sz
+
+  # The tar alone
+  cdi-cloner pack /var/lib/vm1 --encoding plain | tar -tv";
+
+/// Sends a volume to the upload server that fills its copy.
+///
+/// A volume is a block device, a file with a disk, or a directory. It is read once, holes are not read at all, and nothing is
+/// stored on the way.
+///
+/// Started with klog flags, as cloner_startup.sh, or with VOLUME_MODE set, the program behaves as the source pod of a
+/// host-assisted clone of KubeVirt CDI.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cdi-cloner",
+    version,
+    max_term_width = 100,
+    styles = command_line::STYLES,
+    arg_required_else_help = true,
+    after_help = EXIT_CODES
+)]
+pub(super) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Send a volume to an upload server
+    #[command(after_help = [CLONE_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Clone(Box<CloneArgs>),
+    /// Write what would be sent to standard output
+    #[command(after_help = [PACK_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    Pack(PackArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page (roff)
+    Man,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CloneArgs {
+    /// What to read.
+    #[command(flatten)]
+    pub(super) source: SourceArgs,
+
+    /// The upload server's path for clones: `https://HOST:PORT/v1beta1/upload`
+    #[arg(value_hint = ValueHint::Url)]
+    pub(super) url: String,
+
+    /// PEM with the authorities that may have signed the server's certificate; no others are trusted
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "TLS")]
+    pub(super) ca: PathBuf,
+
+    /// PEM with our certificate
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "TLS")]
+    pub(super) cert: PathBuf,
+
+    /// PEM with its key
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "TLS")]
+    pub(super) key: PathBuf,
+
+    /// What the bytes are sent in
+    #[arg(long, value_enum, default_value = "auto", help_heading = "Stream")]
+    pub(super) encoding: WireEncoding,
+
+    /// How progress is shown on stderr
+    #[arg(long, value_enum, default_value = "auto", help_heading = "Output")]
+    pub(super) progress: Progress,
+
+    /// Say nothing but errors
+    #[arg(short, long, help_heading = "Output")]
+    pub(super) quiet: bool,
+
+    /// Say more: -v what happens, -vv details, -vvv every file
+    #[arg(short, long, action = clap::ArgAction::Count, help_heading = "Output")]
+    pub(super) verbose: u8,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PackArgs {
+    /// What to read.
+    #[command(flatten)]
+    pub(super) source: SourceArgs,
+
+    /// What the bytes are written in
+    #[arg(long, value_enum, default_value = "snappy", help_heading = "Stream")]
+    pub(super) encoding: FileEncoding,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct SourceArgs {
+    /// The volume: a block device, a file with a disk, or a directory
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(super) source: PathBuf,
+
+    /// Pack the holes of files as zeros, as for a target that is allocated in full
+    #[arg(long, help_heading = "Stream")]
+    pub(super) no_holes: bool,
+}
+
+/// `--encoding` of `clone`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum WireEncoding {
+    /// Frames if the server takes them, else snappy
+    Auto,
+    /// The snappy framing format: what CDI's cloner sends
+    Snappy,
+    /// Frames: holes are counted, data is compressed only while the network is slow
+    Frames,
+}
+
+impl From<WireEncoding> for Choice {
+    fn from(encoding: WireEncoding) -> Self {
+        match encoding {
+            WireEncoding::Auto => Self::Auto,
+            WireEncoding::Snappy => Self::Fixed(Encoding::Snappy),
+            WireEncoding::Frames => Self::Fixed(Encoding::Frames),
+        }
+    }
+}
+
+/// `--encoding` of `pack`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum FileEncoding {
+    /// The snappy framing format: what CDI's cloner sends
+    Snappy,
+    /// Frames
+    Frames,
+    /// Nothing around the disk or tar
+    Plain,
+}
+
+impl From<FileEncoding> for Encoding {
+    fn from(encoding: FileEncoding) -> Self {
+        match encoding {
+            FileEncoding::Snappy => Self::Snappy,
+            FileEncoding::Frames => Self::Frames,
+            FileEncoding::Plain => Self::Plain,
+        }
+    }
+}
+
+/// `--progress`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Progress {
+    /// A bar on a terminal, else plain
+    Auto,
+    /// A bar
+    Bar,
+    /// One line a second
+    Plain,
+    /// Nothing
+    None,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,230 @@
+//! Requests to an upload server: mutual TLS, HTTP/1.1, no proxy.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use daemon::report::chain;
+use daemon::sockets;
+use daemon::tls::{self, IdentityError, Roots};
+use datapath::encode::Encoding;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use url::Url;
+use worker::clone::{CONTENT_HEADER, ENCODING_HEADER, FRAMES};
+
+use crate::outgoing::Outgoing;
+
+/// How long a connection and a handshake may take (as Go's dialer and transport).
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the question may take whether the server is one of ours.
+const QUESTION_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What every upload server of CDI answers a HEAD of, whatever it is doing.
+const QUESTION_PATH: &str = "/v1beta1/upload-async";
+
+/// Bytes that wait in front of TLS at most, and of an answer that are read ahead.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// How much of the reason in an answer is read, and for how long.
+const REASON_BYTES: usize = 16 << 10;
+const REASON_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Certificate and key of the client and the authorities of its server, in PEM.
+pub(crate) struct Identity<'p> {
+    pub(crate) certificate: &'p [u8],
+    pub(crate) key: &'p [u8],
+    pub(crate) authorities: &'p [u8],
+}
+
+/// Why there can be no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SetupError {
+    #[error("{0:?} is not the https URL of an upload server")]
+    Url(String),
+    #[error("there is no certificate in the CA certificates of the server")]
+    NoAuthority,
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    /// What the server says about it; maybe nothing.
+    pub(crate) reason: String,
+}
+
+/// An upload server.
+pub(crate) struct Client {
+    url: Url,
+    host: String,
+    port: u16,
+    name: ServerName<'static>,
+    tls: Arc<ClientConfig>,
+}
+
+impl Client {
+    pub(crate) fn new(url: &str, identity: &Identity<'_>) -> Result<Self, SetupError> {
+        let wrong = || SetupError::Url(url.to_owned());
+        let parsed = Url::parse(url).map_err(|_| wrong())?;
+        if parsed.scheme() != "https" {
+            return Err(wrong());
+        }
+        let host = parsed.host_str().ok_or_else(wrong)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let roots = Roots::from_pem(identity.authorities).ok_or(SetupError::NoAuthority)?;
+        let tls = tls::mutual_client_config(roots, identity.certificate, identity.key)?;
+        Ok(Self {
+            name: ServerName::try_from(host.clone()).map_err(|_| wrong())?,
+            host,
+            port: parsed.port_or_known_default().unwrap_or(443),
+            url: parsed,
+            tls: Arc::new(tls),
+        })
+    }
+
+    /// Whether the server takes frames. Whoever does not answer as ours do gets what CDI's cloner sends.
+    pub(crate) async fn takes_frames(&self) -> bool {
+        match timeout(QUESTION_PATIENCE, self.ask()).await {
+            Ok(Ok(takes)) => takes,
+            Ok(Err(reason)) => {
+                tracing::debug!("cannot ask the server what it takes: {reason}");
+                false
+            }
+            Err(_) => {
+                tracing::debug!("the server does not say what it takes");
+                false
+            }
+        }
+    }
+
+    async fn ask(&self) -> Result<bool, String> {
+        let request = self.request(Method::HEAD, QUESTION_PATH, Empty::<Bytes>::new())?;
+        let mut sender = self.connect().await?;
+        let response = sender.send_request(request).await.map_err(said)?;
+        let offered = response.headers().get_all(ENCODING_HEADER).iter();
+        let has_frames = offered
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .any(|encoding| encoding.trim() == FRAMES);
+        Ok(response.status() == StatusCode::OK && has_frames)
+    }
+
+    /// Sends a clone and waits for the answer, which may come before all is sent.
+    pub(crate) async fn post(
+        &self,
+        content_type: &str,
+        encoding: Encoding,
+        body: Outgoing,
+    ) -> Result<Answer, String> {
+        let path = match self.url.query() {
+            Some(query) => format!("{}?{query}", self.url.path()),
+            None => self.url.path().to_owned(),
+        };
+        let mut request = self.request(Method::POST, &path, body)?;
+        let content_type = content_type.parse().map_err(said)?;
+        request.headers_mut().insert(CONTENT_HEADER, content_type);
+        if encoding == Encoding::Frames {
+            let frames = FRAMES.parse().map_err(said)?;
+            request.headers_mut().insert(ENCODING_HEADER, frames);
+        }
+        let mut sender = self.connect().await?;
+        let response = sender.send_request(request).await.map_err(said)?;
+        let status = response.status();
+        Ok(Answer {
+            status,
+            reason: reason(response).await,
+        })
+    }
+
+    fn request<B>(&self, method: Method, path: &str, body: B) -> Result<Request<B>, String> {
+        let host = match (self.url.host_str().unwrap_or_default(), self.url.port()) {
+            (host, Some(port)) => format!("{host}:{port}"),
+            (host, None) => host.to_owned(),
+        };
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, host)
+            .header(
+                header::USER_AGENT,
+                concat!("cdi-cloner/", env!("CARGO_PKG_VERSION")),
+            )
+            .body(body)
+            .map_err(said)
+    }
+
+    async fn connect<B>(&self) -> Result<SendRequest<B>, String>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let stream = timeout(CONNECT_PATIENCE, self.reach())
+            .await
+            .unwrap_or_else(|_| Err(format!("dial tcp {}:{}: i/o timeout", self.host, self.port)))?;
+        sockets::prepare(&stream);
+        let connector = TlsConnector::from(Arc::clone(&self.tls));
+        let stream = timeout(HANDSHAKE_PATIENCE, connector.connect(self.name.clone(), stream))
+            .await
+            .map_err(|_| "net/http: TLS handshake timeout".to_owned())?
+            .map_err(said)?;
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(BUFFER_BYTES)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(said)?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!("the connection failed: {}", chain(&error));
+            }
+        });
+        Ok(sender)
+    }
+
+    async fn reach(&self) -> Result<TcpStream, String> {
+        let addresses: Vec<SocketAddr> = tokio::net::lookup_host((self.host.as_str(), self.port))
+            .await
+            .map_err(|_| format!("dial tcp: lookup {}: no such host", self.host))?
+            .collect();
+        let mut failure = format!("dial tcp: lookup {}: no address", self.host);
+        for address in addresses {
+            match TcpStream::connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => {
+                    let text = datapath::error::errno_text(&error);
+                    failure = format!("dial tcp {address}: connect: {text}");
+                }
+            }
+        }
+        Err(failure)
+    }
+}
+
+/// The sentence that comes with an answer, on one line.
+async fn reason(response: Response<Incoming>) -> String {
+    let body = Limited::new(response.into_body(), REASON_BYTES).collect();
+    match timeout(REASON_PATIENCE, body).await {
+        Ok(Ok(body)) => {
+            let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+            text.split_whitespace().collect::<Vec<_>>().join(" ")
+        }
+        _ => String::new(),
+    }
+}
+
+fn said<E: std::error::Error>(error: E) -> String {
+    chain(&error)
+}

@@ -1,0 +1,89 @@
+//! A clone: the stream of a volume, the server, and what became of it.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use datapath::encode::Encoding;
+use http::StatusCode;
+
+use crate::client::{Answer, Client};
+use crate::outgoing::{Outgoing, Tally};
+use crate::source::{Source, SourceError};
+
+/// Most threads that encode: two of them compress faster than a network of ten gigabits sends.
+const MAX_ENCODERS: usize = 4;
+
+/// Why a clone failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CloneError {
+    /// The volume cannot be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The server cannot be reached, or the connection broke.
+    #[error("{0}")]
+    Transport(String),
+    /// The server does not want it.
+    #[error("Unexpected status code {}{}", .0.status.as_u16(), because(.0))]
+    Refused(Answer),
+    /// The server is content with a part.
+    #[error("the server answered {0} before all was sent")]
+    Early(StatusCode),
+    /// A bug.
+    #[error("{0}")]
+    Internal(String),
+}
+
+fn because(answer: &Answer) -> String {
+    if answer.reason.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", answer.reason)
+    }
+}
+
+/// Which encoding to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The best that the server takes.
+    Auto,
+    /// This one.
+    Fixed(Encoding),
+}
+
+/// Sends `source` to `client`'s server. Success means that all of it was sent and the server says that it has it.
+pub(crate) async fn run(
+    source: Source,
+    client: &Client,
+    choice: Choice,
+    tally: &Arc<Tally>,
+) -> Result<Encoding, CloneError> {
+    let encoding = match choice {
+        Choice::Fixed(encoding) => encoding,
+        Choice::Auto if client.takes_frames().await => Encoding::Frames,
+        Choice::Auto => Encoding::Snappy,
+    };
+    let content_type = source.content_type();
+    tracing::info!("Set header to {content_type}");
+    tracing::debug!("sending the clone in {encoding:?}");
+    let outgoing = Outgoing::start(source, encoding, encoders(), Arc::clone(tally));
+    let answer = client.post(content_type, encoding, outgoing).await;
+    // A volume that cannot be read breaks the connection: that is the reason, not what the connection says.
+    if tally.is_broken() {
+        return Err(match tally.take_failure() {
+            Some(error) => error.into(),
+            None => CloneError::Internal(program::panics::first()),
+        });
+    }
+    match answer {
+        Ok(answer) if !answer.status.is_success() => Err(CloneError::Refused(answer)),
+        Ok(answer) if !tally.is_complete() => Err(CloneError::Early(answer.status)),
+        Ok(_) => Ok(encoding),
+        Err(reason) => Err(CloneError::Transport(reason)),
+    }
+}
+
+/// Threads that encode.
+pub(crate) fn encoders() -> NonZeroUsize {
+    let most = NonZeroUsize::MIN.saturating_add(MAX_ENCODERS - 1);
+    worker::work::data_threads().min(most)
+}

@@ -1,0 +1,23 @@
+//! The cloner: sends a volume to the upload server that fills its copy.
+//!
+//! ```text
+//!  source ──► outlet ──► encoders ═══► outgoing ──► upload server
+//!  device,    pieces,    snappy or     in order,    (client)
+//!  tar        zeros      frames        body
+//! ```
+//!
+//! One thread reads, several encode, and what is ready is sent in order; what is between them is bounded in bytes.
+
+#![forbid(unsafe_code)]
+
+pub mod cli;
+mod client;
+mod clone;
+mod estimate;
+mod outgoing;
+pub mod pod;
+mod source;
+mod startup;
+
+/// The program's version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

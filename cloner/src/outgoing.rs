@@ -1,0 +1,239 @@
+//! From a source to the stream that is sent: one thread reads, several encode, and what they make comes out in order.
+//!
+//! ```text
+//!            ┌─► encoder ─┐
+//!  reader ───┤            ├─► slots, in order ──► outgoing
+//!            └─► encoder ─┘
+//! ```
+//!
+//! The reader puts a slot into a queue for every piece; whoever sends takes the slots in order and waits for what an encoder
+//! puts into each. The queue is what bounds the memory: [`SLOTS`] pieces of a quarter of a MiB.
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc as threads};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use datapath::encode::{Block, Encoding, Piece, Seal};
+use hyper::body::{Body, Frame};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::source::{Gone, Outlet, Source, SourceError};
+
+/// Pieces between the reader and the network: 8 MiB.
+const SLOTS: usize = 32;
+
+/// When so many encoded pieces wait to be sent, the network is what everybody waits for, and an encoding that has the
+/// choice compresses. As long as it takes whatever comes, compressing would only cost time.
+const CONGESTED: usize = SLOTS * 3 / 4;
+
+/// What has been sent so far, and how it ended.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    volume_bytes: AtomicU64,
+    stream_bytes: AtomicU64,
+    complete: AtomicBool,
+    broken: AtomicBool,
+    failure: Mutex<Option<SourceError>>,
+}
+
+impl Tally {
+    /// Bytes of the device or tar.
+    pub(crate) fn volume_bytes(&self) -> u64 {
+        self.volume_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the encoded stream.
+    pub(crate) fn stream_bytes(&self) -> u64 {
+        self.stream_bytes.load(Ordering::Relaxed)
+    }
+
+    /// True if all of the volume was read and handed over to be sent.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::Acquire)
+    }
+
+    /// True if the volume could not be read to its end.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// Why the volume could not be read; nothing after a panic.
+    pub(crate) fn take_failure(&self) -> Option<SourceError> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The stream stops here, and is not complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the volume could not be read to its end")]
+pub(crate) struct Broken;
+
+/// A piece on its way.
+enum Slot {
+    Piece(oneshot::Receiver<Encoded>),
+    End,
+    Failed(SourceError),
+}
+
+struct Encoded {
+    blocks: Vec<Block>,
+    /// Bytes of the volume that they stand for.
+    length: u64,
+}
+
+/// A piece for an encoder.
+struct Work {
+    piece: Piece,
+    done: oneshot::Sender<Encoded>,
+}
+
+/// The encoded stream of a volume.
+pub(crate) struct Outgoing {
+    slots: mpsc::Receiver<Slot>,
+    current: Option<oneshot::Receiver<Encoded>>,
+    parts: VecDeque<Bytes>,
+    seal: Seal,
+    /// Encoded pieces that wait to be taken.
+    waiting: Arc<AtomicUsize>,
+    is_ended: bool,
+    tally: Arc<Tally>,
+}
+
+impl Outgoing {
+    /// Begins to read `source`, and to encode it on so many threads.
+    pub(crate) fn start(
+        source: Source,
+        encoding: Encoding,
+        encoders: NonZeroUsize,
+        tally: Arc<Tally>,
+    ) -> Self {
+        let (slots, queue) = mpsc::channel(SLOTS);
+        let (work, waiting_work) = threads::channel();
+        let waiting_work = Arc::new(Mutex::new(waiting_work));
+        let waiting = Arc::new(AtomicUsize::new(0));
+        for _ in 0..encoders.get() {
+            let (work, waiting) = (Arc::clone(&waiting_work), Arc::clone(&waiting));
+            std::thread::spawn(move || encode(encoding, &work, &waiting));
+        }
+        std::thread::spawn(move || read(&source, encoding, &slots, &work));
+        Self {
+            slots: queue,
+            current: None,
+            parts: VecDeque::from([encoding.start()]),
+            seal: encoding.seal(),
+            waiting,
+            is_ended: false,
+            tally,
+        }
+    }
+
+    /// The next bytes of the stream, never none; `None` at its end.
+    pub(crate) fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        loop {
+            if let Some(part) = self.parts.pop_front() {
+                if part.is_empty() {
+                    continue;
+                }
+                self.tally
+                    .stream_bytes
+                    .fetch_add(part.len() as u64, Ordering::Relaxed);
+                return Poll::Ready(Some(Ok(part)));
+            }
+            if self.is_ended {
+                self.tally.complete.store(true, Ordering::Release);
+                return Poll::Ready(None);
+            }
+            let encoded = match &mut self.current {
+                Some(piece) => ready!(Pin::new(piece).poll(context)),
+                None => match ready!(self.slots.poll_recv(context)) {
+                    Some(Slot::Piece(piece)) => {
+                        self.current = Some(piece);
+                        continue;
+                    }
+                    Some(Slot::End) => {
+                        self.is_ended = true;
+                        self.parts.push_back(self.seal.end());
+                        continue;
+                    }
+                    Some(Slot::Failed(error)) => return self.broken(Some(error)),
+                    // The reader panicked.
+                    None => return self.broken(None),
+                },
+            };
+            self.current = None;
+            match encoded {
+                Ok(encoded) => self.take(encoded),
+                // An encoder panicked.
+                Err(_) => return self.broken(None),
+            }
+        }
+    }
+
+    fn take(&mut self, encoded: Encoded) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.seal.pass(&encoded.blocks, encoded.length);
+        self.tally
+            .volume_bytes
+            .fetch_add(encoded.length, Ordering::Relaxed);
+        for block in encoded.blocks {
+            self.parts.extend([block.head, block.body]);
+        }
+    }
+
+    fn broken(&self, error: Option<SourceError>) -> Poll<Option<Result<Bytes, Broken>>> {
+        *self.tally.failure.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        self.tally.broken.store(true, Ordering::Release);
+        Poll::Ready(Some(Err(Broken)))
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        self.poll_part(context)
+            .map(|part| part.map(|part| part.map(Frame::data)))
+    }
+}
+
+/// The thread that reads. It ends when everything is read, or nobody takes it any more.
+fn read(source: &Source, encoding: Encoding, slots: &mpsc::Sender<Slot>, work: &threads::Sender<Work>) {
+    let mut sink = |piece| {
+        let (done, encoded) = oneshot::channel();
+        slots.blocking_send(Slot::Piece(encoded)).map_err(|_| Gone)?;
+        work.send(Work { piece, done }).map_err(|_| Gone)
+    };
+    let mut outlet = Outlet::new(&mut sink, encoding.zeros_at_once());
+    let last = match source.read(&mut outlet) {
+        Ok(()) => Slot::End,
+        Err(SourceError::Gone(_)) => return,
+        Err(error) => Slot::Failed(error),
+    };
+    // Nobody there is nobody's loss.
+    slots.blocking_send(last).ok();
+}
+
+/// A thread that encodes, as long as there is somebody who reads.
+fn encode(encoding: Encoding, work: &Mutex<threads::Receiver<Work>>, waiting: &AtomicUsize) {
+    let mut encoder = encoding.encoder();
+    loop {
+        let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Work { piece, done }) = next else {
+            return;
+        };
+        let length = piece.length();
+        let is_congested = waiting.load(Ordering::Relaxed) >= CONGESTED;
+        let blocks = encoder.encode(piece, is_congested);
+        waiting.fetch_add(1, Ordering::Relaxed);
+        // Whoever sends may be gone.
+        done.send(Encoded { blocks, length }).ok();
+    }
+}

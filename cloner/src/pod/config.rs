@@ -1,0 +1,79 @@
+//! The flags and the environment of the cloner.
+
+use std::path::PathBuf;
+
+use daemon::env::{Strings, go_bool};
+use daemon::flags::{FlagError, Flags};
+use daemon::secret::Secret;
+
+use super::{CONTENT_TYPE_FLAG, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG};
+use crate::client::Identity;
+
+/// Everything that the pod is told.
+#[derive(Debug)]
+pub(super) struct Config {
+    /// The volume is a block device.
+    pub(super) is_device: bool,
+    pub(super) mount: PathBuf,
+    /// About as many bytes will be sent; 0 if nobody knows.
+    pub(super) upload_bytes: u64,
+    /// Whose clone it is.
+    pub(super) owner_uid: Option<String>,
+    pub(super) url: String,
+    pub(super) preallocation: bool,
+    certificate: String,
+    key: Secret,
+    authorities: String,
+}
+
+impl Config {
+    /// Reads the number of bytes, as Go's `flag` package does.
+    pub(super) fn upload_bytes(flags: &Flags) -> Result<u64, FlagError> {
+        let value = flags.own(UPLOAD_BYTES_FLAG).unwrap_or("0");
+        value.parse().map_err(|_| FlagError::Value {
+            name: UPLOAD_BYTES_FLAG.to_owned(),
+            value: value.to_owned(),
+            expected: "a whole number",
+        })
+    }
+
+    /// Reads all; the sentence of upstream about the first thing that is wrong.
+    pub(super) fn read(flags: &Flags, upload_bytes: u64, env: &dyn Strings) -> Result<Self, String> {
+        let content_type = flags.own(CONTENT_TYPE_FLAG).unwrap_or_default();
+        let mount = flags.own(MOUNT_FLAG).unwrap_or_default();
+        tracing::info!("content-type is {content_type:?}");
+        tracing::info!("mount is {mount:?}");
+        tracing::info!("upload-bytes is {upload_bytes}");
+        let is_device = match content_type {
+            worker::clone::DEVICE => true,
+            worker::clone::FILES => false,
+            other => return Err(format!("Invalid content-type {other:?}")),
+        };
+        if mount.is_empty() {
+            return Err(format!("Invalid mount {mount:?}"));
+        }
+        let optional = |name: &str| env.get(name).filter(|value| !value.is_empty());
+        let needed = |name: &str| optional(name).ok_or_else(|| format!("Error getting env var {name}"));
+        Ok(Self {
+            is_device,
+            mount: mount.into(),
+            upload_bytes,
+            owner_uid: optional("OWNER_UID"),
+            key: needed("CLIENT_KEY")?.into(),
+            certificate: needed("CLIENT_CERT")?,
+            authorities: needed("SERVER_CA_CERT")?,
+            url: needed("UPLOAD_URL")?,
+            preallocation: optional(PREALLOCATION_VARIABLE)
+                .is_some_and(|value| go_bool(&value).unwrap_or(false)),
+        })
+    }
+
+    /// What the pod shows to the server, and what it expects of it.
+    pub(super) fn identity(&self) -> Identity<'_> {
+        Identity {
+            certificate: self.certificate.as_bytes(),
+            key: self.key.expose().as_bytes(),
+            authorities: self.authorities.as_bytes(),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Bytes of an open file into the outlet, every read checked.
+
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::holes::next_data;
+use super::{Outlet, SourceError};
+
+/// A file whose size was announced.
+#[derive(Clone, Copy)]
+pub(super) struct Open<'f> {
+    pub(super) file: BorrowedFd<'f>,
+    /// For messages.
+    pub(super) path: &'f Path,
+    pub(super) size: u64,
+}
+
+impl Open<'_> {
+    /// All of it; holes are zeros that nobody reads.
+    pub(super) fn copy(&self, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {
+        let mut offset = 0;
+        while offset < self.size {
+            let data = next_data(self.file, offset, self.size)
+                .map_err(|errno| SourceError::io("find the data of", self.path, errno))?;
+            outlet.zeros(data.start - offset)?;
+            offset = data.end;
+            self.copy_range(data, outlet)?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of `range`.
+    pub(super) fn copy_range(&self, range: Range<u64>, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {
+        let mut at = range.start;
+        while at < range.end {
+            let room = outlet.room(range.end - at);
+            match rustix::io::pread(self.file, room, at) {
+                Ok(0) => return Err(self.shrank(at)),
+                Ok(count) => {
+                    at += count as u64;
+                    outlet.filled(count)?;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(SourceError::io("read", self.path, errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// It ends at byte `at` now.
+    pub(super) fn shrank(&self, at: u64) -> SourceError {
+        SourceError::Shrank {
+            path: self.path.to_owned(),
+            announced: self.size,
+            at,
+        }
+    }
+}

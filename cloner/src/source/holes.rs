@@ -1,0 +1,105 @@
+//! Where the data of a file is, as its filesystem tells (`SEEK_DATA`, `SEEK_HOLE`).
+
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+use datapath::archive::write::{MAX_REGIONS, Region};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+/// Regions of a tar lie in blocks of this size.
+const BLOCK_BYTES: u64 = 512;
+
+/// The next data at or after `offset` and before `end`; empty, at `end`, if only a hole follows.
+pub(super) fn next_data(file: BorrowedFd<'_>, offset: u64, end: u64) -> Result<Range<u64>, Errno> {
+    let start = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(start) => start,
+        // Nothing but a hole.
+        Err(Errno::NXIO) => return Ok(end..end),
+        // Devices, and filesystems that cannot tell: all is data.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(offset..end),
+        Err(errno) => return Err(errno),
+    };
+    let hole = match rustix::fs::seek(file, SeekFrom::Hole(start)) {
+        Ok(hole) => hole,
+        Err(Errno::NXIO) => end,
+        Err(errno) => return Err(errno),
+    };
+    let start = start.clamp(offset, end);
+    // A file that changes meanwhile may have its hole where its data was: then all is data.
+    let stop = if hole > start { hole.min(end) } else { end };
+    Ok(start..stop)
+}
+
+/// All data of a file of `size` bytes, in whole blocks. If there is more of it than a tar may hold, small holes count as data.
+pub(super) fn regions(file: BorrowedFd<'_>, size: u64) -> Result<Vec<Region>, Errno> {
+    let mut least_hole = 1;
+    loop {
+        match regions_between(file, size, least_hole, MAX_REGIONS)? {
+            Some(regions) => return Ok(regions),
+            None => least_hole = (least_hole * 2).max(8 * BLOCK_BYTES),
+        }
+    }
+}
+
+/// The regions between holes of at least `least_hole` bytes; `None` if there are more than `most`.
+fn regions_between(
+    file: BorrowedFd<'_>,
+    size: u64,
+    least_hole: u64,
+    most: u64,
+) -> Result<Option<Vec<Region>>, Errno> {
+    let mut regions: Vec<Region> = Vec::new();
+    let mut offset = 0;
+    while offset < size {
+        let data = next_data(file, offset, size)?;
+        offset = data.end;
+        if data.is_empty() {
+            break;
+        }
+        let start = data.start - data.start % BLOCK_BYTES;
+        let end = data.end.next_multiple_of(BLOCK_BYTES).min(size);
+        let count = regions.len() as u64;
+        match regions.last_mut() {
+            Some(last) if start < last.offset + last.length + least_hole => {
+                last.length = end.max(last.offset + last.length) - last.offset;
+            }
+            _ if count == most => return Ok(None),
+            _ => regions.push(Region {
+                offset: start,
+                length: end - start,
+            }),
+        }
+    }
+    Ok(Some(regions))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn many_small_holes_become_data_where_a_map_would_be_too_long() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        for offset in (0..1 << 20).step_by(64 << 10) {
+            file.write_all_at(b"x", offset).unwrap();
+        }
+        let regions = |least, most| regions_between(file.as_fd(), 1 << 20, least, most).unwrap();
+        let all = regions(1, 100).unwrap();
+        assert_eq!(all.len(), 16);
+        assert!(all.iter().all(|region| region.offset % (64 << 10) == 0));
+        assert_eq!(regions(1, 15), None);
+        assert_eq!(regions(64 << 10, 15).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_device_is_all_data() {
+        let file = File::open("/dev/zero").unwrap();
+        assert_eq!(next_data(file.as_fd(), 3, 10), Ok(3..10));
+    }
+}

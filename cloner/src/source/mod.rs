@@ -1,0 +1,97 @@
+//! What is cloned: the bytes of a device or disk file, or a tar of a directory.
+
+mod copy;
+mod device;
+mod file;
+mod holes;
+mod links;
+mod outlet;
+mod tree;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use datapath::error::errno_text;
+use rustix::io::Errno;
+
+use self::device::Device;
+pub(crate) use self::outlet::{Gone, Outlet};
+use self::tree::Tree;
+
+/// Why a volume cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SourceError {
+    /// The system said no.
+    #[error("{action} {}: {}", path.display(), errno_text(source))]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    /// A file is shorter than it was when its size was sent.
+    #[error("{} became shorter while it was read: it had {announced} bytes, and now ends at byte {at}", path.display())]
+    Shrank { path: PathBuf, announced: u64, at: u64 },
+    /// What was listed is something else by now.
+    #[error("{} was replaced while the volume was read", path.display())]
+    Replaced { path: PathBuf },
+    /// Only volumes can be cloned.
+    #[error("{} is neither a directory nor a block device or file with a disk", path.display())]
+    Unsupported { path: PathBuf },
+    /// Nobody wants the rest.
+    #[error("the clone was stopped")]
+    Gone(#[from] Gone),
+}
+
+impl SourceError {
+    fn io(action: &'static str, path: &Path, errno: Errno) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source: errno.into(),
+        }
+    }
+}
+
+/// A volume, opened.
+pub(crate) enum Source {
+    Device(Device),
+    Files(Tree),
+}
+
+impl Source {
+    /// A block device, or a file with a disk.
+    pub(crate) fn device(path: &Path) -> Result<Self, SourceError> {
+        Device::open(path).map(Self::Device)
+    }
+
+    /// The files below a directory, with their holes if `sparse`.
+    pub(crate) fn files(path: &Path, sparse: bool) -> Result<Self, SourceError> {
+        Tree::open(path, sparse).map(Self::Files)
+    }
+
+    /// The one of both that `path` is.
+    pub(crate) fn find(path: &Path, sparse: bool) -> Result<Self, SourceError> {
+        if path.is_dir() {
+            Self::files(path, sparse)
+        } else {
+            Self::device(path)
+        }
+    }
+
+    /// The value of [`worker::clone::CONTENT_HEADER`].
+    pub(crate) fn content_type(&self) -> &'static str {
+        match self {
+            Self::Device(_) => worker::clone::DEVICE,
+            Self::Files(_) => worker::clone::FILES,
+        }
+    }
+
+    /// Puts all of it into `outlet`.
+    pub(crate) fn read(&self, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {
+        match self {
+            Self::Device(device) => device.read(outlet)?,
+            Self::Files(tree) => tree.read(outlet)?,
+        }
+        Ok(outlet.flush()?)
+    }
+}

@@ -1,0 +1,121 @@
+//! What CDI's script `cloner_startup.sh` does before it starts the cloner: looks at the volume, and makes flags of its variables.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use daemon::env::Strings;
+
+use crate::estimate::{self, Count};
+use crate::pod::{CONTENT_TYPE_FLAG, MODE_VARIABLE, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG};
+use crate::source::Source;
+
+/// Where the volume is.
+const MOUNT_VARIABLE: &str = "MOUNT_POINT";
+
+/// The arguments that the script passes, and what it prints meanwhile; or the sentence with which it ends, by exit code 1.
+pub(crate) fn arguments(env: &dyn Strings, print: &mut dyn FnMut(&str)) -> Result<Vec<OsString>, String> {
+    let variable = |name: &str| {
+        env.get(name)
+            .filter(|value| !value.is_empty())
+            .ok_or_else(|| format!("{name} missing"))
+    };
+    let mode = variable(MODE_VARIABLE)?;
+    let mount = variable(MOUNT_VARIABLE)?;
+    print(&format!("{MODE_VARIABLE}={mode}"));
+    print(&format!("{MOUNT_VARIABLE}={mount}"));
+    let path = Path::new(&mount);
+    let (content_type, bytes) = match mode.as_str() {
+        "block" => match Source::device(path) {
+            Ok(Source::Device(device)) => (worker::clone::DEVICE, device.size()),
+            Ok(Source::Files(_)) => return Err(format!("{mount} is no block device")),
+            Err(error) => return Err(error.to_string()),
+        },
+        "filesystem" => {
+            let is_preallocated = env.get(PREALLOCATION_VARIABLE).as_deref() == Some("true");
+            let count = if is_preallocated {
+                Count::Apparent
+            } else {
+                Count::Allocated
+            };
+            (worker::clone::FILES, estimate::tree_bytes(path, count))
+        }
+        other => {
+            return Err(format!(
+                "{MODE_VARIABLE} is {other:?}: it must be block or filesystem"
+            ));
+        }
+    };
+    print(&format!("UPLOAD_BYTES={bytes}"));
+    let words = [
+        "-v=3".to_owned(),
+        "-alsologtostderr".to_owned(),
+        format!("-{CONTENT_TYPE_FLAG}"),
+        content_type.to_owned(),
+        format!("-{UPLOAD_BYTES_FLAG}"),
+        bytes.to_string(),
+        format!("-{MOUNT_FLAG}"),
+        mount,
+    ];
+    Ok(words.map(OsString::from).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn run(pairs: &[(&str, &str)]) -> (Result<Vec<OsString>, String>, Vec<String>) {
+        let env: HashMap<String, String> = pairs
+            .iter()
+            .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        let mut printed = Vec::new();
+        let result = arguments(&env, &mut |line| printed.push(line.to_owned()));
+        (result, printed)
+    }
+
+    #[test]
+    fn both_variables_are_needed_and_the_first_is_named_first() {
+        for (pairs, sentence) in [
+            (&[][..], "VOLUME_MODE missing"),
+            (
+                &[("VOLUME_MODE", ""), ("MOUNT_POINT", "/")],
+                "VOLUME_MODE missing",
+            ),
+            (&[("VOLUME_MODE", "block")], "MOUNT_POINT missing"),
+            (
+                &[("VOLUME_MODE", "block"), ("MOUNT_POINT", "")],
+                "MOUNT_POINT missing",
+            ),
+        ] {
+            let (result, printed) = run(pairs);
+            assert_eq!(result.unwrap_err(), sentence);
+            assert!(printed.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_disk_has_the_size_that_it_has() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(12_345).unwrap();
+        let path = file.path().to_str().unwrap();
+        let (result, printed) = run(&[("VOLUME_MODE", "block"), ("MOUNT_POINT", path)]);
+        let mount = format!("MOUNT_POINT={path}");
+        assert_eq!(printed, ["VOLUME_MODE=block", &mount, "UPLOAD_BYTES=12345"]);
+        let words = result.unwrap();
+        assert_eq!(
+            words,
+            [
+                "-v=3",
+                "-alsologtostderr",
+                "-content-type",
+                "blockdevice-clone",
+                "-upload-bytes",
+                "12345",
+                "-mount",
+                path
+            ]
+        );
+    }
+}

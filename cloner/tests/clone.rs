@@ -1,0 +1,320 @@
+//! Clones from a cloner to a real upload server: every kind of source onto every kind of target, in both encodings.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use testkit::cases::check_all;
+use testkit::clone_pod::ClonePod;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::loopdev::LoopDevice;
+use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
+use testkit::random::Random;
+use testkit::tools;
+use testkit::trees::{Reach, grow};
+use testkit::upload_pod::{Server, UploadPod};
+use testkit::upload_proxy::beside;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_cdi-cloner");
+
+const MIB: u64 = 1 << 20;
+const DISK_BYTES: u64 = 12 * MIB;
+
+/// The unit of `st_blocks`.
+const STAT_BLOCK_BYTES: u64 = 512;
+
+/// What our server unpacks: 128 directories deep at most, and no devices.
+const REACH: Reach = Reach {
+    path_bytes: 1000,
+    name_bytes: 255,
+    target_bytes: 1000,
+    has_any_bytes: true,
+    has_negative_times: true,
+};
+
+fn upload_pod() -> UploadPod {
+    UploadPod::new(&beside(BINARY, "cdi-uploadserver"))
+}
+
+/// The command line, with an encoding; or the pod, which chooses.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Snappy,
+    Frames,
+    Pod,
+}
+
+fn clone(way: Way, source: &Path, pod: &UploadPod, server: &Server, preallocate: bool) -> Finished {
+    let url = server.url("/v1beta1/upload");
+    if way == Way::Pod {
+        let cloner = ClonePod::new(BINARY, pod.authority(), pod.client(), &url)
+            .env("PREALLOCATION", if preallocate { "true" } else { "false" });
+        let cloner = if source.is_dir() {
+            cloner.files(source)
+        } else {
+            cloner.block(source)
+        };
+        let finished = cloner.program().run();
+        let message = if preallocate {
+            "Clone Complete, Preallocation applied"
+        } else {
+            "Clone Complete"
+        };
+        assert_eq!(cloner.message().as_deref(), Some(message), "{}", finished.stderr);
+        return finished;
+    }
+    let program = Program::new(BINARY)
+        .arg("clone")
+        .arg(source)
+        .args([
+            url.as_str(),
+            "--encoding",
+            if way == Way::Snappy { "snappy" } else { "frames" },
+        ])
+        .arg("--ca")
+        .arg(pod.tls("ca.crt"))
+        .arg("--cert")
+        .arg(pod.tls("client.crt"))
+        .arg("--key")
+        .arg(pod.tls("client.key"));
+    let program = if preallocate {
+        program.arg("--no-holes")
+    } else {
+        program
+    };
+    program.run()
+}
+
+#[derive(Clone, Copy)]
+struct Case {
+    way: Way,
+    from_device: bool,
+    to_device: bool,
+    preallocate: bool,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = match self.way {
+            Way::Snappy => "snappy",
+            Way::Frames => "frames",
+            Way::Pod => "pod",
+        };
+        let kind = |is_device| if is_device { "device" } else { "files" };
+        let (from, to) = (kind(self.from_device), kind(self.to_device));
+        write!(f, "{way}, {from} to {to}, preallocation {}", self.preallocate)
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for way in [Way::Snappy, Way::Frames, Way::Pod] {
+        for from_device in [true, false] {
+            for to_device in [true, false] {
+                for preallocate in [false, true] {
+                    cases.push(Case {
+                        way,
+                        from_device,
+                        to_device,
+                        preallocate,
+                    });
+                }
+            }
+        }
+    }
+    cases
+}
+
+fn content() -> Vec<u8> {
+    let mut content = disk::sparse_content(5, DISK_BYTES, 8);
+    if let Some(last) = content.last_mut() {
+        *last = 1;
+    }
+    content
+}
+
+fn write_sparse(path: &Path, content: &[u8]) {
+    let file = File::create(path).or_fail(path.display());
+    file.set_len(content.len() as u64).or_fail(path.display());
+    for (index, block) in content.chunks(4096).enumerate() {
+        if block.iter().any(|byte| *byte != 0) {
+            file.write_all_at(block, index as u64 * 4096)
+                .or_fail(path.display());
+        }
+    }
+}
+
+fn allocated_bytes(path: &Path) -> u64 {
+    path.metadata().or_fail(path.display()).blocks() * STAT_BLOCK_BYTES
+}
+
+#[test]
+fn every_source_becomes_the_same_on_every_target() {
+    let content = content();
+    let folder = tempfile::tempdir().unwrap();
+    check_all(cases(), |case| {
+        let volume = tempfile::tempdir().or_fail("a folder");
+        let image = volume.path().join("disk.img");
+        write_sparse(&image, &content);
+        let source = case.from_device.then(|| {
+            let device = LoopDevice::new(folder.path(), DISK_BYTES, 512);
+            fs::write(device.path(), &content).or_fail("fill the device");
+            device
+        });
+        let target = case
+            .to_device
+            .then(|| LoopDevice::new(folder.path(), DISK_BYTES, 512));
+        let pod = upload_pod().env("PREALLOCATION", if case.preallocate { "true" } else { "false" });
+        let pod = match &target {
+            Some(device) => pod.block(device.path()),
+            None => pod,
+        };
+        let server = pod.start();
+        let from = source.as_ref().map_or(volume.path(), LoopDevice::path);
+        clone(case.way, from, &pod, &server, case.preallocate).assert_success("clone");
+        server.wait().assert_success("upload");
+        let message = pod.message().or_fail("a message");
+        assert!(message.contains("Clone Complete"), "{message}");
+        let copy = target
+            .as_ref()
+            .map_or(pod.disk(), |device| device.path().to_owned());
+        assert!(fs::read(&copy).or_fail("the copy") == content, "the copy differs");
+        if !case.to_device {
+            let (data, allocated) = (disk::data_bytes(&copy), allocated_bytes(&copy));
+            if case.preallocate {
+                assert!(allocated >= DISK_BYTES, "{allocated} bytes are allocated");
+            } else {
+                assert!(
+                    (data..data + 2 * MIB).contains(&allocated),
+                    "{allocated} bytes are allocated for {data}"
+                );
+            }
+        }
+    });
+}
+
+/// What `find` says of all below `folder` but how much space directories take.
+fn listing(folder: &Path) -> String {
+    let print = |words: &[&str]| {
+        let words = words.iter().map(AsRef::as_ref);
+        tools::run("find", [folder.as_os_str()].into_iter().chain(words))
+    };
+    let others = [
+        "-mindepth",
+        "1",
+        "-not",
+        "-type",
+        "d",
+        "-printf",
+        "%P\\0%y %m %s %Ts %l %n\\n",
+    ];
+    let folders = ["-mindepth", "1", "-type", "d", "-printf", "%P\\0%m %Ts\\n"];
+    let printed = print(&others) + &print(&folders);
+    let mut lines: Vec<_> = printed.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+#[test]
+fn random_trees_arrive_with_names_modes_times_links_and_holes() {
+    check_all(
+        [Way::Snappy, Way::Frames]
+            .iter()
+            .flat_map(|way| (0..6).map(move |seed| Tree { way: *way, seed })),
+        |tree| {
+            let volume = tempfile::tempdir().or_fail("a folder");
+            grow(volume.path(), &mut Random::new(tree.seed), REACH, 0);
+            let pod = upload_pod();
+            let server = pod.start();
+            clone(tree.way, volume.path(), &pod, &server, false).assert_success("clone");
+            server.wait().assert_success("upload");
+            let data = pod.path("data");
+            assert_eq!(listing(&data), listing(volume.path()));
+            tools::run(
+                "diff",
+                [
+                    "-r".as_ref(),
+                    "--no-dereference".as_ref(),
+                    data.as_os_str(),
+                    volume.path().as_os_str(),
+                ],
+            );
+        },
+    );
+}
+
+struct Tree {
+    way: Way,
+    seed: u64,
+}
+
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} tree {}",
+            if self.way == Way::Snappy {
+                "snappy"
+            } else {
+                "framed"
+            },
+            self.seed
+        )
+    }
+}
+
+#[test]
+fn an_empty_volume_becomes_an_empty_volume() {
+    let volume = tempfile::tempdir().unwrap();
+    for way in [Way::Snappy, Way::Frames] {
+        let pod = upload_pod();
+        let server = pod.start();
+        clone(way, volume.path(), &pod, &server, false).assert_success("clone");
+        server.wait().assert_success("upload");
+        assert_eq!(pod.data_names(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_server_that_cannot_take_it_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
+    let pod = upload_pod().block(device.path());
+    let server = pod.start();
+    let source = folder.path().join("disk");
+    fs::write(&source, disk::content(1, 40 * MIB)).unwrap();
+    for way in [Way::Snappy, Way::Frames] {
+        let finished = clone(way, &source, &pod, &server, false);
+        finished.assert_failure(4, "Unexpected status code 400: Saving stream failed: ");
+        assert!(finished.stderr.contains("larger"), "{}", finished.stderr);
+    }
+    // It is ready for another one.
+    fs::write(&source, disk::content(1, 4 * MIB)).unwrap();
+    clone(Way::Frames, &source, &pod, &server, false).assert_success("clone");
+    server.wait().assert_success("upload");
+}
+
+#[test]
+fn the_memory_of_a_clone_is_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    let file = File::create(&path).unwrap();
+    file.set_len(1 << 30).unwrap();
+    let island = disk::content(1, 16 * MIB);
+    for index in 0..10 {
+        file.write_all_at(&island, index * (100 << 20)).unwrap();
+    }
+    for (way, source) in [(Way::Snappy, folder.path()), (Way::Frames, &path)] {
+        let pod = upload_pod();
+        let server = pod.start();
+        let finished = clone(way, source, &pod, &server, false);
+        finished.assert_success("clone");
+        server.wait().assert_success("upload");
+        disk::assert_same(&pod.disk(), &path, 1 << 30, "clone");
+        let peak = finished.peak_rss_bytes.unwrap();
+        println!("{peak} bytes at most");
+        assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
+    }
+}

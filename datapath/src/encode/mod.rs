@@ -1,0 +1,144 @@
+//! The other direction of [`crate::decode`]: the bytes of a volume become the stream that an upload server takes for a clone.
+//!
+//! A stream is made of pieces, which can be encoded by several threads at once: each thread has a [`Encoder`], and what they make is
+//! put in order and passes a [`Seal`], which knows the end.
+
+mod frames;
+mod snappy;
+
+use bytes::Bytes;
+
+use crate::buffer::{CHUNK_BYTES, PAGE};
+use crate::target::ZEROS;
+
+/// Bytes of a piece of data at most. A decoder's chunk that begins anywhere in a page has room for it, and pieces of a device
+/// keep the alignment of direct I/O.
+pub const PIECE_BYTES: usize = CHUNK_BYTES - PAGE;
+
+/// The next bytes of a volume.
+#[derive(Debug, Clone)]
+pub enum Piece {
+    /// Bytes that were read, at most [`PIECE_BYTES`].
+    Data(Bytes),
+    /// So many zeros that nobody has read, at most [`Encoding::zeros_at_once`].
+    Zeros(u64),
+}
+
+impl Piece {
+    /// Bytes of the volume.
+    pub fn length(&self) -> u64 {
+        match self {
+            Self::Data(bytes) => bytes.len() as u64,
+            Self::Zeros(count) => *count,
+        }
+    }
+}
+
+/// What the bytes are wrapped in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// Nothing.
+    Plain,
+    /// The snappy framing format: CDI's.
+    Snappy,
+    /// [`crate::frames`].
+    Frames,
+}
+
+impl Encoding {
+    /// Most zeros of one [`Piece`], so that what becomes of it is small.
+    pub const fn zeros_at_once(self) -> u64 {
+        match self {
+            Self::Plain => ZEROS.len() as u64,
+            Self::Snappy => snappy::ZEROS_AT_ONCE,
+            Self::Frames => crate::frames::MAX_ZEROS,
+        }
+    }
+
+    /// What the stream begins with.
+    pub fn start(self) -> Bytes {
+        match self {
+            Self::Plain => Bytes::new(),
+            Self::Snappy => snappy::start(),
+            Self::Frames => Bytes::from_static(crate::frames::MAGIC),
+        }
+    }
+
+    /// What a thread needs to encode pieces.
+    pub fn encoder(self) -> Encoder {
+        match self {
+            Self::Plain => Encoder::Plain,
+            Self::Snappy => Encoder::Snappy(Box::default()),
+            Self::Frames => Encoder::Frames(Box::default()),
+        }
+    }
+
+    /// What the encoded pieces pass in their order.
+    pub fn seal(self) -> Seal {
+        match self {
+            Self::Plain | Self::Snappy => Seal(None),
+            Self::Frames => Seal(Some(frames::Ledger::default())),
+        }
+    }
+}
+
+/// A part of an encoded piece.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Block {
+    /// The header of a frame, if the encoding has such.
+    pub head: Bytes,
+    /// What follows it.
+    pub body: Bytes,
+}
+
+/// Encodes pieces.
+pub enum Encoder {
+    /// Leaves them as they are.
+    Plain,
+    /// In chunks of framed snappy.
+    Snappy(Box<snappy::Encoder>),
+    /// In frames.
+    Frames(Box<frames::Encoder>),
+}
+
+impl Encoder {
+    /// Encodes one piece. `squeeze` says that time is better spent on compression than on sending; an encoding that
+    /// always compresses does not ask.
+    pub fn encode(&mut self, piece: Piece, squeeze: bool) -> Vec<Block> {
+        match (self, piece) {
+            (Self::Plain, piece) => vec![Block {
+                head: Bytes::new(),
+                body: plain(piece),
+            }],
+            (Self::Snappy(encoder), piece) => vec![encoder.encode(&piece)],
+            (Self::Frames(encoder), piece) => encoder.encode(piece, squeeze),
+        }
+    }
+}
+
+fn plain(piece: Piece) -> Bytes {
+    match piece {
+        Piece::Data(bytes) => bytes,
+        Piece::Zeros(count) => {
+            let count = usize::try_from(count).unwrap_or(usize::MAX).min(ZEROS.len());
+            Bytes::from_static(&ZEROS[..count])
+        }
+    }
+}
+
+/// Knows what was sent, in order, and so the end.
+pub struct Seal(Option<frames::Ledger>);
+
+impl Seal {
+    /// `blocks` are the next ones of the stream and stand for `length` bytes.
+    pub fn pass(&mut self, blocks: &[Block], length: u64) {
+        if let Some(ledger) = &mut self.0 {
+            ledger.pass(blocks, length);
+        }
+    }
+
+    /// What the stream ends with.
+    pub fn end(&self) -> Bytes {
+        self.0.as_ref().map_or_else(Bytes::new, frames::Ledger::end)
+    }
+}

@@ -1,0 +1,112 @@
+//! The snappy framing format, as CDI's cloner writes it; [`crate::decode`] reads it.
+
+use std::sync::LazyLock;
+
+use bytes::{BufMut, Bytes};
+use snap::raw::{Encoder as Raw, max_compress_len};
+
+use super::{Block, Piece};
+use crate::decode::snappy::{CHECKSUM_BYTES, HEADER_BYTES, IDENTIFIER, MAX_DATA_BYTES, mask};
+use crate::target::{ZEROS, is_zero};
+
+/// Types of chunks (framing format §4.1-4.3).
+const IDENTIFIER_CHUNK: u8 = 0xff;
+const COMPRESSED_CHUNK: u8 = 0x00;
+const UNCOMPRESSED_CHUNK: u8 = 0x01;
+
+/// Chunks of zeros that are kept together, and the zeros that they stand for: 200 kB of stream.
+const ZERO_CHUNKS: usize = 64;
+pub(super) const ZEROS_AT_ONCE: u64 = (ZERO_CHUNKS * MAX_DATA_BYTES) as u64;
+
+/// [`ZERO_CHUNKS`] chunks of zeros: what they become is always the same, so it is made once.
+static ZERO_RUN: LazyLock<Bytes> = LazyLock::new(|| {
+    let mut run = Vec::new();
+    let mut encoder = Encoder::default();
+    for _ in 0..ZERO_CHUNKS {
+        encoder.chunk(&ZEROS[..MAX_DATA_BYTES], &mut run);
+    }
+    run.into()
+});
+
+/// The stream identifier.
+pub(super) fn start() -> Bytes {
+    let mut bytes = Vec::new();
+    put_header(IDENTIFIER_CHUNK, IDENTIFIER.len(), &mut bytes);
+    bytes.extend_from_slice(IDENTIFIER);
+    bytes.into()
+}
+
+/// Makes chunks.
+pub struct Encoder {
+    raw: Raw,
+    scratch: Vec<u8>,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self {
+            raw: Raw::new(),
+            scratch: Vec::new(),
+        }
+    }
+}
+
+impl Encoder {
+    pub(super) fn encode(&mut self, piece: &Piece) -> Block {
+        let body = match piece {
+            Piece::Data(bytes) => self.data(bytes),
+            Piece::Zeros(count) => self.zeros(*count),
+        };
+        Block {
+            head: Bytes::new(),
+            body,
+        }
+    }
+
+    fn data(&mut self, bytes: &[u8]) -> Bytes {
+        let mut stream = Vec::with_capacity(bytes.len() / 2);
+        for part in bytes.chunks(MAX_DATA_BYTES) {
+            if part.len() == MAX_DATA_BYTES && is_zero(part) {
+                stream.extend_from_slice(&ZERO_RUN[..ZERO_RUN.len() / ZERO_CHUNKS]);
+            } else {
+                self.chunk(part, &mut stream);
+            }
+        }
+        stream.into()
+    }
+
+    fn zeros(&mut self, count: u64) -> Bytes {
+        let count = usize::try_from(count.min(ZEROS_AT_ONCE)).unwrap_or(usize::MAX);
+        let whole = ZERO_RUN.slice(..ZERO_RUN.len() / ZERO_CHUNKS * (count / MAX_DATA_BYTES));
+        match count % MAX_DATA_BYTES {
+            0 => whole,
+            rest => {
+                let mut stream = whole.to_vec();
+                self.chunk(&ZEROS[..rest], &mut stream);
+                stream.into()
+            }
+        }
+    }
+
+    /// Appends a chunk with `data`, at most [`MAX_DATA_BYTES`]: compressed if that saves an eighth, as CDI's.
+    fn chunk(&mut self, data: &[u8], stream: &mut Vec<u8>) {
+        self.scratch.resize(max_compress_len(data.len()), 0);
+        let compressed = self.raw.compress(data, &mut self.scratch).unwrap_or(data.len());
+        let (kind, body) = if compressed < data.len() - data.len() / 8 {
+            (COMPRESSED_CHUNK, &self.scratch[..compressed])
+        } else {
+            (UNCOMPRESSED_CHUNK, data)
+        };
+        put_header(kind, CHECKSUM_BYTES + body.len(), stream);
+        stream.put_u32_le(mask(crc32c::crc32c(data)));
+        stream.extend_from_slice(body);
+    }
+}
+
+fn put_header(kind: u8, length: usize, stream: &mut Vec<u8>) {
+    let mut header = [0; HEADER_BYTES];
+    // Three bytes of length: no chunk is as long as 16 MiB.
+    header[1..].copy_from_slice(&length.to_le_bytes()[..HEADER_BYTES - 1]);
+    header[0] = kind;
+    stream.extend_from_slice(&header);
+}

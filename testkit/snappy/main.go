@@ -1,0 +1,17 @@
+// Undoes the snappy framing format with the library by which CDI's upload server does.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/golang/snappy"
+)
+
+func main() {
+	if _, err := io.Copy(os.Stdout, snappy.NewReader(os.Stdin)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
