@@ -14,6 +14,7 @@ pub mod cli;
 mod client;
 mod clone;
 mod estimate;
+mod flow;
 mod outgoing;
 pub mod pod;
 mod source;

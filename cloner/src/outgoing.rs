@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc as threads};
 use std::task::{Context, Poll, ready};
 
@@ -21,13 +21,13 @@ use datapath::encode::{Block, Encoding, Piece, Seal};
 use hyper::body::{Body, Frame};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::flow::{Flow, Pace};
 use crate::source::{Gone, Outlet, Source, SourceError};
 
 /// Pieces between the reader and the network: 8 MiB.
 const SLOTS: usize = 32;
 
-/// When so many encoded pieces wait to be sent, the network is what everybody waits for, and an encoding that has the
-/// choice compresses. As long as it takes whatever comes, compressing would only cost time.
+/// Encoded pieces that wait when the network is slower than everything else.
 const CONGESTED: usize = SLOTS * 3 / 4;
 
 /// What has been sent so far, and how it ended.
@@ -97,8 +97,8 @@ pub(crate) struct Outgoing {
     current: Option<oneshot::Receiver<Encoded>>,
     parts: VecDeque<Bytes>,
     seal: Seal,
-    /// Encoded pieces that wait to be taken.
-    waiting: Arc<AtomicUsize>,
+    flow: Arc<Flow>,
+    pace: Pace,
     is_ended: bool,
     tally: Arc<Tally>,
 }
@@ -114,10 +114,10 @@ impl Outgoing {
         let (slots, queue) = mpsc::channel(SLOTS);
         let (work, waiting_work) = threads::channel();
         let waiting_work = Arc::new(Mutex::new(waiting_work));
-        let waiting = Arc::new(AtomicUsize::new(0));
+        let flow = Arc::new(Flow::new(CONGESTED));
         for _ in 0..encoders.get() {
-            let (work, waiting) = (Arc::clone(&waiting_work), Arc::clone(&waiting));
-            std::thread::spawn(move || encode(encoding, &work, &waiting));
+            let (work, flow) = (Arc::clone(&waiting_work), Arc::clone(&flow));
+            std::thread::spawn(move || encode(encoding, &work, &flow));
         }
         std::thread::spawn(move || read(&source, encoding, &slots, &work));
         Self {
@@ -125,7 +125,8 @@ impl Outgoing {
             current: None,
             parts: VecDeque::from([encoding.start()]),
             seal: encoding.seal(),
-            waiting,
+            flow,
+            pace: Pace::start(),
             is_ended: false,
             tally,
         }
@@ -138,9 +139,9 @@ impl Outgoing {
                 if part.is_empty() {
                     continue;
                 }
-                self.tally
-                    .stream_bytes
-                    .fetch_add(part.len() as u64, Ordering::Relaxed);
+                let bytes = part.len() as u64;
+                self.tally.stream_bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.pace.add(bytes, &self.flow);
                 return Poll::Ready(Some(Ok(part)));
             }
             if self.is_ended {
@@ -174,7 +175,7 @@ impl Outgoing {
     }
 
     fn take(&mut self, encoded: Encoded) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.flow.leave();
         self.seal.pass(&encoded.blocks, encoded.length);
         self.tally
             .volume_bytes
@@ -222,7 +223,7 @@ fn read(source: &Source, encoding: Encoding, slots: &mpsc::Sender<Slot>, work: &
 }
 
 /// A thread that encodes, as long as there is somebody who reads.
-fn encode(encoding: Encoding, work: &Mutex<threads::Receiver<Work>>, waiting: &AtomicUsize) {
+fn encode(encoding: Encoding, work: &Mutex<threads::Receiver<Work>>, flow: &Flow) {
     let mut encoder = encoding.encoder();
     loop {
         let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -230,9 +231,8 @@ fn encode(encoding: Encoding, work: &Mutex<threads::Receiver<Work>>, waiting: &A
             return;
         };
         let length = piece.length();
-        let is_congested = waiting.load(Ordering::Relaxed) >= CONGESTED;
-        let blocks = encoder.encode(piece, is_congested);
-        waiting.fetch_add(1, Ordering::Relaxed);
+        let blocks = encoder.encode(piece, flow.is_slow());
+        flow.arrive();
         // Whoever sends may be gone.
         done.send(Encoded { blocks, length }).ok();
     }

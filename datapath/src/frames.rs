@@ -1,6 +1,6 @@
 //! `frames-1`: how one of our programs sends the bytes of a volume to another one.
 //!
-//! A stream is [`MAGIC`], a row of frames and an end. A frame is a header of [`HEADER_BYTES`] and a payload:
+//! A stream is the mark `cdifrm1\n`, a row of frames and an end. A frame is a header of 20 bytes and a payload:
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |

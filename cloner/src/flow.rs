@@ -1,0 +1,99 @@
+//! Whether compression is worth its time: only while a slow network is what everybody waits for.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes a second up to which a network counts as slow: one of a gigabit, with some room. A pod with CDI's default of three
+/// quarters of a CPU compresses little faster than that, and what is sent as it is costs both ends less.
+const SLOW_BYTES_PER_SECOND: u64 = 150_000_000;
+
+/// How much is sent between two looks at the clock.
+const LOOK_BYTES: u64 = 4 << 20;
+
+/// What encoders and the sender know of each other.
+pub(crate) struct Flow {
+    /// When so many encoded pieces wait to be sent, the network is what everybody waits for.
+    congested: usize,
+    waiting: AtomicUsize,
+    bytes_per_second: AtomicU64,
+}
+
+impl Flow {
+    pub(crate) fn new(congested: usize) -> Self {
+        Self {
+            congested,
+            waiting: AtomicUsize::new(0),
+            // Nobody knows yet.
+            bytes_per_second: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// A piece is encoded and waits.
+    pub(crate) fn arrive(&self) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A piece is taken by whoever sends.
+    pub(crate) fn leave(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether the next piece should be compressed.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) >= self.congested
+            && self.bytes_per_second.load(Ordering::Relaxed) < SLOW_BYTES_PER_SECOND
+    }
+
+    fn measured(&self, bytes: u64, time: Duration) {
+        let rate = (u128::from(bytes) * 1000)
+            .checked_div(time.as_millis())
+            .unwrap_or(u128::MAX);
+        self.bytes_per_second
+            .store(u64::try_from(rate).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// Measures how fast the stream leaves.
+pub(crate) struct Pace {
+    since: Instant,
+    bytes: u64,
+}
+
+impl Pace {
+    pub(crate) fn start() -> Self {
+        Self {
+            since: Instant::now(),
+            bytes: 0,
+        }
+    }
+
+    /// So many bytes more have left.
+    pub(crate) fn add(&mut self, bytes: u64, flow: &Flow) {
+        self.bytes += bytes;
+        if self.bytes >= LOOK_BYTES {
+            flow.measured(self.bytes, self.since.elapsed());
+            *self = Self::start();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_slow_network_that_is_waited_for_is_worth_it() {
+        for (waiting, megabytes, slow) in [(2, 100, true), (1, 100, false), (2, 1000, false)] {
+            let flow = Flow::new(2);
+            for _ in 0..waiting {
+                flow.arrive();
+            }
+            assert!(!flow.is_slow(), "nobody knows yet");
+            flow.measured(megabytes * 1_000_000, Duration::from_secs(1));
+            assert_eq!(flow.is_slow(), slow, "{waiting} waiting, {megabytes} MB/s");
+        }
+        let flow = Flow::new(0);
+        flow.measured(1, Duration::ZERO);
+        assert!(!flow.is_slow());
+    }
+}

@@ -1,0 +1,133 @@
+//! Servers that refuse, break off or are somebody else, and a volume that cannot be read.
+
+use std::path::Path;
+
+use testkit::certs::{Authority, KeyKind};
+use testkit::clone_pod::ClonePod;
+use testkit::upstream::{End, Reads, Says, Script, Then, answer};
+
+use super::{BINARY, FATAL, MIB, Scene, start};
+
+#[test]
+fn a_refusal_is_told_also_when_it_comes_early() {
+    for (status, sentence, expected) in [
+        (503, "", "Unexpected status code 503"),
+        (401, "", "Unexpected status code 401"),
+        (409, "", "Unexpected status code 409"),
+        (307, "", "Unexpected status code 307"),
+        (
+            500,
+            "Saving stream failed:\nno space left on device",
+            "Unexpected status code 500: Saving stream failed: no space left on device",
+        ),
+    ] {
+        for early in [true, false] {
+            let script = if early {
+                Script::early(answer(status, sentence))
+            } else {
+                Script::status(status, sentence)
+            };
+            let scene = Scene::of_cdi(script);
+            // More than lies in any buffer on the way.
+            scene.fill(24);
+            let pod = scene.pod().block(&scene.disk());
+            start(&pod).assert_failure(FATAL, expected);
+            assert_eq!(pod.message(), None);
+        }
+    }
+}
+
+#[test]
+fn success_before_all_is_sent_is_none() {
+    let scene = Scene::of_cdi(Script {
+        reads: Reads::Part(MIB),
+        says: Says::Bytes(answer(200, "")),
+        then: Then::Hang,
+    });
+    scene.fill(64);
+    let pod = scene.pod().block(&scene.disk());
+    start(&pod).assert_failure(FATAL, "the server answered 200 OK before all was sent");
+    assert_eq!(pod.message(), None);
+}
+
+#[test]
+fn a_connection_that_breaks_is_an_error_with_the_url() {
+    for then in [Then::Reset, Then::Close] {
+        for reads in [Reads::Head, Reads::Part(MIB), Reads::Everything] {
+            let scene = Scene::of_cdi(Script::stop(reads, then));
+            let pod = scene.pod().block(&scene.disk());
+            let finished = start(&pod);
+            finished.assert_failure(FATAL, &format!(" POSTing to {}", scene.url()));
+            assert!(finished.stderr.contains("Error "), "{}", finished.stderr);
+            assert_eq!(pod.message(), None);
+        }
+    }
+}
+
+#[test]
+fn nobody_but_the_right_server_gets_anything() {
+    let scene = Scene::of_cdi(Script::status(200, ""));
+    let other = Authority::new().unwrap();
+    let stranger = other.client("source/pvc-target/pvc", KeyKind::Ecdsa).unwrap();
+    let block = |pod: ClonePod| pod.block(&scene.disk());
+    let [nobody] = testkit::ports::free();
+    let nowhere = format!("https://{nobody}/v1beta1/upload");
+    for (pod, sentence) in [
+        // We do not know the server; the server does not know us.
+        (
+            ClonePod::new(BINARY, &other, &scene.client, &scene.url()),
+            "certificate",
+        ),
+        (
+            ClonePod::new(BINARY, &scene.authority, &stranger, &scene.url()),
+            " POSTing to ",
+        ),
+        (
+            ClonePod::new(BINARY, &scene.authority, &scene.client, &nowhere),
+            "connect: connection refused POSTing to ",
+        ),
+        (
+            scene.pod().env("UPLOAD_URL", "http://127.0.0.1:1/"),
+            "is not the https URL",
+        ),
+        (
+            scene.pod().env("SERVER_CA_CERT", "no PEM"),
+            "there is no certificate",
+        ),
+        (
+            scene.pod().env("CLIENT_CERT", "no PEM"),
+            "Error creating http client",
+        ),
+        (
+            scene.pod().env("CLIENT_KEY", "secret"),
+            "Error creating http client",
+        ),
+    ] {
+        let pod = block(pod);
+        let finished = start(&pod);
+        finished.assert_failure(FATAL, sentence);
+        assert!(!finished.stderr.contains("secret"), "{}", finished.stderr);
+        assert_eq!(pod.message(), None);
+    }
+    assert!(scene.upstream.seen().is_empty());
+}
+
+#[test]
+fn a_volume_that_cannot_be_read_breaks_the_connection() {
+    let scene = Scene::of_cdi(Script::status(200, ""));
+    let pod = scene.pod().files(Path::new("/sys/class/net/lo"));
+    let finished = start(&pod);
+    finished.assert_failure(FATAL, "Error reading the volume: /sys/class/net/lo/");
+    assert!(
+        finished
+            .stderr
+            .contains("it had 4096 bytes, and now ends at byte"),
+        "{}",
+        finished.stderr
+    );
+    assert_eq!(pod.message(), None);
+    let ended =
+        |seen: &[std::sync::Arc<testkit::upstream::Seen>]| seen.iter().all(|seen| seen.end().is_some());
+    let seen = scene.upstream.wait_for("the end of the request", ended);
+    assert!(seen.iter().skip(1).all(|clone| clone.end() == Some(End::Aborted)));
+}

@@ -1,0 +1,78 @@
+//! What CDI's controllers and scripts see of the source pod of a clone: variables, flags, requests, messages, exit codes, metrics.
+
+mod failures;
+mod requests;
+mod running;
+mod startup;
+
+use std::fs;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+use testkit::certs::{Authority, Identity, KeyKind};
+use testkit::clone_pod::ClonePod;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::process::Finished;
+use testkit::upstream::{Script, Upstream};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_cdi-cloner");
+
+const MIB: u64 = 1 << 20;
+
+/// klog's `Fatal`.
+const FATAL: i32 = 255;
+
+/// A volume, and a server that does what it is told.
+struct Scene {
+    folder: TempDir,
+    authority: Authority,
+    client: Identity,
+    upstream: Upstream,
+}
+
+impl Scene {
+    /// The first of `scripts` is for the question of what the server takes.
+    fn new(scripts: Vec<Script>) -> Self {
+        let folder = tempfile::tempdir().or_fail("a folder");
+        let authority = Authority::new().or_fail("an authority");
+        let client = authority
+            .client("source/pvc-target/pvc", KeyKind::Ecdsa)
+            .or_fail("a client");
+        let scene = Self {
+            upstream: Upstream::start(&authority, &[], scripts),
+            folder,
+            authority,
+            client,
+        };
+        scene.fill(3);
+        scene
+    }
+
+    /// The disk has so many MiB, none of which is zero.
+    fn fill(&self, mib: usize) {
+        let bytes = disk::content(1, MIB).repeat(mib);
+        fs::write(self.disk(), bytes).or_fail("a disk");
+    }
+
+    /// Of upstream: it says nothing about what it takes, and then follows `script`.
+    fn of_cdi(script: Script) -> Self {
+        Self::new(vec![Script::status(200, ""), script])
+    }
+
+    fn disk(&self) -> PathBuf {
+        self.folder.path().join("disk.img")
+    }
+
+    fn url(&self) -> String {
+        format!("https://{}/v1beta1/upload", self.upstream.address())
+    }
+
+    fn pod(&self) -> ClonePod {
+        ClonePod::new(BINARY, &self.authority, &self.client, &self.url())
+    }
+}
+
+fn start(pod: &ClonePod) -> Finished {
+    pod.program().run()
+}

@@ -1,0 +1,58 @@
+//! What can be seen of a clone that runs.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::upstream::{Reads, Script, Then};
+
+use super::{MIB, Scene};
+
+/// What the controller's `kubevirt_cdi_clone_progress_total\{ownerUID="uid"\} (\d{1,3}\.?\d*)` would capture.
+fn controller_reads(text: &str) -> Option<f64> {
+    let (_, rest) = text.split_once("\nkubevirt_cdi_clone_progress_total{ownerUID=\"uid\"} ")?;
+    let number: String = rest
+        .chars()
+        .take_while(|c| c.is_ascii_digit() || *c == '.')
+        .collect();
+    assert!(
+        number.split('.').next().is_some_and(|whole| whole.len() <= 3),
+        "{number}"
+    );
+    number.parse().ok()
+}
+
+#[test]
+fn progress_is_scraped_while_a_server_waits_and_a_signal_ends_it() {
+    let scene = Scene::of_cdi(Script::stop(Reads::Part(MIB), Then::Hang));
+    scene.fill(64);
+    let pod = scene.pod().block(&scene.disk());
+    let running = pod.program().start();
+    running.wait_for_line("Set header to");
+    let started = Instant::now();
+    let percent = loop {
+        match controller_reads(&pod.scrape()) {
+            Some(percent) if percent > 0.0 => break percent,
+            _ if started.elapsed() > Duration::from_secs(20) => panic!("no progress: {}", pod.scrape()),
+            _ => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    assert!(percent < 90.0, "{percent}");
+    let signalled = Instant::now();
+    running.signal(Signal::TERM);
+    let finished = running.wait();
+    assert_eq!(finished.code(), 143, "{}", finished.stderr);
+    assert!(signalled.elapsed() < Duration::from_secs(5));
+    assert_eq!(pod.message(), None);
+}
+
+#[test]
+fn a_clone_without_an_owner_has_no_series_and_works() {
+    let scene = Scene::of_cdi(Script::stop(Reads::Part(MIB), Then::Hang));
+    scene.fill(64);
+    let pod = scene.pod().env("OWNER_UID", "").block(&scene.disk());
+    let running = pod.program().start();
+    running.wait_for_line("Set header to");
+    assert!(!pod.scrape().contains("kubevirt_cdi_clone_progress_total{"));
+    running.signal(Signal::INT);
+    assert_eq!(running.wait().code(), 130);
+}
