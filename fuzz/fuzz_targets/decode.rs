@@ -5,10 +5,10 @@
 use std::num::NonZeroUsize;
 
 use bytes::Bytes;
-use cdi_fuzz::seal;
 use datapath::Error;
 use datapath::chunks::Chunks;
 use datapath::decode::{self, Codec, Limits};
+use fuzz::seal;
 use libfuzzer_sys::fuzz_target;
 
 /// Output after which a stream counts as endless, as a full target would end it.
