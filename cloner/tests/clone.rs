@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use testkit::cases::check_all;
@@ -21,9 +21,6 @@ const BINARY: &str = env!("CARGO_BIN_EXE_cdi-cloner");
 
 const MIB: u64 = 1 << 20;
 const DISK_BYTES: u64 = 12 * MIB;
-
-/// The unit of `st_blocks`.
-const STAT_BLOCK_BYTES: u64 = 512;
 
 /// What our server unpacks: 128 directories deep at most, and no devices.
 const REACH: Reach = Reach {
@@ -135,21 +132,6 @@ fn content() -> Vec<u8> {
     content
 }
 
-fn write_sparse(path: &Path, content: &[u8]) {
-    let file = File::create(path).or_fail(path.display());
-    file.set_len(content.len() as u64).or_fail(path.display());
-    for (index, block) in content.chunks(4096).enumerate() {
-        if block.iter().any(|byte| *byte != 0) {
-            file.write_all_at(block, index as u64 * 4096)
-                .or_fail(path.display());
-        }
-    }
-}
-
-fn allocated_bytes(path: &Path) -> u64 {
-    path.metadata().or_fail(path.display()).blocks() * STAT_BLOCK_BYTES
-}
-
 #[test]
 fn every_source_becomes_the_same_on_every_target() {
     let content = content();
@@ -157,7 +139,7 @@ fn every_source_becomes_the_same_on_every_target() {
     check_all(cases(), |case| {
         let volume = tempfile::tempdir().or_fail("a folder");
         let image = volume.path().join("disk.img");
-        write_sparse(&image, &content);
+        disk::write_sparse(&image, &content);
         let source = case.from_device.then(|| {
             let device = LoopDevice::new(folder.path(), DISK_BYTES, 512);
             fs::write(device.path(), &content).or_fail("fill the device");
@@ -182,7 +164,7 @@ fn every_source_becomes_the_same_on_every_target() {
             .map_or(pod.disk(), |device| device.path().to_owned());
         assert!(fs::read(&copy).or_fail("the copy") == content, "the copy differs");
         if !case.to_device {
-            let (data, allocated) = (disk::data_bytes(&copy), allocated_bytes(&copy));
+            let (data, allocated) = (disk::data_bytes(&copy), disk::allocated_bytes(&copy));
             if case.preallocate {
                 assert!(allocated >= DISK_BYTES, "{allocated} bytes are allocated");
             } else {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::SeekFrom;
@@ -64,6 +64,24 @@ pub fn sparse_content(seed: u64, length: u64, one_in: u64) -> Vec<u8> {
         offset += run + 512 * random.below((one_in - 1) * run / 256 + 1);
     }
     bytes
+}
+
+/// Makes `path` a file with this content, in which blocks of zeros are holes.
+pub fn write_sparse(path: &Path, content: &[u8]) {
+    let file = File::create(path).or_fail(path.display());
+    file.set_len(content.len() as u64).or_fail(path.display());
+    for (index, block) in content.chunks(to_usize(BLOCK_BYTES)).enumerate() {
+        if block.iter().any(|byte| *byte != 0) {
+            file.write_all_at(block, index as u64 * BLOCK_BYTES)
+                .or_fail(path.display());
+        }
+    }
+}
+
+/// Bytes that a file takes on its disk.
+pub fn allocated_bytes(path: &Path) -> u64 {
+    // `st_blocks` are of 512 bytes, whatever the file system's are (stat(2)).
+    path.metadata().or_fail(path.display()).blocks() * 512
 }
 
 /// The smallest ISO image of a Debian package that tests may read.

@@ -1,8 +1,8 @@
 //! Clones: snappy-framed devices and tar streams, as CDI's cloner sends them.
 
-use std::fs::{self, File};
+use std::fs::{self};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use datapath::encode::{Encoding, PIECE_BYTES, Piece};
@@ -20,9 +20,6 @@ const MIB: u64 = 1 << 20;
 
 const BLOCK: &str = "blockdevice-clone";
 const FILESYSTEM: &str = "filesystem-clone";
-
-/// The unit of `st_blocks`.
-const STAT_BLOCK_BYTES: u64 = 512;
 
 /// In the snappy framing format.
 fn framed(bytes: &[u8]) -> Vec<u8> {
@@ -60,21 +57,6 @@ fn clone(pod: &UploadPod, content_type: &str, stream: &[u8], preallocated: bool)
     assert_eq!(pod.message(), Some(message));
 }
 
-fn write_sparse(path: &Path, content: &[u8]) {
-    let file = File::create(path).or_fail(path.display());
-    file.set_len(content.len() as u64).or_fail(path.display());
-    for (index, block) in content.chunks(4096).enumerate() {
-        if block.iter().any(|byte| *byte != 0) {
-            file.write_all_at(block, index as u64 * 4096)
-                .or_fail(path.display());
-        }
-    }
-}
-
-fn allocated_bytes(path: &Path) -> u64 {
-    path.metadata().or_fail(path.display()).blocks() * STAT_BLOCK_BYTES
-}
-
 /// A disk of 16 MiB with an eighth of data, whose first and last sector hold something.
 fn sparse_disk() -> Vec<u8> {
     let mut content = disk::sparse_content(5, 16 * MIB, 8);
@@ -107,7 +89,7 @@ fn a_device_becomes_a_file_with_holes() {
     clone(&pod, BLOCK, &framed(&content), false);
     assert!(fs::read(pod.disk()).unwrap() == content);
     let data = disk::data_bytes(&pod.disk());
-    let allocated = allocated_bytes(&pod.disk());
+    let allocated = disk::allocated_bytes(&pod.disk());
     assert!(
         (data..data + MIB).contains(&allocated),
         "{allocated} bytes are allocated for {data} bytes of data"
@@ -142,12 +124,12 @@ fn a_preallocated_clone_of_a_device_has_no_holes() {
     send(&server, "/v1beta1/upload", BLOCK, &framed(&content)).assert(200, "");
     server.wait().assert_success("clone");
     assert!(fs::read(pod.disk()).unwrap() == content);
-    assert!(allocated_bytes(&pod.disk()) >= content.len() as u64);
+    assert!(disk::allocated_bytes(&pod.disk()) >= content.len() as u64);
 }
 
 /// A volume with a sparse disk and beside it what else may lie on one.
 fn fill_volume(folder: &Path, content: &[u8]) {
-    write_sparse(&folder.join("disk.img"), content);
+    disk::write_sparse(&folder.join("disk.img"), content);
     fs::create_dir_all(folder.join("nested/deeper")).or_fail("a folder");
     fs::write(folder.join("nested/deeper/notes"), "text").or_fail("a file");
     fs::write(folder.join("nested/empty"), "").or_fail("a file");
@@ -188,8 +170,8 @@ fn a_volume_becomes_the_same_volume_with_its_holes() {
         );
     }
     let (from, to) = (
-        allocated_bytes(&source.path().join("disk.img")),
-        allocated_bytes(&pod.disk()),
+        disk::allocated_bytes(&source.path().join("disk.img")),
+        disk::allocated_bytes(&pod.disk()),
     );
     assert!(to <= from + MIB, "{to} bytes are allocated, {from} were");
 }
@@ -226,7 +208,7 @@ fn a_file_that_could_be_taken_for_the_disk_is_not_taken() {
     let folder = tempfile::tempdir().unwrap();
     let source = tempfile::tempdir().unwrap();
     fs::write(source.path().join("before-disk.img.bak"), "old").unwrap();
-    write_sparse(&source.path().join("disk.img"), &sparse_disk());
+    disk::write_sparse(&source.path().join("disk.img"), &sparse_disk());
     let device = LoopDevice::new(folder.path(), 16 * MIB, 512);
     let pod = UploadPod::new(BINARY).block(device.path());
     let server = pod.start();

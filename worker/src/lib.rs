@@ -1,11 +1,12 @@
 //! What the programs that write disks share: they know both the pod's surroundings (`daemon`) and the data path.
 //!
 //! [`volume`] is where the disk goes and how large it may be, [`work`] runs the job under signals, [`wording`] has the
-//! sentences that CDI's controllers, tests and users know, and [`watch`] logs how far the data path is.
+//! sentences that CDI's controllers, tests and users know, [`watch`] logs how far the data path is, and [`terminal`] draws it.
 
 #![forbid(unsafe_code)]
 
 pub mod clone;
+pub mod terminal;
 pub mod volume;
 pub mod watch;
 pub mod wording;

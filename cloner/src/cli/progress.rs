@@ -2,18 +2,12 @@
 
 use std::convert::Infallible;
 use std::io::{self, IsTerminal, Write};
-use std::time::Duration;
 
-use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+use indicatif::{BinaryBytes, ProgressBar};
+use worker::terminal::{BAR, BAR_PERIOD, LINE_PERIOD, LogWriter, style};
 
 use super::args::Progress;
 use crate::outgoing::Tally;
-
-const LINE_PERIOD: Duration = Duration::from_secs(1);
-const BAR_PERIOD: Duration = Duration::from_millis(100);
-
-const BAR: &str =
-    "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
 
 /// How progress is shown.
 pub(super) enum Display {
@@ -30,11 +24,7 @@ impl Display {
             Progress::None => Self::Nothing,
             Progress::Plain => Self::Plain,
             Progress::Auto if !io::stderr().is_terminal() => Self::Plain,
-            Progress::Auto | Progress::Bar => {
-                let style =
-                    ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
-                Self::Bar(ProgressBar::new(0).with_style(style))
-            }
+            Progress::Auto | Progress::Bar => Self::Bar(ProgressBar::new(0).with_style(style(BAR))),
         }
     }
 
@@ -89,22 +79,6 @@ fn line(volume: u64, stream: u64, total: u64) -> String {
         .min(100);
     let (volume, stream) = (BinaryBytes(volume), BinaryBytes(stream));
     format!("{percent} %, {volume} read, {stream} sent")
-}
-
-/// Writes log lines above the bar.
-pub(super) struct LogWriter(Option<ProgressBar>);
-
-impl Write for LogWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &self.0 {
-            Some(bar) => bar.suspend(|| io::stderr().write(bytes)),
-            None => io::stderr().write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
-    }
 }
 
 #[cfg(test)]

@@ -6,19 +6,13 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+use indicatif::{BinaryBytes, ProgressBar};
+use worker::terminal::{BAR, BAR_PERIOD, LINE_PERIOD, LogWriter, style};
 
 use super::args::Progress;
 use super::event::Event;
 use super::watch::Watch;
 
-/// How often a line or object appears.
-const LINE_PERIOD: Duration = Duration::from_secs(1);
-/// How often the bar is drawn.
-const BAR_PERIOD: Duration = Duration::from_millis(100);
-
-const BAR: &str =
-    "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
 /// For sources that do not know their length.
 const SPINNER: &str = "{spinner} {binary_bytes} read  {binary_bytes_per_sec}";
 
@@ -53,26 +47,6 @@ impl Display {
             Self::Plain | Self::Json | Self::Nothing => None,
         };
         move || LogWriter(bar.clone())
-    }
-}
-
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
-/// Writes log lines above the bar.
-pub(super) struct LogWriter(Option<ProgressBar>);
-
-impl Write for LogWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &self.0 {
-            Some(bar) => bar.suspend(|| io::stderr().write(bytes)),
-            None => io::stderr().write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
-use std::path::Path;
 
 use kubelet::controller::{self, OWNER};
 use kubelet::network::Network;
@@ -16,9 +15,6 @@ use testkit::fail::OrFail;
 use super::scene::{CLAIM_BYTES, Certificates, MIB, assert_disk, with_claim};
 
 const SOURCE: &str = "cdi-clone-source";
-
-/// Bytes of a block of a filesystem: what holes are made of.
-const BLOCK: usize = 4096;
 
 /// Longer than a common name may be by X.520, as in clusters.
 const CLIENT: &str =
@@ -120,16 +116,8 @@ fn source(block: bool, content: &[u8]) -> Claim {
         device.write_all_at(content, 0).or_fail("a device");
         device.sync_all().or_fail("a device");
     } else {
-        let disk = File::create(claim.disk()).or_fail("a disk");
-        disk.set_len(content.len() as u64).or_fail("a disk");
-        for (number, block) in content.chunks(BLOCK).enumerate() {
-            if block.iter().any(|byte| *byte != 0) {
-                disk.write_all_at(block, (number * BLOCK) as u64)
-                    .or_fail("a disk");
-            }
-        }
-        disk.set_permissions(Permissions::from_mode(0o660))
-            .or_fail("a disk");
+        disk::write_sparse(&claim.disk(), content);
+        std::fs::set_permissions(claim.disk(), Permissions::from_mode(0o660)).or_fail("a disk");
         chown(claim.disk(), Some(QEMU), Some(QEMU)).or_fail("a disk");
     }
     claim
@@ -138,11 +126,6 @@ fn source(block: bool, content: &[u8]) -> Claim {
 /// An eighth of it is data.
 fn sparse_disk() -> Vec<u8> {
     disk::sparse_content(5, 24 * MIB, 8)
-}
-
-fn allocated_bytes(file: &Path) -> u64 {
-    // `st_blocks` are of 512 bytes.
-    file.metadata().or_fail(file.display()).blocks() * 512
 }
 
 #[test]
@@ -156,7 +139,7 @@ fn files_are_cloned_to_files() {
         let target = Claim::filesystem(bytes);
         clone(&source, &target, preallocate);
         assert_disk(&target, &source.disk(), 24 * MIB);
-        let allocated = allocated_bytes(&target.disk());
+        let allocated = disk::allocated_bytes(&target.disk());
         assert_eq!(
             allocated >= 24 * MIB,
             preallocate,
@@ -218,7 +201,7 @@ fn a_device_is_cloned_to_a_file_of_its_size() {
         let target = Claim::filesystem(2 * CLAIM_BYTES);
         clone(&source, &target, preallocate);
         disk::assert_same(&target.disk(), &source.disk(), CLAIM_BYTES, "the clone");
-        let allocated = allocated_bytes(&target.disk());
+        let allocated = disk::allocated_bytes(&target.disk());
         assert_eq!(
             allocated >= CLAIM_BYTES,
             preallocate,

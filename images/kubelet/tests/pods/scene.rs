@@ -119,7 +119,7 @@ pub(crate) fn success(message: &str, preallocated: bool) -> Verdict {
 /// Bytes that the disk of a claim takes on its filesystem.
 pub(crate) fn allocated_bytes(claim: &Claim) -> u64 {
     // In units of 512 bytes, whatever the blocks of the filesystem (inode(7)).
-    claim.disk().metadata().or_fail("the disk of the claim").blocks() * 512
+    disk::allocated_bytes(&claim.disk())
 }
 
 /// Certificates of upload servers and their clients.

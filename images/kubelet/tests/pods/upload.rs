@@ -2,7 +2,7 @@
 
 use kubelet::controller;
 use kubelet::network::Network;
-use kubelet::pod;
+use kubelet::pod::{self, RunningPod};
 use kubelet::state::Terminated;
 use kubelet::volumes::{Claim, Objects};
 use testkit::disk;
@@ -28,21 +28,32 @@ struct Upload {
 
 impl Upload {
     fn new() -> Self {
+        Self::of(CLIENT)
+    }
+
+    /// Whoever sends is called `client`; the pod listens to [`CLIENT`].
+    fn of(client: &str) -> Self {
         Self {
             network: Network::new(),
-            certificates: Certificates::new(SERVICE, CLIENT),
+            certificates: Certificates::new(SERVICE, client),
         }
     }
 
-    /// Sends `content` to `path` of a pod with these variables: as a form, if the path is that of one.
-    fn send(&self, claim: &Claim, env: &[(&str, &str)], path: &str, content: &[u8]) -> Terminated {
+    /// The pod, ready.
+    fn start(&self, claim: &Claim, env: &[(&str, &str)]) -> RunningPod<'_> {
         let objects = Objects {
             files: [(SERVICE, self.certificates.server_secret())].into(),
             ..with_claim(claim)
         };
         let pod = controller::upload_server(claim, SERVICE, CLIENT, env);
-        let mut running = pod::start(&self.network, &pod, &objects);
+        let running = pod::start(&self.network, &pod, &objects);
         running.wait_until_ready();
+        running
+    }
+
+    /// Sends `content` to `path` of a pod with these variables: as a form, if the path is that of one.
+    fn send(&self, claim: &Claim, env: &[(&str, &str)], path: &str, content: &[u8]) -> Terminated {
+        let mut running = self.start(claim, env);
         let request = Request::post(path);
         let (request, body) = if path.contains("form") {
             let request = request.header("Content-Type", &form_content_type());
@@ -132,45 +143,24 @@ fn files_are_uploaded() {
 
 #[test]
 fn nobody_else_may_upload_and_what_is_too_large_is_refused() {
-    let network = Network::new();
-    let certificates = Certificates::new(SERVICE, "somebody.else");
     let claim = Claim::filesystem(CLAIM_BYTES);
-    let objects = Objects {
-        files: [(SERVICE, certificates.server_secret())].into(),
-        ..with_claim(&claim)
-    };
-    let running = pod::start(
-        &network,
-        &controller::upload_server(&claim, SERVICE, CLIENT, &[]),
-        &objects,
-    );
-    running.wait_until_ready();
-    certificates
-        .send(&network, &running, "/v1beta1/upload", b"x")
-        .assert(401, "");
-    drop(running);
-    let certificates = Certificates::new(SERVICE, CLIENT);
-    let objects = Objects {
-        files: [(SERVICE, certificates.server_secret())].into(),
-        ..with_claim(&claim)
-    };
-    let running = pod::start(
-        &network,
-        &controller::upload_server(&claim, SERVICE, CLIENT, &[]),
-        &objects,
-    );
-    running.wait_until_ready();
-    let answer = certificates.send(
-        &network,
-        &running,
-        "/v1beta1/upload",
-        &disk::content(1, CLAIM_BYTES),
-    );
-    assert_eq!(answer.status, 400, "{}", answer.text());
-    assert!(
-        answer.text().contains("effective image size is larger"),
-        "{}",
-        answer.text()
-    );
-    assert_eq!(claim.names(), [""; 0]);
+    for (client, content, status, sentence) in [
+        ("somebody.else", vec![1], 401, ""),
+        (
+            CLIENT,
+            disk::content(1, CLAIM_BYTES),
+            400,
+            "effective image size is larger",
+        ),
+    ] {
+        let upload = Upload::of(client);
+        let running = upload.start(&claim, &[]);
+        let request = Request::post("/v1beta1/upload");
+        let answer = upload
+            .certificates
+            .exchange(&upload.network, &running, request, &content);
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert!(answer.text().contains(sentence), "{}", answer.text());
+        assert_eq!(claim.names(), [""; 0]);
+    }
 }
