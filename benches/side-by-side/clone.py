@@ -42,7 +42,8 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "disk.raw").exists():
         make_disk(folder / "disk.raw")
-    cloner, server = build()
+    programs = options.programs or build()
+    cloner, server = programs / "cdi-cloner", programs / "cdi-uploadserver"
     costs: dict[tuple, list[Cost]] = {}
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-clone-") as name:
         work = Path(name)
@@ -71,13 +72,14 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
     parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
+    parser.add_argument("--programs", type=Path, help="folder of our programs, if they are not to be built: those of images/build.sh")
     return parser.parse_args()
 
 
-def build() -> tuple[Path, Path]:
+def build() -> Path:
     command = ["cargo", "build", "--release", "--quiet", "-p", "cloner", "-p", "uploadserver"]
     subprocess.run(command, cwd=ROOT, check=True)
-    return ROOT / "target/release/cdi-cloner", ROOT / "target/release/cdi-uploadserver"
+    return ROOT / "target/release"
 
 
 def attach(disk: Path) -> Path:
