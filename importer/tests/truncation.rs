@@ -42,7 +42,7 @@ impl Object {
         let program = Program::new(env!("CARGO_BIN_EXE_cdi-importer"))
             .args(["import", "-"])
             .arg(&target);
-        let program = program.timeout(Duration::from_secs(20));
+        let program = program.timeout(Duration::from_secs(60));
         let finished = program.stdin_bytes(&self.bytes[..cut]).start().wait();
         if finished.code() == 0 {
             // Padding behind the last cluster may be missing; a byte of the disk may not.
