@@ -139,7 +139,14 @@ impl Connection {
         self.tcp.set_read_timeout(Some(patience))?;
         while !self.ended {
             match self.fill() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) =>
+                {
+                    return Ok(false);
+                }
                 // A reset is an end as well.
                 Err(_) => break,
                 Ok(()) => {}
