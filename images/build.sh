@@ -52,7 +52,7 @@ case $target in
     *) complain "no image can be built for $target yet" ;;
 esac
 [ "$target" = "$(rustc --print host-tuple)" ] && prefix='' linker=gcc
-work=target/images/work/$architecture
+work=target/images/stage/$architecture
 
 needs() {
     local missing=()
