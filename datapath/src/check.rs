@@ -34,22 +34,23 @@ pub fn check(source: &dyn Source, options: &Options, data: bool) -> Result<Repor
     if format == Format::Raw {
         return Err(FormatError::from(ImageError::NothingToCheck).into());
     }
-    let image = open_image(format, &mut input)?;
+    let memory = &options.limits.memory;
+    let image = open_image(format, &mut input, memory)?;
     let facts = image.facts();
     let Some(image_bytes) = ranged_length(source, &mut input) else {
         let reason = "an image is checked in place: it must not be compressed as a whole, and its source must have ranges";
         return Err(SourceError::new(SourceErrorKind::Invalid, reason).into());
     };
-    let mut map = MapBuilder::for_check(image, image_bytes).map_err(FormatError::from)?;
-    fill_map(&mut map, source, &mut input)?;
+    let mut map = MapBuilder::for_check(image, image_bytes, memory.grant()).map_err(FormatError::from)?;
+    fill_map(&mut map, source, &mut input, memory)?;
     let findings = map.check().map_err(FormatError::from)?;
 
     let mut inflated_clusters = None;
     if data {
-        let image = open_image(format, &mut input)?;
-        let mut stream = fetch_map(image, image_bytes, source, &mut input)?.into_stream();
+        let image = open_image(format, &mut input, memory)?;
+        let mut stream = fetch_map(image, image_bytes, source, &mut input, memory)?.into_stream();
         let mut sink = Inflating::new(facts.clusters, facts.virtual_size);
-        pass_mapped(&mut stream, &mut input, &mut sink, |_, _| ())?;
+        pass_mapped(&mut stream, &mut input, &mut sink, |_| ())?;
         inflated_clusters = Some(sink.count);
     }
     Ok(Report {

@@ -1,8 +1,9 @@
 //! Is an image consistent? Whatever its tables refer to, compared with each other and with its refcounts.
 
 use crate::layout::Layout;
-use crate::stream::{MAP_BYTES, name};
-use crate::wants::{Role, Want};
+use crate::memory::Account;
+use crate::stream::name;
+use crate::wants::{Role, Want, bytes_of};
 use crate::{Error, MapBuilder};
 
 /// Sentences that are kept; more are only counted.
@@ -50,7 +51,9 @@ impl MapBuilder {
         if self.layout.owns_units()
             && let Some(unit) = self.layout.parking_unit()
         {
-            check_refcounts(&*self.layout, unit, self.image_length, &references, &mut findings)?;
+            let clusters = self.image_length.div_ceil(unit);
+            hold_uses(&mut self.account, references.capacity(), clusters)?;
+            check_refcounts(&*self.layout, unit, clusters, &references, &mut findings);
         }
         Ok(findings)
     }
@@ -82,18 +85,20 @@ fn check_overlaps(layout: &dyn Layout, references: &[Want], findings: &mut Findi
     }
 }
 
+/// Holds the memory of the references and of a count for each cluster of the image.
+fn hold_uses(account: &mut Account, references: usize, clusters: u64) -> Result<(), Error> {
+    let uses = clusters.saturating_mul(size_of::<u16>() as u64);
+    account.hold(uses.saturating_add(bytes_of::<Want>(references)))
+}
+
 /// Every cluster that is in use must be counted as often; what is counted and not in use is lost.
 fn check_refcounts(
     layout: &dyn Layout,
     unit: u64,
-    image_length: u64,
+    clusters: u64,
     references: &[Want],
     findings: &mut Findings,
-) -> Result<(), Error> {
-    let clusters = image_length.div_ceil(unit);
-    if clusters > MAP_BYTES / 2 {
-        return Err(Error::MapTooLarge { limit: MAP_BYTES });
-    }
+) {
     let mut uses = vec![0u16; usize::try_from(clusters).unwrap_or(0)];
     // The header has the first one.
     let header = [(0, 1)].into_iter();
@@ -123,5 +128,4 @@ fn check_refcounts(
             _ => {}
         }
     }
-    Ok(())
 }

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use super::{MAP_BYTES, Stream, name};
+use super::{Stream, name};
 use crate::layout::{Access, Layout};
-use crate::wants::{Batch, Role, Table, Want, Wants};
+use crate::memory::{Account, Memory};
+use crate::wants::{Batch, Role, Want, Wants, bytes_of};
 use crate::{Error, Facts, Image};
 
 /// Builds a complete map from tables that are fetched ahead of the data, one generation after the other.
@@ -12,42 +13,50 @@ pub struct MapBuilder {
     pub(crate) layout: Box<dyn Layout>,
     pub(crate) image_length: u64,
     /// Tables that were learned of and not handed out yet.
-    tables: Vec<Want>,
+    tables: Vec<TableRange>,
+    /// Bytes of memory that the tables take that were handed out last.
+    handed_out: u64,
     wants: Wants,
     mapped_bytes: u64,
     /// Everything that was referred to, tables and what the guest does not read included, if it is to be checked.
     pub(crate) references: Vec<Want>,
     is_check: bool,
+    pub(crate) account: Account,
 }
 
 /// A table to fetch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TableRange {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TableRange(Want);
+
+impl TableRange {
     /// Where it is in the image; within its length.
-    pub range: Range<u64>,
-    table: Table,
+    pub fn range(&self) -> Range<u64> {
+        self.0.host..self.0.end()
+    }
 }
 
 impl MapBuilder {
-    /// A map for `image`, which is `image_length` bytes long.
-    pub fn new(image: Image, image_length: u64) -> Result<Self, Error> {
-        Self::start(image, image_length, false)
+    /// A map for `image`, which is `image_length` bytes long. It is held in `memory`, see [`Stream::one_pass`].
+    pub fn new(image: Image, image_length: u64, memory: impl Memory + 'static) -> Result<Self, Error> {
+        Self::start(image, image_length, Account::new(memory), false)
     }
 
     /// A map that wants to see also the tables that no conversion needs, and remembers all references.
-    pub fn for_check(image: Image, image_length: u64) -> Result<Self, Error> {
-        Self::start(image, image_length, true)
+    pub fn for_check(image: Image, image_length: u64, memory: impl Memory + 'static) -> Result<Self, Error> {
+        Self::start(image, image_length, Account::new(memory), true)
     }
 
-    fn start(image: Image, image_length: u64, is_check: bool) -> Result<Self, Error> {
+    fn start(image: Image, image_length: u64, account: Account, is_check: bool) -> Result<Self, Error> {
         let mut builder = Self {
             layout: image.layout,
             image_length,
             tables: Vec::new(),
-            wants: Wants::new(MAP_BYTES),
+            handed_out: 0,
+            wants: Wants::default(),
             mapped_bytes: 0,
             references: Vec::new(),
             is_check,
+            account,
         };
         let first = builder.layout.begin(Access::Ranged { image_length })?;
         builder.admit(first)?;
@@ -63,27 +72,40 @@ impl MapBuilder {
     pub fn next_tables(&mut self) -> Vec<TableRange> {
         let mut tables = std::mem::take(&mut self.tables);
         tables.sort_unstable();
+        self.handed_out = bytes_of::<TableRange>(tables.capacity());
         tables
-            .into_iter()
-            .filter_map(|want| {
-                let table = want.table()?;
-                let range = want.host..want.end();
-                Some(TableRange { range, table })
-            })
-            .collect()
     }
 
     /// Adds what one table says; `bytes` are those of its range.
     pub fn add(&mut self, table: &TableRange, bytes: &[u8]) -> Result<(), Error> {
-        let batch = self.layout.learn(table.table, bytes)?;
+        let Some(table) = table.0.table() else {
+            return Ok(());
+        };
+        let mut batch = Batch::within(self.account.beside(self.bytes()));
+        self.layout.learn(table, bytes, &mut batch)?;
+        if batch.is_exceeded() {
+            return Err(self.account.exceeded());
+        }
         self.admit(batch)
+    }
+
+    /// Bytes of memory that all of it takes.
+    fn bytes(&self) -> u64 {
+        let lists =
+            bytes_of::<TableRange>(self.tables.capacity()) + bytes_of::<Want>(self.references.capacity());
+        self.wants.bytes() + self.handed_out + lists + self.layout.memory_bytes()
     }
 
     fn admit(&mut self, batch: Batch) -> Result<(), Error> {
         let mut wants = batch.sorted(self.layout.format())?;
+        let is_table = |want: &Want| want.table().is_some();
+        let tables = wants.iter().filter(|want| is_table(want)).count();
+        let references = if self.is_check { wants.len() } else { 0 };
+        let grown = growth(&self.tables, tables) + growth(&self.references, references);
+        self.account
+            .hold(self.bytes() + bytes_of::<Want>(wants.capacity()) + grown)?;
         if self.is_check {
             self.references.extend(&wants);
-            check_memory(&self.references)?;
         }
         let (layout, is_check) = (&self.layout, self.is_check);
         // What only helps to save memory in one pass is of no use here.
@@ -95,11 +117,12 @@ impl MapBuilder {
         for want in &wants {
             self.check_inside(want)?;
         }
-        let (tables, data): (Vec<_>, Vec<_>) = wants.into_iter().partition(|want| want.table().is_some());
-        self.mapped_bytes += data.iter().map(|want| u64::from(want.length)).sum::<u64>();
-        self.tables.extend(tables);
-        check_memory(&self.tables)?;
-        self.wants.add(data)
+        let tables = wants.iter().filter(|want| is_table(want));
+        self.tables.extend(tables.copied().map(TableRange));
+        wants.retain(|want| !is_table(want));
+        self.mapped_bytes += wants.iter().map(|want| u64::from(want.length)).sum::<u64>();
+        self.wants.add(wants);
+        Ok(())
     }
 
     fn check_inside(&self, want: &Want) -> Result<(), Error> {
@@ -125,13 +148,15 @@ impl MapBuilder {
 
     /// The stream that needs no parking.
     pub fn into_stream(self) -> Stream {
-        Stream::mapped(self.layout, self.wants)
+        Stream::mapped(self.layout, self.wants, self.account)
     }
 }
 
-fn check_memory(wants: &[Want]) -> Result<(), Error> {
-    if size_of_val(wants) as u64 > MAP_BYTES {
-        return Err(Error::MapTooLarge { limit: MAP_BYTES });
+/// Bytes by which a list grows that takes `more` values: to twice its length at least.
+fn growth<T>(list: &Vec<T>, more: usize) -> u64 {
+    if list.capacity() - list.len() >= more {
+        return 0;
     }
-    Ok(())
+    let capacity = (list.len() + more).max(2 * list.capacity());
+    bytes_of::<T>(capacity - list.capacity())
 }

@@ -79,8 +79,7 @@ impl Layout for Vdi {
         Ok(tables)
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
-        let mut blocks = Batch::default();
+    fn learn(&mut self, table: Table, bytes: &[u8], blocks: &mut Batch) -> Result<(), Error> {
         let mut guest = table.at;
         let mut at = 0;
         while let Some(block) = le32(bytes, at)
@@ -94,7 +93,7 @@ impl Layout for Vdi {
             guest += BLOCK_BYTES;
             at += 4;
         }
-        Ok(blocks)
+        Ok(())
     }
 
     fn table_name(&self, _kind: u8) -> &'static str {

@@ -103,13 +103,11 @@ impl Layout for Vhd {
         Ok(first)
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
-        let mut batch = Batch::default();
+    fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
         for (index, entry) in (table.at..).zip(bytes.as_chunks().0) {
-            self.add_block(index, u32::from_be_bytes(*entry), &mut batch);
+            self.add_block(index, u32::from_be_bytes(*entry), batch);
         }
-        self.reach.check()?;
-        Ok(batch)
+        self.reach.check()
     }
 
     fn table_name(&self, _kind: u8) -> &'static str {

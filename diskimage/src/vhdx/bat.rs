@@ -155,14 +155,12 @@ impl Layout for Vhdx {
         Ok(first)
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
-        let mut batch = Batch::default();
+    fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
         for (entry, index) in bytes.as_chunks().0.iter().zip(table.at..) {
             let at = self.regions.bat.start + index * ENTRY_BYTES;
-            self.add_entry(index, u64::from_le_bytes(*entry), at, &mut batch)?;
+            self.add_entry(index, u64::from_le_bytes(*entry), at, batch)?;
         }
-        self.reach.check()?;
-        Ok(batch)
+        self.reach.check()
     }
 
     fn table_name(&self, _kind: u8) -> &'static str {

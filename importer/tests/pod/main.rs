@@ -2,6 +2,7 @@
 
 mod archive;
 mod blank;
+mod bombs;
 mod failure;
 mod node_pull;
 mod pod;

@@ -1,11 +1,14 @@
 //! What is read and how: shared by the subcommands.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
+use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::transfer::Envelope;
 use diskimage::Format;
+use program::command_line::byte_rate;
 
 /// What to read and how: shared by the subcommands.
 #[derive(Debug, Args)]
@@ -82,6 +85,26 @@ pub struct SourceArgs {
     /// Give up after this many seconds without a new byte
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, help_heading = "Source")]
     pub no_progress_timeout: Duration,
+
+    /// Give up on a source that sends less than this many bytes a second; the suffixes K, M and G are powers of 1024 [default:
+    /// however slow it is]
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Source")]
+    pub speed_limit: Option<NonZeroU64>,
+
+    /// Seconds of waiting over which --speed-limit is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = SPEED_TIME.as_secs(), requires = "speed_limit",
+          value_parser = clap::value_parser!(u64).range(1..), help_heading = "Source")]
+    pub speed_time: u64,
+}
+
+impl SourceArgs {
+    /// The speed below which the source is given up.
+    pub fn floor(&self) -> Option<SpeedLimit> {
+        Some(SpeedLimit {
+            bytes_per_second: self.speed_limit?,
+            time: Duration::from_secs(self.speed_time),
+        })
+    }
 }
 
 /// How the content of a source is taken.
