@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use datapath::decode::Limits;
-use datapath::memory::Budget;
 use datapath::error::SourceError;
+use datapath::memory::Budget;
 use datapath::source::{Body, Source};
 use datapath::target;
 use datapath::transfer::{Options, transfer};
