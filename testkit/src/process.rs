@@ -29,6 +29,16 @@ const POLL: Duration = Duration::from_millis(2);
 /// How long a line of a log is waited for.
 const LINE_PATIENCE: Duration = Duration::from_secs(30);
 
+/// A number of `/proc/PID/status` (proc(5)), in bytes.
+pub fn memory(process: u32, field: &str) -> u64 {
+    let file = format!("/proc/{process}/status");
+    let status = std::fs::read_to_string(&file).or_fail(&file);
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let line = line.or_fail(field);
+    let kib = line.trim_start_matches(':').trim().trim_end_matches(" kB");
+    kib.parse::<u64>().or_fail(field) * 1024
+}
+
 /// What writes a program's standard input.
 type Feed = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<()> + Send>;
 

@@ -20,7 +20,7 @@ pub(crate) struct Exchange {
     grant: Grant,
     peer: SocketAddr,
     /// Its connection is not closed for another one.
-    _engagement: Engagement,
+    pub(crate) engagement: Engagement,
     method: Method,
     path: String,
     began: Instant,
@@ -46,7 +46,7 @@ impl Exchange {
         Arc::new(Self {
             grant,
             peer: peer.address,
-            _engagement: peer.place.engage(),
+            engagement: peer.engage(),
             method,
             path,
             began: Instant::now(),

@@ -48,7 +48,11 @@ pub(crate) struct Proxy {
 pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incoming>) -> Reply {
     let mut marks = Marks::of(&request);
     if !heads::is_proper(&request) {
-        let mut reply = whole(reply::refuse(reply::empty(StatusCode::BAD_REQUEST), request));
+        let mut reply = whole(reply::refuse(
+            reply::empty(StatusCode::BAD_REQUEST),
+            request,
+            &peer,
+        ));
         marks.set(&mut reply);
         return reply;
     }
@@ -68,7 +72,7 @@ pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incom
             marks.exposes_upload = matches!(endpoint, Endpoint::Resumable { .. });
             upload(&proxy, &peer, endpoint, request).await
         }
-        Route::Page(_) | Route::Unknown => whole(reply::refuse(reply::not_found(), request)),
+        Route::Page(_) | Route::Unknown => whole(reply::refuse(reply::not_found(), request, &peer)),
     };
     marks.set(&mut reply);
     if precedes {
@@ -125,7 +129,7 @@ async fn upload(proxy: &Proxy, peer: &Peer, endpoint: Endpoint<'_>, request: Req
         }
     };
     tracing::error!("{denied} (from {})", peer.address);
-    whole(reply::refuse(denied.reply(), request))
+    whole(reply::refuse(denied.reply(), request, peer))
 }
 
 /// Why a request with a valid token is not passed on.
@@ -181,7 +185,7 @@ fn refuse(proxy: &Proxy, peer: &Peer, refusal: Refusal, request: Request<Incomin
         Refusal::Invalid(_) => Outcome::Unauthorized,
         Refusal::NoToken | Refusal::Unsuitable(_) => Outcome::BadRequest,
     });
-    whole(reply::refuse(reply::empty(refusal.status()), request))
+    whole(reply::refuse(reply::empty(refusal.status()), request, peer))
 }
 
 fn admit(

@@ -30,21 +30,22 @@ pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<I
         return protocol::capabilities();
     }
     if request.method() != Method::POST {
-        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);
+        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
     }
     if !server.config.access.allows(peer) {
-        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request);
+        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request, peer);
     }
+    peer.engage();
     if let Err(refusal) = server.make_way().await {
-        return reply::refuse(reply::refused(refusal), request);
+        return reply::refuse(reply::refused(refusal), request, peer);
     }
     let (plan, asked) = match plan(dialect, &request) {
         Ok(plan) => plan,
-        Err(refused) => return reply::refuse(refused.reply(), request),
+        Err(refused) => return reply::refuse(refused.reply(), request, peer),
     };
     let (job, intake) = match server.begin(plan) {
         Ok(begun) => begun,
-        Err(refusal) => return reply::refuse(reply::refused(refusal), request),
+        Err(refusal) => return reply::refuse(reply::refused(refusal), request, peer),
     };
     if let Some(resumable) = &job.resumable {
         resumable.set_intake(intake).await;
@@ -83,17 +84,18 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
         return protocol::capabilities();
     }
     if !server.config.access.allows(peer) {
-        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request);
+        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request, peer);
     }
+    peer.engage();
     let Some(job) = server.resumable(id) else {
-        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);
+        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
     };
     match *request.method() {
         Method::HEAD => head(server, &job, dialect).await,
         Method::PATCH => {
             match check_digests(&request).and_then(|()| Asked::continuation(dialect, &request)) {
                 Ok(asked) => append(server, peer, &job, asked, request).await,
-                Err(refused) => reply::refuse(refused.reply(), request),
+                Err(refused) => reply::refuse(refused.reply(), request, peer),
             }
         }
         Method::DELETE => {
@@ -101,7 +103,7 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
             reply::outcome(&job).await;
             protocol::deleted(dialect)
         }
-        _ => reply::refuse(reply::empty(StatusCode::NOT_FOUND), request),
+        _ => reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer),
     }
 }
 
@@ -140,18 +142,18 @@ async fn append(
     request: Request<Incoming>,
 ) -> Reply {
     if let Some(Err(failure)) = job.result() {
-        return reply::refuse(protocol::failed_before(&failure), request);
+        return reply::refuse(protocol::failed_before(&failure), request, peer);
     }
     let Some(resumable) = &job.resumable else {
-        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);
+        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
     };
     let received = job.progress.received();
     if asked.offset < received {
         // A straggler from a connection that is no more: whoever sends now is not disturbed.
-        return reply::refuse(protocol::wrong_offset(asked, received), request);
+        return reply::refuse(protocol::wrong_offset(asked, received), request, peer);
     }
     let Some((intake, replaced)) = resumable.take_turn().await else {
-        return reply::refuse(protocol::locked(asked.dialect), request);
+        return reply::refuse(protocol::locked(asked.dialect), request, peer);
     };
     let received = job.progress.received();
     let is_complete = intake.is_none();
@@ -159,28 +161,27 @@ async fn append(
         if !is_complete {
             wait_for_client(server, job);
         }
-        return reply::refuse(protocol::wrong_offset(asked, received), request);
+        return reply::refuse(protocol::wrong_offset(asked, received), request, peer);
     }
     let end = request.body().size_hint().lower().saturating_add(received);
     if let Some(total) = job.progress.total.filter(|total| end > *total) {
         if !is_complete {
             wait_for_client(server, job);
         }
-        return reply::refuse(protocol::too_much(asked, end, total), request);
+        return reply::refuse(protocol::too_much(asked, end, total), request, peer);
     }
     if is_complete {
         drop(intake);
-        reply::drain(request.into_body());
+        reply::drain(request.into_body(), peer.engagement());
         return protocol::completed(asked.dialect, job, reply::outcome(job).await);
     }
-    let engagement = peer.place.engage();
+    let engagement = peer.engage();
     let (feeder, dialect) = (Arc::clone(server), asked.dialect);
     let feeding = Arc::clone(job);
     // A task of its own: what it has taken from the client must not be lost when the connection breaks.
     let fed = tokio::spawn(async move {
-        let is_complete = feed(&feeder, &feeding, intake, &asked, request.into_body(), &replaced).await;
-        drop(engagement);
-        is_complete
+        let payload = Payload::whole(request.into_body(), engagement);
+        feed(&feeder, &feeding, intake, &asked, payload, &replaced).await
     });
     match fed.await {
         Ok(true) => protocol::completed(dialect, job, reply::outcome(job).await),
@@ -195,13 +196,12 @@ async fn feed(
     job: &Arc<Job>,
     mut slot: OwnedMutexGuard<Option<Intake>>,
     asked: &Asked,
-    body: Incoming,
+    mut payload: Payload,
     replaced: &CancellationToken,
 ) -> bool {
     let Some(mut intake) = slot.take() else {
         return true;
     };
-    let mut payload = Payload::whole(body);
     match feed::feed(&mut payload, &mut intake, server.config.stall, replaced).await {
         Fed::Whole(checksum) if asked.is_last || intake.total() == Some(intake.received()) => {
             intake.finish(checksum).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::listener::Peer;
+use daemon::listener::{Engagement, Peer};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hyper::body::{Body, Incoming};
 use tokio::time::timeout;
@@ -33,7 +33,7 @@ pub(crate) async fn answer(server: Arc<Server>, peer: Peer, request: Request<Inc
         Route::Upload(endpoint) => upload(&server, &peer, endpoint, request).await,
         Route::Resumable => resumable::create(&server, &peer, request).await,
         Route::Resume(id) => resumable::resume(&server, &peer, id, request).await,
-        Route::Unknown => reply::refuse(reply::not_found(), request),
+        Route::Unknown => reply::refuse(reply::not_found(), request, &peer),
     }
 }
 
@@ -42,13 +42,15 @@ async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: 
         return presence();
     }
     if request.method() != Method::POST {
-        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);
+        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
     }
     if !server.config.access.allows(peer) {
-        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request);
+        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request, peer);
     }
+    // It is known: nobody takes its connection away before it has its answer.
+    let engagement = peer.engage();
     if let Err(refusal) = server.make_way().await {
-        return reply::refuse(reply::refused(refusal), request);
+        return reply::refuse(reply::refused(refusal), request, peer);
     }
     let content_type = request.headers().get(CONTENT_HEADER);
     let content_type = content_type.map_or("", |value| value.to_str().unwrap_or_default());
@@ -57,20 +59,16 @@ async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: 
         Ok(plan) => plan,
         Err(failure) => {
             tracing::error!("{}", failure.sentence);
-            return reply::refuse(reply::failed(&failure), request);
+            return reply::refuse(reply::failed(&failure), request, peer);
         }
     };
     let (job, intake) = match server.begin(plan) {
         Ok(begun) => begun,
-        Err(refusal) => return reply::refuse(reply::refused(refusal), request),
+        Err(refusal) => return reply::refuse(reply::refused(refusal), request, peer),
     };
     let stall = server.config.stall;
-    let engagement = peer.place.engage();
     // A task of its own: what it has taken from the client must not be lost when the connection breaks.
-    tokio::spawn(async move {
-        receive(request.into_body(), boundary, intake, stall).await;
-        drop(engagement);
-    });
+    tokio::spawn(receive(request.into_body(), boundary, intake, stall, engagement));
     reply::outcome(&job).await
 }
 
@@ -83,10 +81,16 @@ fn presence() -> Reply {
 }
 
 /// Feeds a whole body into an upload.
-async fn receive(body: Incoming, boundary: Option<String>, mut intake: Intake, stall: Duration) {
+async fn receive(
+    body: Incoming,
+    boundary: Option<String>,
+    mut intake: Intake,
+    stall: Duration,
+    engagement: Engagement,
+) {
     let mut payload = match boundary {
-        None => Payload::whole(body),
-        Some(boundary) => match timeout(stall, form::file(body, boundary)).await {
+        None => Payload::whole(body, engagement),
+        Some(boundary) => match timeout(stall, form::file(body, boundary, engagement)).await {
             Ok(Ok(file)) => Payload::Form(Box::new(file)),
             Ok(Err(error)) => return intake.break_off(error.into()).await,
             Err(_) => return intake.break_off(feed::stalled(stall)).await,
