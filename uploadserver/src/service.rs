@@ -39,7 +39,7 @@ pub(crate) async fn answer(server: Arc<Server>, peer: Peer, request: Request<Inc
 
 async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: Request<Incoming>) -> Reply {
     if request.method() == Method::HEAD && endpoint.is_async {
-        return presence();
+        return presence(&request);
     }
     if request.method() != Method::POST {
         return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
@@ -72,11 +72,13 @@ async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: 
     reply::outcome(&job).await
 }
 
-/// The answer to whoever asks whether there is an upload server, and of which kind.
-fn presence() -> Reply {
+/// The answer to whoever asks whether there is an upload server; to a cloner of ours also that it is one of ours.
+fn presence(request: &Request<Incoming>) -> Reply {
     let mut reply = reply::empty(StatusCode::OK);
-    let encodings = HeaderValue::from_static(FRAMES);
-    reply.headers_mut().insert(ENCODING_HEADER, encodings);
+    if request.headers().contains_key(ENCODING_HEADER) {
+        let encodings = HeaderValue::from_static(FRAMES);
+        reply.headers_mut().insert(ENCODING_HEADER, encodings);
+    }
     reply
 }
 
