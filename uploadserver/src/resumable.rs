@@ -5,12 +5,14 @@
 mod protocol;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use daemon::listener::Peer;
 use datapath::error::SourceErrorKind;
 use http::{Method, Request, StatusCode};
 use hyper::body::{Body, Incoming};
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use self::protocol::{Asked, Dialect, Refused};
@@ -21,7 +23,6 @@ use crate::intake::Intake;
 use crate::job::{Content, Job, Plan};
 use crate::reply::{self, Reply};
 use crate::server::Server;
-use crate::turn::Resumable;
 
 /// Answers a request to the place where uploads begin.
 pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<Incoming>) -> Reply {
@@ -49,8 +50,9 @@ pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<I
     };
     if let Some(resumable) = &job.resumable {
         resumable.set_intake(intake).await;
+        wait_for_client(&job);
         // From here on a client that goes away leaves an upload that ends in time.
-        wait_for_client(server, &job);
+        tokio::spawn(end_in_time(Arc::clone(&job), server.config.resume));
     }
     tracing::info!("resumable upload {} begins", job.id);
     let reply = append(server, peer, &job, asked, request).await;
@@ -91,7 +93,7 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
         return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
     };
     match *request.method() {
-        Method::HEAD => head(server, &job, dialect).await,
+        Method::HEAD => head(&job, dialect).await,
         Method::PATCH => {
             match check_digests(&request).and_then(|()| Asked::continuation(dialect, &request)) {
                 Ok(asked) => append(server, peer, &job, asked, request).await,
@@ -108,7 +110,7 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
 }
 
 /// Says how far the upload is. Whoever asks will send next: a request that still hangs on the old connection ends.
-async fn head(server: &Arc<Server>, job: &Arc<Job>, dialect: Dialect) -> Reply {
+async fn head(job: &Job, dialect: Dialect) -> Reply {
     if let Some(Err(_)) = job.result() {
         // Clients begin anew when they see this, and get to know the reason if it comes again.
         return reply::empty(StatusCode::GONE);
@@ -128,7 +130,7 @@ async fn head(server: &Arc<Server>, job: &Arc<Job>, dialect: Dialect) -> Reply {
             return reply::empty(StatusCode::GONE);
         }
     } else {
-        wait_for_client(server, job);
+        wait_for_client(job);
     }
     protocol::head(dialect, job, is_complete)
 }
@@ -159,14 +161,14 @@ async fn append(
     let is_complete = intake.is_none();
     if asked.offset != received {
         if !is_complete {
-            wait_for_client(server, job);
+            wait_for_client(job);
         }
         return reply::refuse(protocol::wrong_offset(asked, received), request, peer);
     }
     let end = request.body().size_hint().lower().saturating_add(received);
     if let Some(total) = job.progress.total.filter(|total| end > *total) {
         if !is_complete {
-            wait_for_client(server, job);
+            wait_for_client(job);
         }
         return reply::refuse(protocol::too_much(asked, end, total), request, peer);
     }
@@ -225,20 +227,36 @@ async fn feed(
     );
     *slot = Some(intake);
     // Before the next request can take its turn.
-    wait_for_client(server, job);
+    wait_for_client(job);
     false
 }
 
 /// Gives the client some time to continue.
-fn wait_for_client(server: &Arc<Server>, job: &Arc<Job>) {
-    let (job, limit) = (Arc::clone(job), server.config.resume);
-    let Some(number) = job.resumable.as_ref().map(Resumable::rest) else {
+fn wait_for_client(job: &Job) {
+    if let Some(resumable) = &job.resumable {
+        resumable.rest(job.progress.received());
+    }
+}
+
+/// Ends an upload that its client does not continue.
+async fn end_in_time(job: Arc<Job>, limit: Duration) {
+    let Some(resumable) = &job.resumable else {
         return;
     };
-    tokio::spawn(async move {
-        tokio::time::sleep(limit).await;
-        if let Some(resumable) = &job.resumable {
-            resumable.expire(number, limit).await;
+    loop {
+        let expire = async {
+            match resumable.resting() {
+                Some(rest) => {
+                    sleep_until(rest.deadline(limit)).await;
+                    resumable.expire(rest, limit).await
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            is_over = expire => if is_over { return },
+            () = resumable.changed() => {}
+            () = job.ended() => return,
         }
-    });
+    }
 }
