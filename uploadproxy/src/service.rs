@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use daemon::body;
 use daemon::listener::Peer;
 use daemon::reply;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -47,12 +48,8 @@ pub(crate) struct Proxy {
 /// Answers one request.
 pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incoming>) -> Reply {
     let mut marks = Marks::of(&request);
-    if !heads::is_proper(&request) {
-        let mut reply = whole(reply::refuse(
-            reply::empty(StatusCode::BAD_REQUEST),
-            request,
-            &peer,
-        ));
+    if let Some(refusal) = improper(&request) {
+        let mut reply = whole(reply::refuse(refusal, request, &peer));
         marks.set(&mut reply);
         return reply;
     }
@@ -80,6 +77,16 @@ pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incom
         reply.headers_mut().insert(header::CONNECTION, close);
     }
     reply
+}
+
+/// The answer to what cannot be a request, whoever sends it.
+fn improper(request: &Request<Incoming>) -> Option<reply::Reply> {
+    if !heads::is_proper(request) {
+        return Some(reply::empty(StatusCode::BAD_REQUEST));
+    }
+    let too_large = body::check(request.body()).err()?;
+    let words = format!("a body of {too_large}\n");
+    Some(reply::text(StatusCode::PAYLOAD_TOO_LARGE, words))
 }
 
 /// Whether a browser may send a part of a resumable upload next. When a connection breaks that it has used before, Chromium

@@ -17,6 +17,7 @@ use crate::form;
 use crate::intake::Intake;
 use crate::job::{Content, Plan, Wrapping};
 use crate::reply::{self, Reply};
+use crate::representation::{self, Coded};
 use crate::resumable;
 use crate::routes::{self, Endpoint, Route};
 use crate::server::Server;
@@ -111,6 +112,11 @@ fn plan(endpoint: Endpoint, request: &Request<Incoming>) -> Result<(Plan, Option
     let headers = request.headers();
     let bad = |reason: String| Failure::new(StatusCode::BAD_REQUEST, reason);
     let content = content(endpoint, headers).map_err(bad)?;
+    let coded = match endpoint.is_form || content.is_clone() {
+        true => Coded::Wrapped,
+        false => Coded::Object,
+    };
+    representation::check(request, coded)?;
     if content.is_clone() && endpoint.is_async {
         return Err(Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,
