@@ -44,7 +44,7 @@ pub(crate) struct Upstreams {
 pub(crate) enum Failure {
     /// The proxy cannot prove who it is.
     #[error("Error creating http client: {0}")]
-    Credentials(#[from] identity::Error),
+    Credentials(#[from] Arc<identity::Error>),
     /// The upload server cannot be reached, or its answer not be read. The wording is Go's where there is one.
     #[error("http: proxy error: {0}")]
     Transport(String),
