@@ -39,6 +39,15 @@ pub fn memory(process: u32, field: &str) -> u64 {
     kib.parse::<u64>().or_fail(field) * 1024
 }
 
+/// CPU time of a process so far (proc(5), fields 14 and 15 of `stat`, in ticks of 10 ms).
+pub fn cpu(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).or_fail("/proc");
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields).or_fail("fields");
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks: u64 = ticks.map(|field| field.parse::<u64>().or_fail("a number")).sum();
+    Duration::from_millis(ticks * 10)
+}
+
 /// What writes a program's standard input.
 type Feed = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<()> + Send>;
 

@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 use tokio::time::Instant;
 
 use crate::figures::Figures;
-use crate::limits::Permit;
+use crate::limits::{Entry, Permit};
 use crate::outcome::Outcome;
 use crate::token::Grant;
 
@@ -31,6 +31,7 @@ pub(crate) struct Exchange {
     figures: Figures,
     /// Uploads count, questions about them do not.
     pub(crate) permit: Option<Permit>,
+    _entry: Entry,
 }
 
 impl Exchange {
@@ -40,7 +41,7 @@ impl Exchange {
         peer: &Peer,
         (method, path): (Method, String),
         figures: Figures,
-        permit: Option<Permit>,
+        (permit, entry): (Option<Permit>, Entry),
     ) -> Arc<Self> {
         figures.active.add(1.0);
         Arc::new(Self {
@@ -55,6 +56,7 @@ impl Exchange {
             outcome: Mutex::default(),
             figures,
             permit,
+            _entry: entry,
         })
     }
 

@@ -201,6 +201,7 @@ fn admit(
     grant: Grant,
     request: &Request<Incoming>,
 ) -> Result<Arc<Exchange>, Excess> {
+    let entry = proxy.limits.enter(&grant)?;
     let method = request.method().clone();
     let permit = match is_question(&method) {
         true => None,
@@ -212,7 +213,7 @@ fn admit(
         peer,
         (method, path),
         proxy.figures.clone(),
-        permit,
+        (permit, entry),
     ))
 }
 
