@@ -25,7 +25,7 @@ use crate::page;
 use crate::routes::{self, Endpoint, Route};
 use crate::token::{Grant, Refusal, Verifier};
 use crate::upload::Upload;
-use crate::upstream::{self, Failure, Upstreams};
+use crate::upstream::{Failure, Upstreams};
 use crate::volumes::{Content, Unavailable, Volume, Volumes};
 
 /// What clients are answered with.
@@ -259,11 +259,8 @@ async fn pass(
     let expects = parts.headers.get(header::EXPECT);
     let expects = expects.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let want = expects.then(|| body.expecting());
-    let mut request = forward::request(parts, target.path, peer.address.ip(), place).map(|()| body);
-    if let Some(want) = want {
-        upstream::when_wanted(&mut request, want);
-    }
-    match proxy.upstreams.send(place, request).await {
+    let request = forward::request(parts, target.path, peer.address.ip(), place).map(|()| body);
+    match proxy.upstreams.send(place, request, want).await {
         Ok((mut response, lease)) => {
             forward::response(&mut response);
             exchange.passed_on(response.status());

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use daemon::printable;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, interval, timeout_at};
 
 use super::judge::{Filled, filled, judge};
-use super::{Content, Place, Unavailable, Volume};
+use super::{Content, Place, Unavailable, Volume, WORDS_CHARS};
 use crate::names;
 use crate::token::Grant;
 
@@ -137,9 +138,10 @@ async fn get(
     name: &str,
 ) -> Result<Option<PersistentVolumeClaim>, Unavailable> {
     api.get_opt(name).await.map_err(|error| {
-        Unavailable::Api(match error {
+        let words = match error {
             kube::Error::Api(status) => status.message,
             other => daemon::report::chain(&other),
-        })
+        };
+        Unavailable::Api(printable::line(&words, WORDS_CHARS))
     })
 }
