@@ -15,18 +15,16 @@ use tokio_util::sync::CancellationToken;
 use super::args::SourceArgs;
 use super::failure::Failure;
 use crate::source::Location;
-use crate::source::access::{self, Access, STORE_CONNECTIONS};
+use crate::source::access::{Access, STORE_CONNECTIONS};
 use crate::source::file::FileSource;
 use crate::source::gcs::{self, GcsOptions};
 use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
 use crate::source::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
 use crate::source::nbd::NbdSource;
+use crate::source::policy::{Granted, Policy};
 use crate::source::proxy::ProxyConfig;
 use crate::source::registry::{RegistryOptions, RegistrySource};
 use crate::source::s3::{self, Addressing, S3Options};
-
-/// The variable that Google's libraries find a key file by.
-const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 
 /// What a job needs from the process around it.
 pub(super) struct Context {
@@ -71,13 +69,11 @@ impl Context {
                 boxed(s3::open(&url, &access()?, options, handle, stop))
             }
             Location::Gcs(url) => {
-                let access = access()?;
-                let configured = access.environment.get(GOOGLE_CREDENTIALS).map(Into::into);
                 let options = GcsOptions {
-                    key_file: arguments.key_file.clone().or(configured),
+                    key_file: arguments.key_file.clone(),
                     anonymous: arguments.anonymous,
                 };
-                boxed(gcs::open(&url, &access, options, handle, stop))
+                boxed(gcs::open(&url, &access()?, options, handle, stop))
             }
             Location::Registry(reference) => {
                 let options = RegistryOptions {
@@ -148,6 +144,9 @@ fn access(arguments: &SourceArgs, usual: NonZeroUsize) -> Result<Access, Failure
         tls::client_config(roots)
     };
     let tls = tls.map_err(|error| Failure::Internal(error.to_string()))?;
+    let granted = Granted {
+        ambient_identity: arguments.ambient_identity,
+    };
     Ok(Access {
         credentials: credentials(arguments)?,
         tls: Arc::new(tls),
@@ -159,7 +158,7 @@ fn access(arguments: &SourceArgs, usual: NonZeroUsize) -> Result<Access, Failure
             .unwrap_or(usual),
         no_progress_limit: arguments.no_progress_timeout,
         retries: arguments.retries,
-        environment: access::environment(&ProcessEnv),
+        policy: Policy::command_line(&ProcessEnv, !arguments.insecure, &granted),
     })
 }
 

@@ -19,6 +19,9 @@ use crate::source::registry::{RegistryOptions, RegistrySource};
 use crate::source::s3::{self, S3Options};
 use crate::source::vddk::{Installation, VddkInfo, VddkOptions, VddkSource};
 
+/// Where CDI mounts the key file of a DataVolume.
+const GOOGLE_SECRET: &str = "/google/credentials.json";
+
 /// A source that is open, and what it knows besides bytes.
 pub(super) struct Opened {
     pub(super) source: Box<dyn Source>,
@@ -137,8 +140,10 @@ impl Import {
                 s3::open(endpoint, &of_store(), options, handle, stop).map(Opened::alone)
             }
             Kind::Gcs { endpoint, key_file } => {
+                // Another file is not the DataVolume's: it was mounted into the pod, and is the policy's business.
+                let given = self.paths.at(GOOGLE_SECRET);
                 let options = GcsOptions {
-                    key_file: key_file.clone(),
+                    key_file: key_file.clone().filter(|file| *file == given),
                     anonymous: false,
                 };
                 gcs::open(endpoint, &of_store(), options, handle, stop).map(Opened::alone)

@@ -1,28 +1,16 @@
 //! What every source on a network is told besides where its object is.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::env::Strings;
 use datapath::error::SourceError;
 use rustls::ClientConfig;
 use url::Url;
 
 use super::http::{Agent, Credentials, HttpConfig};
+use super::policy::Policy;
 use super::proxy::ProxyConfig;
-
-/// What the chains of credentials of the object stores read.
-const CREDENTIAL_CHAINS: [&str; 4] = ["AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST"];
-
-/// The variables of `env` that a chain of credentials may read.
-pub fn environment(env: &dyn Strings) -> BTreeMap<String, String> {
-    CREDENTIAL_CHAINS
-        .iter()
-        .flat_map(|prefix| env.with_prefix(prefix))
-        .collect()
-}
 
 /// Connections that an object store is read over, unless somebody says otherwise: stores limit each of them, and the network
 /// of a cluster carries several.
@@ -45,8 +33,8 @@ pub struct Access {
     pub no_progress_limit: Duration,
     /// Consecutive failures without a new byte that are allowed; `None` leaves it to the time limit.
     pub retries: Option<u32>,
-    /// Variables that the chain of credentials of an object store may read.
-    pub environment: BTreeMap<String, String>,
+    /// What may be told to whom.
+    pub policy: Policy,
 }
 
 impl Access {

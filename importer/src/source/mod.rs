@@ -8,6 +8,7 @@ pub mod imageio;
 mod location;
 pub mod nbd;
 pub mod objects;
+pub mod policy;
 pub mod proxy;
 mod pumped;
 pub mod registry;

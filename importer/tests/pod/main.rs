@@ -3,6 +3,7 @@
 mod archive;
 mod blank;
 mod failure;
+mod identity;
 mod node_pull;
 mod pod;
 mod registry;

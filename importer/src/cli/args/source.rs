@@ -39,7 +39,12 @@ pub struct SourceArgs {
     #[arg(long, conflicts_with = "user", help_heading = "Source")]
     pub anonymous: bool,
 
-    /// Key file of a Google service account [default: GOOGLE_APPLICATION_CREDENTIALS]
+    /// Use the identity of this machine (keys in variables, mounted files, metadata service) for any S3 or GCS server, not
+    /// only for Amazon's and Google's own
+    #[arg(long, conflicts_with_all = ["anonymous", "user", "key_file"], help_heading = "Source")]
+    pub ambient_identity: bool,
+
+    /// Key file of a Google service account [default: GOOGLE_APPLICATION_CREDENTIALS, for Google's own hosts]
     #[arg(long, value_name = "FILE", conflicts_with = "anonymous", value_hint = ValueHint::FilePath, help_heading = "Source")]
     pub key_file: Option<PathBuf>,
 

@@ -46,6 +46,13 @@ pub struct Refusal<'a> {
     pub body: &'a [u8],
 }
 
+impl Refusal<'_> {
+    /// True if the object is refused to this account, and not in general.
+    pub fn is_about_who_asks(&self) -> bool {
+        matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    }
+}
+
 /// What follows from a [`Refusal`].
 #[derive(Debug)]
 pub enum Verdict {

@@ -66,6 +66,14 @@ impl StoreError {
     }
 }
 
+/// What a store says, and what may be done about it.
+pub(in crate::source) fn advised(said: String, advice: Option<&str>) -> String {
+    match advice {
+        Some(advice) => format!("{said}; {advice}"),
+        None => said,
+    }
+}
+
 /// A server's text as it may be printed: on one line, and not too long.
 pub(in crate::source) fn plain(text: &str) -> String {
     let printable = |char: char| if char.is_control() { ' ' } else { char };
