@@ -146,6 +146,7 @@ fn access(arguments: &SourceArgs, usual: NonZeroUsize) -> Result<Access, Failure
     let tls = tls.map_err(|error| Failure::Internal(error.to_string()))?;
     let granted = Granted {
         ambient_identity: arguments.ambient_identity,
+        cleartext_secrets: arguments.cleartext_secrets,
     };
     Ok(Access {
         credentials: credentials(arguments)?,

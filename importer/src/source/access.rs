@@ -47,6 +47,7 @@ impl Access {
     pub fn http(&self, url: Url) -> HttpConfig {
         HttpConfig {
             proxy: self.proxy.clone(),
+            policy: self.policy.clone(),
             connections: self.connections,
             no_progress_limit: self.no_progress_limit,
             retries: self.retries,

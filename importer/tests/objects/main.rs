@@ -79,6 +79,7 @@ fn policy(variables: &[(&str, &str)]) -> Policy {
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let granted = Granted {
         ambient_identity: true,
+        ..Granted::default()
     };
     Policy::command_line(&variables.collect::<HashMap<_, _>>(), true, &granted)
 }

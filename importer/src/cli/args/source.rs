@@ -76,6 +76,10 @@ pub struct SourceArgs {
     #[arg(long, conflicts_with = "ca_dir", help_heading = "Source")]
     pub insecure: bool,
 
+    /// Send passwords, tokens and secret headers also over plain HTTP, where everybody on the way can read them
+    #[arg(long, help_heading = "Source")]
+    pub cleartext_secrets: bool,
+
     /// Attempts in a row without a new byte before giving up [default: only the time limit counts]
     #[arg(long, value_name = "N", help_heading = "Source")]
     pub retries: Option<u32>,

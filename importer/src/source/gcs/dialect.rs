@@ -102,6 +102,8 @@ impl GcsDialect {
         let Some(provider) = self.provider_for(request.url()) else {
             return Ok(());
         };
+        let secret = "the token for Google Cloud Storage";
+        self.access.policy.reveal(secret, request.url())?;
         let token = provider
             .get_credential()
             .await

@@ -33,6 +33,9 @@ const RESERVED: [HeaderName; 10] = [
     header::UPGRADE,
 ];
 
+/// Headers whose values are secrets, also where the user does not say so.
+const SECRET: [HeaderName; 3] = [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
+
 /// Sends requests on behalf of one import.
 pub(super) struct Client {
     http: reqwest::Client,
@@ -62,6 +65,9 @@ impl Client {
         let mut start = config.url;
         let credentials = config.credentials.or_else(|| Credentials::of_url(&start));
         strip_user_info(&mut start);
+        if let Some(secret) = secret_of(credentials.as_ref(), &headers) {
+            config.policy.reveal(&secret, &start)?;
+        }
         start.set_fragment(None);
         Ok(Self {
             http,
@@ -205,6 +211,17 @@ fn strip_user_info(url: &mut Url) {
     // These fail only for URLs without a host, which the configuration has refused.
     url.set_username("").ok();
     url.set_password(None).ok();
+}
+
+/// What must not be overheard of all that goes to the first origin with each request.
+fn secret_of(credentials: Option<&Credentials>, headers: &HeaderMap) -> Option<String> {
+    let is_secret = |name: &HeaderName, value: &HeaderValue| value.is_sensitive() || SECRET.contains(name);
+    let header = headers.iter().find(|(name, value)| is_secret(name, value));
+    match (credentials, header) {
+        (_, Some((name, _))) => Some(format!("the header {name}")),
+        (Some(_), None) => Some("the password".to_owned()),
+        (None, None) => None,
+    }
 }
 
 fn extra_headers(extras: Vec<Header>) -> HeaderMap {

@@ -13,6 +13,7 @@ use url::Url;
 use super::dialect::Dialect;
 use super::headers::Header;
 use super::regions::Regions;
+use crate::source::policy::Policy;
 use crate::source::proxy::ProxyConfig;
 use crate::source::retry;
 
@@ -46,6 +47,8 @@ pub struct HttpConfig {
     pub tls: Arc<ClientConfig>,
     /// Which requests go through which proxy.
     pub proxy: ProxyConfig,
+    /// Over which connections secrets may go.
+    pub policy: Policy,
     /// The caller verifies a checksum of the whole object, so that a resume may do without a validator.
     pub trust_unvalidated: bool,
     /// Longest time without a new byte before the transfer is given up.
@@ -89,6 +92,7 @@ impl HttpConfig {
             user_agent: USER_AGENT.to_owned(),
             tls,
             proxy: ProxyConfig::default(),
+            policy: Policy::default(),
             trust_unvalidated: false,
             no_progress_limit: retry::NO_PROGRESS_LIMIT,
             idle_limit: retry::IDLE_LIMIT,

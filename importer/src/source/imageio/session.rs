@@ -50,6 +50,7 @@ impl Session {
             let message = "oVirt needs a user name and a password, such as admin@internal";
             return Err(SourceError::new(SourceErrorKind::Invalid, message));
         };
+        access.policy.reveal("the password of the oVirt engine", &api)?;
         let session = Self {
             token: Mutex::default(),
             agent: access.agent(USER_AGENT)?,

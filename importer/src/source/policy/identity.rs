@@ -178,6 +178,7 @@ mod tests {
     fn the_command_line_lends_to_strangers_when_told_so() {
         let granted = Granted {
             ambient_identity: true,
+            ..Granted::default()
         };
         let (usual, told) = (
             Policy::command_line(&env(), true, &Granted::default()),

@@ -1,8 +1,8 @@
 //! What an import may tell to whom: one value, made by the face, and asked by every source.
 //!
 //! ```text
-//!  pod ───────────┐
-//!  command line ──┴─► Policy ───► lend: identities that were found on this machine, for which host
+//!  pod ───────────┐            ┌─► lend:   identities that were found on this machine, for which host
+//!  command line ──┴─► Policy ──┴─► reveal: secrets, over which connection
 //! ```
 //!
 //! Keys, passwords and tokens that come with the import belong to its author, who also wrote the endpoint. An identity that is
@@ -11,8 +11,9 @@
 
 mod cloud;
 mod identity;
+mod secrets;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use daemon::env::Strings;
@@ -20,12 +21,15 @@ use daemon::env::Strings;
 pub use self::cloud::Cloud;
 pub use self::identity::{Found, Lent};
 use self::identity::{Hosts, SETTINGS};
+use self::secrets::Cleartext;
 
 /// What a user of the command line allows beyond the usual.
 #[derive(Debug, Clone, Default)]
 pub struct Granted {
     /// `--ambient-identity`: identities of this machine may be used for any host.
     pub ambient_identity: bool,
+    /// `--cleartext-secrets`: secrets may go over plain HTTP.
+    pub cleartext_secrets: bool,
 }
 
 /// Who may be told what, in one import.
@@ -33,6 +37,7 @@ pub struct Granted {
 pub struct Policy {
     face: Face,
     hosts: Hosts,
+    cleartext: Cleartext,
     /// Variables of the environment, reached through [`Policy::setting`] and [`Policy::lend`] only.
     variables: BTreeMap<String, String>,
 }
@@ -45,11 +50,12 @@ enum Face {
 
 impl Policy {
     /// The policy of the pod. Who wrote the DataVolume does not own the node: nothing is borrowed but what was mounted into this
-    /// very pod, for the cloud's own hosts.
+    /// very pod, for the cloud's own hosts. Secrets come with the endpoint that they are for, and go where it says.
     pub fn pod(env: &dyn Strings, verifies_tls: bool) -> Self {
         Self {
             face: Face::Pod,
             hosts: Hosts::own(verifies_tls),
+            cleartext: Cleartext::warned(),
             variables: identity::variables(env),
         }
     }
@@ -62,6 +68,11 @@ impl Policy {
                 Hosts::Any
             } else {
                 Hosts::own(verifies_tls)
+            },
+            cleartext: if granted.cleartext_secrets {
+                Cleartext::warned()
+            } else {
+                Cleartext::Refused
             },
             variables: identity::variables(env),
         }
@@ -76,6 +87,13 @@ impl Policy {
     fn variable(&self, name: &str) -> Option<&str> {
         let value = self.variables.get(name)?;
         (!value.is_empty()).then_some(value)
+    }
+}
+
+/// The strictest policy: without any identity, and nothing granted.
+impl Default for Policy {
+    fn default() -> Self {
+        Self::command_line(&HashMap::new(), true, &Granted::default())
     }
 }
 

@@ -60,6 +60,8 @@ impl Remote {
             agent,
             access.credentials.clone(),
             &reference.repository,
+            answer.url.clone(),
+            access.policy.clone(),
             may_be_heard,
         );
         match answer.status {

@@ -15,6 +15,7 @@ use super::challenge::{Challenge, challenge};
 use super::refusal::words;
 use super::user_agent;
 use crate::source::http::{Agent, Credentials};
+use crate::source::policy::Policy;
 
 /// The largest answer of a token service; tokens with many rights have some KiB.
 const MAX_TOKEN_BYTES: usize = 256 << 10;
@@ -32,6 +33,8 @@ pub(super) struct Session {
     credentials: Option<Credentials>,
     /// `repository:<name>:pull`
     scope: String,
+    registry: Url,
+    policy: Policy,
     /// A password may be sent without TLS: the registry itself is spoken to that way, or whoever is asked is not verified.
     may_be_heard: bool,
     state: Mutex<State>,
@@ -64,12 +67,16 @@ impl Session {
         agent: Agent,
         credentials: Option<Credentials>,
         repository: &str,
+        registry: Url,
+        policy: Policy,
         may_be_heard: bool,
     ) -> Self {
         Self {
             agent,
             credentials,
             scope: format!("repository:{repository}:pull"),
+            registry,
+            policy,
             may_be_heard,
             state: Mutex::default(),
         }
@@ -80,8 +87,12 @@ impl Session {
         let mut state = self.state.lock().await;
         match state.challenge.clone() {
             None => Ok(None),
-            Some(Challenge::Basic) => self.credentials.as_ref().map(basic).transpose(),
+            Some(Challenge::Basic) => {
+                self.reveal("the password of the registry")?;
+                self.credentials.as_ref().map(basic).transpose()
+            }
             Some(Challenge::Bearer { realm, service }) => {
+                self.reveal("the token of the registry")?;
                 let is_due = state
                     .token
                     .as_ref()
@@ -91,6 +102,14 @@ impl Session {
                 }
                 Ok(state.token.as_ref().map(|token| token.value.clone()))
             }
+        }
+    }
+
+    /// Whether `secret` may go to the registry. What is had without a password is no secret.
+    fn reveal(&self, secret: &str) -> Result<(), SourceError> {
+        match &self.credentials {
+            Some(_) => self.policy.reveal(secret, &self.registry),
+            None => Ok(()),
         }
     }
 

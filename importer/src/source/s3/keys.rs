@@ -159,6 +159,10 @@ impl Keys {
             .await
             .map_err(|error| credential_failure(&error))?;
         check(&key)?;
+        // A signature shows no key, but a token is one.
+        if key.token.is_some() {
+            self.access.policy.reveal("the session token for S3", url)?;
+        }
         Ok(Some(key))
     }
 
@@ -236,7 +240,11 @@ impl Keys {
             SourceError::new(SourceErrorKind::Invalid, message)
         })?;
         match self.access.policy.lend(Found::Mounted, Cloud::Amazon, &url) {
-            Ok(_) => Ok(text),
+            Ok(_) => self
+                .access
+                .policy
+                .reveal("the token of the workload", &url)
+                .map(|()| text),
             Err(_) => {
                 let host = url.host_str().unwrap_or_default();
                 let message = format!(

@@ -53,6 +53,7 @@ impl Session {
             let message = "vSphere needs a user name and a password";
             return Err(SourceError::new(SourceErrorKind::Invalid, message));
         };
+        access.policy.reveal("the password of vSphere", endpoint)?;
         let mut session = Self {
             agent: access.agent(USER_AGENT)?,
             url: sdk(endpoint),
