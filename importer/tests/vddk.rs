@@ -5,7 +5,6 @@
     reason = "a test fails by panicking, also in its helpers"
 )]
 
-use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -38,7 +37,8 @@ fn access(password: &str) -> Access {
         connections: NonZeroUsize::MIN,
         no_progress_limit: Duration::from_secs(20),
         retries: Some(0),
-        policy: Policy::pod(&HashMap::<String, String>::new(), true),
+        policy: Policy::default(),
+        is_checked: false,
     }
 }
 

@@ -44,7 +44,7 @@ impl Context {
         }
     }
 
-    /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object will be verified.
+    /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object was given and will be verified.
     pub(super) fn open(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Box<dyn Source>, Failure> {
         let (handle, stop) = (self.handle.clone(), self.stop.clone());
         let location = Location::parse(&arguments.source).map_err(usage)?;
@@ -52,12 +52,12 @@ impl Context {
             Location::S3(_) | Location::Gcs(_) => STORE_CONNECTIONS,
             _ => NonZeroUsize::MIN,
         };
-        let access = || access(arguments, usual);
+        let access = || access(arguments, usual, is_checked);
         match location {
             Location::Stdin => boxed(FileSource::stdin(stop)),
             Location::File(path) => boxed(FileSource::open(&path, stop)),
             Location::Http(url) => {
-                let config = http_config(&url, arguments, &access()?, is_checked)?;
+                let config = http_config(&url, arguments, &access()?)?;
                 boxed(HttpSource::open(config, handle, stop))
             }
             Location::S3(url) => {
@@ -112,17 +112,11 @@ fn boxed(source: Result<impl Source + 'static, SourceError>) -> Result<Box<dyn S
     Ok(Box::new(source?))
 }
 
-fn http_config(
-    url: &str,
-    arguments: &SourceArgs,
-    access: &Access,
-    is_checked: bool,
-) -> Result<HttpConfig, Failure> {
+fn http_config(url: &str, arguments: &SourceArgs, access: &Access) -> Result<HttpConfig, Failure> {
     let url = HttpConfig::new(url, Arc::clone(&access.tls)).map_err(usage)?.url;
     Ok(HttpConfig {
         credentials: access.credentials.clone(),
         headers: headers(arguments)?,
-        trust_unvalidated: is_checked,
         ..access.http(url)
     })
 }
@@ -133,7 +127,7 @@ fn usage(error: impl std::fmt::Display) -> Failure {
 }
 
 /// `usual` connections, if the user asks for no other number.
-fn access(arguments: &SourceArgs, usual: NonZeroUsize) -> Result<Access, Failure> {
+fn access(arguments: &SourceArgs, usual: NonZeroUsize, is_checked: bool) -> Result<Access, Failure> {
     let tls = if arguments.insecure {
         tls::insecure_client_config()
     } else {
@@ -157,6 +151,7 @@ fn access(arguments: &SourceArgs, usual: NonZeroUsize) -> Result<Access, Failure
             .connections
             .and_then(|number| NonZeroUsize::new(number.into()))
             .unwrap_or(usual),
+        is_checked,
         no_progress_limit: arguments.no_progress_timeout,
         retries: arguments.retries,
         policy: Policy::command_line(&ProcessEnv, !arguments.insecure, &granted),

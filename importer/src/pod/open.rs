@@ -67,6 +67,10 @@ impl Import {
             let text = format!("Error creating http client: {error}");
             SourceError::new(SourceErrorKind::Invalid, text)
         })?;
+        let access = Access {
+            is_checked: remote.checksum.is_some(),
+            ..access
+        };
         let of_store = || Access {
             connections: STORE_CONNECTIONS,
             ..access.clone()
@@ -79,7 +83,7 @@ impl Import {
                 is_node_pull,
             } => {
                 let endpoint = node_pull::endpoint_of(endpoint, file_name);
-                let config = self.http_config(remote, &access, endpoint, headers)?;
+                let config = self.http_config(&access, endpoint, headers)?;
                 let after = match is_node_pull {
                     true => After::SideContainer(Box::new(HttpConfig {
                         url: node_pull::info_url(&config.url),
@@ -183,7 +187,6 @@ impl Import {
 
     fn http_config(
         &self,
-        remote: &Remote,
         access: &Access,
         endpoint: Url,
         headers: &[Header],
@@ -193,7 +196,6 @@ impl Import {
         Ok(HttpConfig {
             credentials: access.credentials.clone(),
             headers,
-            trust_unvalidated: remote.checksum.is_some(),
             ..access.http(endpoint)
         })
     }

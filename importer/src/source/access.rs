@@ -35,6 +35,8 @@ pub struct Access {
     pub retries: Option<u32>,
     /// What may be told to whom.
     pub policy: Policy,
+    /// A digest of the whole object was given with the import, and is verified.
+    pub is_checked: bool,
 }
 
 impl Access {
@@ -48,6 +50,7 @@ impl Access {
         HttpConfig {
             proxy: self.proxy.clone(),
             policy: self.policy.clone(),
+            is_checked: self.is_checked,
             connections: self.connections,
             no_progress_limit: self.no_progress_limit,
             retries: self.retries,

@@ -1,6 +1,5 @@
 //! The source by itself: bytes in order, over holes, by leaps.
 
-use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -30,7 +29,8 @@ fn open(engine: &Engine, connections: usize) -> ImageIoSource {
         connections: NonZeroUsize::new(connections).unwrap(),
         no_progress_limit: Duration::from_secs(20),
         retries: None,
-        policy: Policy::pod(&HashMap::<String, String>::new(), true),
+        policy: Policy::default(),
+        is_checked: false,
     };
     ImageIoSource::open(
         &engine.api_url().parse().unwrap(),

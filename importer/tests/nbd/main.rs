@@ -11,7 +11,6 @@ mod import;
 mod servers;
 mod tls;
 
-use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -39,7 +38,8 @@ fn access() -> Access {
         connections: NonZeroUsize::MIN,
         no_progress_limit: Duration::from_secs(20),
         retries: None,
-        policy: Policy::pod(&HashMap::<String, String>::new(), true),
+        policy: Policy::default(),
+        is_checked: false,
     }
 }
 

@@ -69,6 +69,7 @@ fn access(kind: Kind) -> Access {
         no_progress_limit: Duration::from_secs(30),
         retries: None,
         policy: policy(&[]),
+        is_checked: false,
     }
 }
 

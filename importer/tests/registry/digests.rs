@@ -1,6 +1,5 @@
 //! The digest of what a reference names, for whoever wants to know whether there is something new.
 
-use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +26,8 @@ fn access() -> Access {
         connections: NonZeroUsize::MIN,
         no_progress_limit: Duration::from_secs(60),
         retries: None,
-        policy: Policy::pod(&HashMap::<String, String>::new(), true),
+        policy: Policy::default(),
+        is_checked: false,
     }
 }
 

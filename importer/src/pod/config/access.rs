@@ -73,6 +73,7 @@ impl AccessConfig {
             connections: NonZeroUsize::MIN,
             no_progress_limit: NO_PROGRESS_LIMIT,
             retries: None,
+            is_checked: false,
             policy: self.policy.clone(),
         })
     }

@@ -1,7 +1,7 @@
 //! One request: which headers go where, redirects, and what counts as a failure.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -13,6 +13,7 @@ use super::cause::transport_failure;
 use super::config::{Credentials, HttpConfig, printable};
 use super::dialect::{self, Dialect, Verdict};
 use super::headers::Header;
+use super::promise::{Promise, keeps_promise};
 use crate::source::retry::Failure;
 
 /// Redirects that are followed before it is called a loop; what browsers and Go's client settled on
@@ -43,6 +44,9 @@ pub(super) struct Client {
     credentials: Option<Credentials>,
     headers: HeaderMap,
     dialect: Option<Arc<dyn Dialect>>,
+    is_checked: bool,
+    /// The log says at most once that TLS does not vouch for the bytes.
+    is_warned: Once,
     /// Origins that the dialect is spoken to: the first, and those that it named itself.
     acquainted: Mutex<HashSet<Origin>>,
 }
@@ -76,6 +80,8 @@ impl Client {
             credentials,
             headers,
             dialect: config.dialect,
+            is_checked: config.is_checked,
+            is_warned: Once::new(),
         })
     }
 
@@ -148,6 +154,11 @@ impl Client {
         part: Option<&Part>,
         dialect: Option<&dyn Dialect>,
     ) -> Result<Response, Failure> {
+        // Here, and not where redirects are read: resumed and relocated requests pass as well.
+        let promise = keeps_promise(&self.start, url, self.is_checked).map_err(Failure::Final)?;
+        if promise != Promise::Kept {
+            self.is_warned.call_once(|| promise.warn());
+        }
         let mut target = url.clone();
         strip_user_info(&mut target);
         let mut request = self.http.get(target).headers(self.headers_for(url, part));

@@ -49,8 +49,9 @@ pub struct HttpConfig {
     pub proxy: ProxyConfig,
     /// Over which connections secrets may go.
     pub policy: Policy,
-    /// The caller verifies a checksum of the whole object, so that a resume may do without a validator.
-    pub trust_unvalidated: bool,
+    /// The caller verifies a digest of the whole object that was given with the import: a resume may do without a validator,
+    /// and a server with TLS may hand the request on to one without.
+    pub is_checked: bool,
     /// Longest time without a new byte before the transfer is given up.
     pub no_progress_limit: Duration,
     /// Silence on one connection after which it is replaced by another.
@@ -93,7 +94,7 @@ impl HttpConfig {
             tls,
             proxy: ProxyConfig::default(),
             policy: Policy::default(),
-            trust_unvalidated: false,
+            is_checked: false,
             no_progress_limit: retry::NO_PROGRESS_LIMIT,
             idle_limit: retry::IDLE_LIMIT,
             retries: None,

@@ -22,7 +22,7 @@ pub(super) struct Object {
     /// Where the redirects ended last time.
     pub(super) location: Mutex<Url>,
     pub(super) patience: Patience,
-    pub(super) trust_unvalidated: bool,
+    pub(super) is_checked: bool,
     pub(super) continuity: Continuity,
 }
 
@@ -61,7 +61,7 @@ impl Object {
     /// The request for the bytes from `start` on, or the reason why parts of this object cannot be joined.
     pub(super) fn part(&self, start: u64, end: Option<u64>) -> Result<Part, SourceError> {
         let condition = self.condition();
-        if condition.is_none() && !self.trust_unvalidated && self.continuity != Continuity::Immutable {
+        if condition.is_none() && !self.is_checked && self.continuity != Continuity::Immutable {
             let message = format!(
                 "the transfer broke after {start} bytes and cannot be continued: the server gives neither a \
                  strong ETag nor a usable Last-Modified, so the rest might be that of another object. \
@@ -301,7 +301,7 @@ impl<'a> Download<'a> {
         let identity = Identity::of(response.headers(), response.content_length());
         self.object.check(&identity).map_err(Failure::Final)?;
         let proven = self.object.identity.is_proven_by(response.headers())
-            || self.object.trust_unvalidated
+            || self.object.is_checked
             || self.object.continuity == Continuity::Immutable;
         if self.bounded || !proven {
             let message = format!(

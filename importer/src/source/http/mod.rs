@@ -17,6 +17,7 @@ mod dialect;
 mod download;
 mod headers;
 mod identity;
+mod promise;
 mod pump;
 mod regions;
 mod segments;
@@ -46,6 +47,7 @@ pub use self::dialect::{BoxFuture, Dialect, Refusal, Verdict};
 use self::download::{Download, Object};
 pub use self::headers::{Header, parse_header, read_secret_headers};
 use self::identity::{ContentRange, Identity};
+pub(in crate::source) use self::promise::keeps_promise;
 pub use self::regions::Regions;
 use self::status::passes_soon;
 pub(in crate::source) use self::status::status_text;
@@ -77,7 +79,7 @@ impl HttpSource {
     pub fn open(config: HttpConfig, handle: Handle, stop: CancellationToken) -> Result<Self, SourceError> {
         let name = config.name.clone().unwrap_or_else(|| printable(&config.url));
         let patience = Patience::of(&config);
-        let (trust_unvalidated, continuity) = (config.trust_unvalidated, config.continuity);
+        let (is_checked, continuity) = (config.is_checked, config.continuity);
         let (bridge_budget_bytes, connections) = (config.bridge_budget_bytes, config.connections);
         let regions = config.regions.clone();
         let client = Client::new(config)?;
@@ -95,7 +97,7 @@ impl HttpSource {
             identity,
             location: Mutex::new(location),
             patience,
-            trust_unvalidated,
+            is_checked,
             continuity,
         });
         Ok(Self {

@@ -30,7 +30,7 @@ use self::extents::{Extent, total};
 use self::ticket::{Progress, Ticket};
 use self::transfer::{Format, Transfer};
 use super::access::Access;
-use super::http::{Continuity, HttpConfig, HttpSource, Regions};
+use super::http::{Continuity, HttpConfig, HttpSource, Regions, keeps_promise};
 
 /// The snapshots of a warm import: what is copied, and what the target already holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,6 +70,7 @@ impl ImageIoSource {
     ) -> Result<Self, SourceError> {
         let transfer = handle.block_on(begin(api, disk_id, checkpoints, access, &handle, &stop))?;
         let url = transfer.data_url().clone();
+        keeps_promise(api, &url, access.is_checked)?.warn();
         let extents = match transfer.format() {
             Format::Raw => handle.block_on(unless(&stop, extents::read(access, &url)))?,
             Format::Cow => None,
