@@ -141,6 +141,7 @@ fn access(arguments: &SourceArgs, usual: NonZeroUsize, is_checked: bool) -> Resu
     let granted = Granted {
         ambient_identity: arguments.ambient_identity,
         cleartext_secrets: arguments.cleartext_secrets,
+        token_services: arguments.token_services.clone(),
     };
     Ok(Access {
         credentials: credentials(arguments)?,

@@ -52,6 +52,11 @@ pub struct SourceArgs {
     #[arg(long, value_name = "ARCH", help_heading = "Source")]
     pub architecture: Option<String>,
 
+    /// Host of a token service that may hear the password of a registry, besides the registry's own and its neighbours below
+    /// the same domain; may be repeated
+    #[arg(long = "token-service", value_name = "HOST", help_heading = "Source")]
+    pub token_services: Vec<String>,
+
     /// Snapshot of an oVirt disk to read, instead of the disk as it is now
     #[arg(long, value_name = "ID", help_heading = "Source")]
     pub checkpoint: Option<String>,

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  pod ───────────┐            ┌─► lend:   identities that were found on this machine, for which host
-//!  command line ──┴─► Policy ──┴─► reveal: secrets, over which connection
+//!  command line ──┴─► Policy ──┼─► reveal: secrets, over which connection
+//!                              └─► admit:  the password of a registry, for which token service
 //! ```
 //!
 //! Keys, passwords and tokens that come with the import belong to its author, who also wrote the endpoint. An identity that is
@@ -12,6 +13,7 @@
 mod cloud;
 mod identity;
 mod secrets;
+mod token_service;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -23,6 +25,9 @@ pub use self::identity::{Found, Lent};
 use self::identity::{Hosts, SETTINGS};
 use self::secrets::Cleartext;
 
+/// Hosts that may hear the password of a registry, with commas between them: for administrators, since CDI sets no such variable.
+const TOKEN_SERVICES: &str = "IMPORTER_TOKEN_SERVICES";
+
 /// What a user of the command line allows beyond the usual.
 #[derive(Debug, Clone, Default)]
 pub struct Granted {
@@ -30,6 +35,8 @@ pub struct Granted {
     pub ambient_identity: bool,
     /// `--cleartext-secrets`: secrets may go over plain HTTP.
     pub cleartext_secrets: bool,
+    /// `--token-service`: hosts that may hear the password of a registry.
+    pub token_services: Vec<String>,
 }
 
 /// Who may be told what, in one import.
@@ -38,6 +45,7 @@ pub struct Policy {
     face: Face,
     hosts: Hosts,
     cleartext: Cleartext,
+    token_services: Vec<String>,
     /// Variables of the environment, reached through [`Policy::setting`] and [`Policy::lend`] only.
     variables: BTreeMap<String, String>,
 }
@@ -56,6 +64,7 @@ impl Policy {
             face: Face::Pod,
             hosts: Hosts::own(verifies_tls),
             cleartext: Cleartext::warned(),
+            token_services: token_services(&env.get(TOKEN_SERVICES).unwrap_or_default()),
             variables: identity::variables(env),
         }
     }
@@ -74,6 +83,7 @@ impl Policy {
             } else {
                 Cleartext::Refused
             },
+            token_services: granted.token_services.clone(),
             variables: identity::variables(env),
         }
     }
@@ -88,6 +98,11 @@ impl Policy {
         let value = self.variables.get(name)?;
         (!value.is_empty()).then_some(value)
     }
+}
+
+fn token_services(list: &str) -> Vec<String> {
+    let hosts = list.split(',').map(str::trim).filter(|host| !host.is_empty());
+    hosts.map(str::to_owned).collect()
 }
 
 /// The strictest policy: without any identity, and nothing granted.

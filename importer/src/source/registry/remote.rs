@@ -55,14 +55,12 @@ impl Remote {
         let answer = handle
             .block_on(stop.run_until_cancelled(greeted))
             .unwrap_or_else(|| Err(stopped()))?;
-        let may_be_heard = access.insecure;
         let session = Session::new(
             agent,
             access.credentials.clone(),
             &reference.repository,
             answer.url.clone(),
             access.policy.clone(),
-            may_be_heard,
         );
         match answer.status {
             StatusCode::OK => {}

@@ -35,8 +35,6 @@ pub(super) struct Session {
     scope: String,
     registry: Url,
     policy: Policy,
-    /// A password may be sent without TLS: the registry itself is spoken to that way, or whoever is asked is not verified.
-    may_be_heard: bool,
     state: Mutex<State>,
 }
 
@@ -69,7 +67,6 @@ impl Session {
         repository: &str,
         registry: Url,
         policy: Policy,
-        may_be_heard: bool,
     ) -> Self {
         Self {
             agent,
@@ -77,7 +74,6 @@ impl Session {
             scope: format!("repository:{repository}:pull"),
             registry,
             policy,
-            may_be_heard,
             state: Mutex::default(),
         }
     }
@@ -137,9 +133,8 @@ impl Session {
             SourceError::new(kind, format!("the token service {host} of the registry {reason}"))
         };
         let password = self.credentials.as_ref().map(basic).transpose()?;
-        if password.is_some() && url.scheme() != "https" && !self.may_be_heard {
-            let reason = "is to be asked without TLS, which would show the password to everybody";
-            return Err(refused(SourceErrorKind::Invalid, reason));
+        if password.is_some() {
+            self.policy.admit(&self.registry, &url)?;
         }
         let make = || {
             let request = self.agent.request(Method::GET, url.clone()).headers(user_agent());
