@@ -41,6 +41,25 @@ impl Failure {
         }
     }
 
+    /// The same with `place` before it.
+    pub(super) fn at(self, place: &str) -> Self {
+        let at = |error: SourceError| SourceError::new(error.kind(), format!("{place}: {error}"));
+        match self {
+            Self::Transient { error, retry_after } => Self::Transient {
+                error: at(error),
+                retry_after,
+            },
+            Self::Final(error) => Self::Final(at(error)),
+        }
+    }
+
+    /// The kind of its error.
+    pub(super) fn kind(&self) -> SourceErrorKind {
+        match self {
+            Self::Transient { error, .. } | Self::Final(error) => error.kind(),
+        }
+    }
+
     pub(super) fn into_error(self) -> SourceError {
         match self {
             Self::Transient { error, .. } | Self::Final(error) => error,

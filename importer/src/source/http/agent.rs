@@ -9,7 +9,8 @@ use reqwest::RequestBuilder;
 use rustls::ClientConfig;
 use url::Url;
 
-use super::cause::{plain_cause, transport_failure};
+use super::cause::{Route, plain_cause, transport_failure};
+use super::config::origin;
 use super::status::{MAX_ASKED_PAUSE, passes_soon, retry_after_now};
 use crate::source::proxy::ProxyConfig;
 use crate::source::retry::{FIRST_ATTEMPTS, Failure, within};
@@ -27,6 +28,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Agent {
     http: reqwest::Client,
+    proxy: ProxyConfig,
 }
 
 /// A whole answer, whatever its status.
@@ -46,7 +48,10 @@ impl Agent {
     /// An agent that calls itself `user_agent`.
     pub fn new(tls: &ClientConfig, proxy: &ProxyConfig, user_agent: &str) -> Result<Self, SourceError> {
         let http = client(tls, proxy.clone(), user_agent)?;
-        Ok(Self { http })
+        Ok(Self {
+            http,
+            proxy: proxy.clone(),
+        })
     }
 
     /// A request, to be completed and sent.
@@ -56,8 +61,18 @@ impl Agent {
 
     /// Sends one request and reads its answer, which has at most `limit` bytes. Redirects are answers.
     pub async fn send(&self, request: RequestBuilder, limit: usize) -> Result<Answer, SourceError> {
-        within(ANSWER_LIMIT, receive(request, limit))
-            .await
+        let (http, request) = request.build_split();
+        let request = request.map_err(|error| {
+            let message = format!("a request cannot be made: {}", plain_cause(error));
+            SourceError::new(SourceErrorKind::Invalid, message)
+        })?;
+        let route = Route::new(request.url(), origin(request.url()), &self.proxy);
+        let received = within(ANSWER_LIMIT, receive(&http, request, limit, &route)).await;
+        received
+            .map_err(|failure| match failure.kind() {
+                SourceErrorKind::Stalled => route.name(failure),
+                _ => failure,
+            })
             .map_err(Failure::into_error)
     }
 
@@ -92,10 +107,16 @@ fn is_passing(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
-async fn receive(request: RequestBuilder, limit: usize) -> Result<Answer, Failure> {
-    let mut response = request.send().await.map_err(transport_failure)?;
+async fn receive(
+    http: &reqwest::Client,
+    request: reqwest::Request,
+    limit: usize,
+    route: &Route,
+) -> Result<Answer, Failure> {
+    let failed = |error| transport_failure(error, route);
+    let mut response = http.execute(request).await.map_err(failed)?;
     let mut body = BytesMut::new();
-    while let Some(chunk) = response.chunk().await.map_err(transport_failure)? {
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
         if body.len() + chunk.len() > limit {
             let message =
                 format!("the answer has more than the {limit} bytes that are allowed for a document");

@@ -9,11 +9,12 @@ use reqwest::Response;
 use url::{Origin, Url};
 
 use super::agent;
-use super::cause::transport_failure;
-use super::config::{Credentials, HttpConfig, printable};
+use super::cause::{Route, transport_failure};
+use super::config::{Credentials, HttpConfig, origin, printable};
 use super::dialect::{self, Dialect, Verdict};
 use super::headers::Header;
 use super::promise::{Promise, keeps_promise};
+use crate::source::proxy::ProxyConfig;
 use crate::source::retry::Failure;
 
 /// Redirects that are followed before it is called a loop; what browsers and Go's client settled on
@@ -44,6 +45,8 @@ pub(super) struct Client {
     credentials: Option<Credentials>,
     headers: HeaderMap,
     dialect: Option<Arc<dyn Dialect>>,
+    proxy: ProxyConfig,
+    is_named: bool,
     is_checked: bool,
     /// The log says at most once that TLS does not vouch for the bytes.
     is_warned: Once,
@@ -65,7 +68,7 @@ pub(super) struct Part {
 impl Client {
     pub(super) fn new(config: HttpConfig) -> Result<Self, SourceError> {
         let headers = extra_headers(config.headers);
-        let http = agent::client(&config.tls, config.proxy, &config.user_agent)?;
+        let http = agent::client(&config.tls, config.proxy.clone(), &config.user_agent)?;
         let mut start = config.url;
         let credentials = config.credentials.or_else(|| Credentials::of_url(&start));
         strip_user_info(&mut start);
@@ -80,6 +83,8 @@ impl Client {
             credentials,
             headers,
             dialect: config.dialect,
+            proxy: config.proxy,
+            is_named: config.name.is_some(),
             is_checked: config.is_checked,
             is_warned: Once::new(),
         })
@@ -97,7 +102,7 @@ impl Client {
         for _ in 0..=MAX_REDIRECTS {
             let (response, asked) = self.send(&url, part).await?;
             url = asked;
-            match redirect_target(&response, &url)? {
+            match redirect_target(&response, &url, &self.shown(&url))? {
                 None => return Ok((response, url)),
                 Some(target) => {
                     if let Some(dialect) = &self.dialect
@@ -112,12 +117,38 @@ impl Client {
         }
         let message = format!(
             "stopped after {MAX_REDIRECTS} redirects, the last one to {}",
-            printable(&url)
+            self.shown(&url)
         );
         Err(Failure::Final(SourceError::new(
             SourceErrorKind::Invalid,
             message,
         )))
+    }
+
+    /// The request to `url`, for the sentence about its failure.
+    pub(super) fn route(&self, url: &Url) -> Route {
+        let mut shown = self.shown(url);
+        if *url != self.start {
+            shown.push_str(&format!(" (to which {} led)", self.shown(&self.start)));
+        }
+        Route::new(url, shown, &self.proxy)
+    }
+
+    /// A silent server is named; other failures have named theirs.
+    pub(super) fn name_silence(&self, failure: Failure) -> Failure {
+        match failure.kind() {
+            SourceErrorKind::Stalled => failure.at(&self.shown(&self.start)),
+            _ => failure,
+        }
+    }
+
+    /// Where a source has a name of its own, paths tell nothing more or are secrets.
+    fn shown(&self, url: &Url) -> String {
+        if self.is_named {
+            origin(url)
+        } else {
+            printable(url)
+        }
     }
 
     /// One answer that the dialect has no more to say about, and where it came from.
@@ -130,7 +161,7 @@ impl Client {
             let Some(dialect) = dialect.filter(|_| dialect::is_refusal(&response)) else {
                 return Ok((response, url));
             };
-            match dialect::ask(dialect, &url, response).await? {
+            match dialect::ask(dialect, &url, response, &self.route(&url)).await? {
                 (Verdict::Again(elsewhere), _) if is_first => {
                     if let Some(elsewhere) = elsewhere {
                         self.get_acquainted(&elsewhere);
@@ -165,11 +196,12 @@ impl Client {
         if let Some(credentials) = self.credentials_for(url) {
             request = request.basic_auth(&credentials.user, Some(&credentials.password));
         }
-        let mut request = request.build().map_err(transport_failure)?;
+        let failed = |error| transport_failure(error, &self.route(url));
+        let mut request = request.build().map_err(failed)?;
         if let Some(dialect) = dialect {
             dialect.authorize(&mut request).await.map_err(Failure::of)?;
         }
-        self.http.execute(request).await.map_err(transport_failure)
+        self.http.execute(request).await.map_err(failed)
     }
 
     fn is_acquainted(&self, url: &Url) -> bool {
@@ -250,7 +282,7 @@ fn extra_headers(extras: Vec<Header>) -> HeaderMap {
     headers
 }
 
-fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, Failure> {
+fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Option<Url>, Failure> {
     let redirects = matches!(
         response.status(),
         StatusCode::MOVED_PERMANENTLY
@@ -263,10 +295,7 @@ fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, Failu
         return Ok(None);
     };
     let refused = |reason: &str| {
-        let message = format!(
-            "{} redirects to a place that cannot be followed: {reason}",
-            printable(from)
-        );
+        let message = format!("{shown} redirects to a place that cannot be followed: {reason}",);
         Failure::Final(SourceError::new(SourceErrorKind::Invalid, message))
     };
     let location = std::str::from_utf8(location.as_bytes()).map_err(|_| refused("Location is not text"))?;

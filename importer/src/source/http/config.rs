@@ -131,12 +131,24 @@ pub(in crate::source) fn redacted(endpoint: &str) -> &str {
     visible.rsplit('@').next().unwrap_or_default()
 }
 
+/// Longest path that is printed: a server may redirect to any.
+const MAX_PATH_BYTES: usize = 512;
+
 /// A URL as it may be printed: without user-info, query and fragment, where secrets live.
 pub(super) fn printable(url: &Url) -> String {
+    // URLs are ASCII.
+    match url.path().get(..MAX_PATH_BYTES) {
+        Some(beginning) => format!("{}{beginning}…", origin(url)),
+        None => format!("{}{}", origin(url), url.path()),
+    }
+}
+
+/// Scheme, host and port of a URL, without the path: that of an image server is a secret too.
+pub(in crate::source) fn origin(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     match url.port() {
-        Some(port) => format!("{}://{host}:{port}{}", url.scheme(), url.path()),
-        None => format!("{}://{host}{}", url.scheme(), url.path()),
+        Some(port) => format!("{}://{host}:{port}", url.scheme()),
+        None => format!("{}://{host}", url.scheme()),
     }
 }
 

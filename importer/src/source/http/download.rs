@@ -179,16 +179,22 @@ impl<'a> Download<'a> {
     }
 
     async fn attempt(&mut self, attempts: &mut Attempts<'_>) -> Result<Option<Bytes>, Failure> {
+        let client = &self.object.client;
         if self.connection.is_none() {
             let limit = attempts.wait_limit();
-            self.connection = within(limit, self.connect()).await?;
+            let connecting = within(limit, self.connect()).await;
+            self.connection = connecting.map_err(|failure| client.name_silence(failure))?;
         }
         loop {
             let Some(connection) = &mut self.connection else {
                 return Ok(None);
             };
-            let read = async { connection.response.chunk().await.map_err(transport_failure) };
-            let Some(mut chunk) = within(attempts.wait_limit(), read).await? else {
+            let read = async { Ok(connection.response.chunk().await) };
+            let read = within(attempts.wait_limit(), read).await;
+            let chunk = read
+                .map_err(|failure| client.name_silence(failure))?
+                .map_err(|error| transport_failure(error, &client.route(connection.response.url())))?;
+            let Some(mut chunk) = chunk else {
                 return self.ended().map(|()| None);
             };
             if connection.repeated > 0 {

@@ -41,8 +41,8 @@ pub use self::agent::{Agent, Answer};
 use self::body::{HttpBody, Surroundings, stopped};
 use self::client::Client;
 use self::config::printable;
-pub(in crate::source) use self::config::redacted;
 pub use self::config::{Continuity, Credentials, HttpConfig, USER_AGENT};
+pub(in crate::source) use self::config::{origin, redacted};
 pub use self::dialect::{BoxFuture, Dialect, Refusal, Verdict};
 use self::download::{Download, Object};
 pub use self::headers::{Header, parse_header, read_secret_headers};
@@ -237,7 +237,8 @@ async fn ask(client: &Client, patience: &Patience) -> Result<(Response, Url), So
     let mut attempt = 1;
     loop {
         // No idle limit yet: a cache may fetch the whole object before it answers.
-        match within(patience.no_progress_limit, ask_once(client)).await {
+        let asked = within(patience.no_progress_limit, ask_once(client)).await;
+        match asked.map_err(|failure| client.name_silence(failure)) {
             Ok(answer) => return Ok(answer),
             Err(Failure::Transient { error, retry_after }) if attempt < attempts && passes_soon(&error) => {
                 // 1 s and 2 s with the default of half a second.

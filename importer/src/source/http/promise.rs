@@ -3,6 +3,8 @@
 use datapath::error::{SourceError, SourceErrorKind};
 use url::Url;
 
+use super::config::origin;
+
 /// Whether `url` may be asked on behalf of an import that `start` names.
 ///
 /// Who writes `https` relies on TLS for the integrity of the image, also if the server hands the request on: one hop without TLS,
@@ -18,10 +20,7 @@ pub(in crate::source) fn keeps_promise(
         return Ok(Promise::Kept);
     }
     // No paths: those of image servers are secrets.
-    let (from, to) = (
-        start.origin().ascii_serialization(),
-        url.origin().ascii_serialization(),
-    );
+    let (from, to) = (origin(start), origin(url));
     if is_checked {
         return Ok(Promise::LeftToDigest { from, to });
     }

@@ -7,6 +7,7 @@ use datapath::error::{SourceError, SourceErrorKind};
 use url::{Origin, Url};
 
 use super::Policy;
+use crate::source::http::origin;
 use crate::source::proxy::is_local;
 
 /// What becomes of a secret that would go over plain HTTP.
@@ -31,7 +32,7 @@ impl Policy {
         if url.scheme() == "https" || url.host().is_some_and(|host| is_local(&host)) {
             return Ok(());
         }
-        let server = url.origin().ascii_serialization();
+        let server = origin(url);
         match &self.cleartext {
             Cleartext::Refused => {
                 let message = format!(
