@@ -16,6 +16,7 @@ mod retry;
 pub mod s3;
 pub mod vddk;
 pub mod verified;
+mod words;
 mod xml;
 
 pub use location::Location;

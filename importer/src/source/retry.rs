@@ -186,6 +186,22 @@ impl<'a> Attempts<'a> {
     }
 }
 
+/// Longest time until a server has told which object is meant, however many questions that takes: each answer may come late.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(600);
+
+/// `work`, which asks a server many things, within [`LOOKUP_LIMIT`].
+pub(super) async fn lookup<T>(work: impl Future<Output = Result<T, SourceError>>) -> Result<T, SourceError> {
+    tokio::time::timeout(LOOKUP_LIMIT, work)
+        .await
+        .unwrap_or_else(|_| {
+            let message = format!(
+                "the server did not tell where the object is within {} s",
+                LOOKUP_LIMIT.as_secs()
+            );
+            Err(SourceError::new(SourceErrorKind::Stalled, message))
+        })
+}
+
 /// `work`, or a transient failure after `limit` without a sign of the server.
 pub(super) async fn within<T>(
     limit: Duration,

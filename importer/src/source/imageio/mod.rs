@@ -86,12 +86,15 @@ impl ImageIoSource {
         let progress = Arc::new(Progress::default());
         let ticket = Ticket::keep(&handle, transfer.handle(), config.clone(), Arc::clone(&progress));
         let data = HttpSource::open(config, handle, stop)?;
-        if let (Some(extents), Some(length)) = (&extents, data.length())
-            && total(extents) != length
+        // Also without a length, which only a server has that cannot know whether it sent all.
+        if let Some(extents) = &extents
+            && data.length() != Some(total(extents))
         {
+            let length = data.length().map(|length| length.to_string());
             let message = format!(
-                "the extents of the disk end at byte {}, its data at byte {length}",
-                total(extents)
+                "the extents of the disk end at byte {}, its data at byte {}",
+                total(extents),
+                length.as_deref().unwrap_or("(unknown)")
             );
             return Err(SourceError::new(SourceErrorKind::Length, message));
         }

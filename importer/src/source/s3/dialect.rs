@@ -11,8 +11,9 @@ use url::Url;
 use super::keys::Keys;
 use super::place::relocated;
 use crate::source::http::{BoxFuture, Dialect, Refusal, Verdict};
-use crate::source::objects::{StoreError, advised, plain};
+use crate::source::objects::{StoreError, advised};
 use crate::source::policy::Cloud;
+use crate::source::words::plain;
 
 /// Asks for the checksums that S3 keeps, which it says about whole objects only.
 const CHECKSUM_MODE: (HeaderName, HeaderValue) = (

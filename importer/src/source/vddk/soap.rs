@@ -8,6 +8,7 @@ use url::Url;
 
 use crate::source::access::Access;
 use crate::source::http::{Agent, USER_AGENT};
+use crate::source::words::plain;
 use crate::source::xml::{Element, escaped};
 
 /// Bytes of an answer: the devices of one machine take some tens of KiB, a tree of snapshots less.
@@ -212,10 +213,7 @@ fn session_cookie(headers: &HeaderMap) -> Option<String> {
 }
 
 fn fault_error(method: &str, fault: &Element) -> SourceError {
-    let text = fault
-        .text_of("faultstring")
-        .unwrap_or("no reason")
-        .replace(char::is_control, " ");
+    let text = plain(fault.text_of("faultstring").unwrap_or("no reason"));
     SourceError::new(
         SourceErrorKind::Invalid,
         format!("vSphere refuses {method}: {text}"),
