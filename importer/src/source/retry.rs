@@ -179,7 +179,8 @@ impl<'a> Attempts<'a> {
         Ok(delay)
     }
 
-    fn remaining(&self) -> Duration {
+    /// How much of the time without a new byte is left.
+    pub(super) fn remaining(&self) -> Duration {
         self.patience
             .no_progress_limit
             .saturating_sub(self.waiting_since.elapsed())
