@@ -110,6 +110,11 @@ impl Element {
         self.children.iter().find(|child| child.name == name)
     }
 
+    /// The first child of this name, without the rest.
+    pub(super) fn into_child(self, name: &str) -> Option<Self> {
+        self.children.into_iter().find(|child| child.name == name)
+    }
+
     /// All children of this name.
     pub(super) fn children<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
         self.children.iter().filter(move |child| child.name == name)

@@ -10,3 +10,4 @@ mod registry;
 mod running;
 mod success;
 mod vddk;
+mod vsphere;

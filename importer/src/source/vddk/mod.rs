@@ -10,6 +10,7 @@ mod disk;
 mod log;
 mod nbdkit;
 mod pin;
+mod program;
 mod soap;
 
 use std::ops::Range;
