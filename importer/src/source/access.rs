@@ -42,7 +42,7 @@ pub struct Access {
 impl Access {
     /// Asks for documents on behalf of `user_agent`.
     pub fn agent(&self, user_agent: &str) -> Result<Agent, SourceError> {
-        Agent::new(&self.tls, &self.proxy, user_agent)
+        Agent::new(&self.tls, &self.proxy, &self.policy, user_agent)
     }
 
     /// The HTTP settings for `url`: no credentials and no headers, which each source adds in its own way.

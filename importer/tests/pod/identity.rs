@@ -219,6 +219,60 @@ fn a_cloud_that_refuses_makes_the_pod_ask_no_metadata_service() {
     }
 }
 
+#[test]
+fn no_endpoint_leads_the_pod_to_a_metadata_service() {
+    let metadata = "http://169.254.169.254/latest/meta-data/iam/security-credentials/node";
+    let leading = Origin::start(Script {
+        redirects: [("/disk".to_owned(), vec![metadata.to_owned()])].into(),
+        ..Script::new("")
+    })
+    .or_fail("a server");
+    for (source, endpoint) in [
+        ("http", metadata),
+        ("http", "http://[fd00:ec2::254]/latest/meta-data"),
+        ("http", "http://metadata.google.internal/computeMetadata/v1/"),
+        ("http", "https://2852039166/"),
+        ("http", &leading.url("/disk")),
+        ("s3", "http://169.254.169.254/bucket/key"),
+        ("gcs", "http://169.254.169.254/bucket/key"),
+        ("registry", "docker://169.254.169.254/a/b"),
+        ("imageio", "http://169.254.169.254/ovirt-engine/api"),
+        ("vddk", "http://169.254.169.254/"),
+    ] {
+        let pod = Pod::new(&[
+            ("IMPORTER_SOURCE", source),
+            ("IMPORTER_ENDPOINT", endpoint),
+            ("IMPORTER_EXTRA_HEADER_0", "Metadata-Flavor: Google"),
+            ("IMPORTER_ACCESS_KEY_ID", "user"),
+            ("IMPORTER_SECRET_KEY", "secret"),
+            ("IMPORTER_DISK_ID", "1"),
+            ("IMPORTER_UUID", "1"),
+            ("IMPORTER_BACKING_FILE", "a"),
+            ("INSECURE_TLS", "true"),
+        ]);
+        let (message, strangers) = refused(&pod, &[leading.address()]);
+        assert!(strangers.is_empty(), "{source} {endpoint}: {strangers:#?}");
+        assert!(
+            message.contains("the metadata service of this machine"),
+            "{source} {endpoint}: {message}"
+        );
+    }
+}
+
+#[test]
+fn no_name_leads_the_pod_to_a_metadata_service() {
+    let pod = Pod::http("http://images.example/disk", &[]);
+    let hosts = pod.path("hosts");
+    write(&hosts, "127.0.0.1 localhost\n169.254.169.254 images.example\n");
+    let script = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
+    let finished = pod
+        .program()
+        .under("unshare", ["--mount", "sh", "-c", &script, "sh"])
+        .start()
+        .wait();
+    finished.assert_failure(1, "images.example is the metadata service of this machine");
+}
+
 fn authorized_user() -> String {
     format!(
         "{{\"type\": \"authorized_user\", \"client_id\": \"{BORROWED}\", \"client_secret\": \"{BORROWED}\", \

@@ -12,6 +12,7 @@ use url::Url;
 use super::cause::{Route, plain_cause, transport_failure};
 use super::config::origin;
 use super::status::{MAX_ASKED_PAUSE, passes_soon, retry_after_now};
+use crate::source::policy::Policy;
 use crate::source::proxy::ProxyConfig;
 use crate::source::retry::{FIRST_ATTEMPTS, Failure, within};
 
@@ -29,6 +30,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 pub struct Agent {
     http: reqwest::Client,
     proxy: ProxyConfig,
+    policy: Policy,
 }
 
 /// A whole answer, whatever its status.
@@ -46,11 +48,16 @@ pub struct Answer {
 
 impl Agent {
     /// An agent that calls itself `user_agent`.
-    pub fn new(tls: &ClientConfig, proxy: &ProxyConfig, user_agent: &str) -> Result<Self, SourceError> {
-        let http = client(tls, proxy.clone(), user_agent)?;
+    pub fn new(
+        tls: &ClientConfig,
+        proxy: &ProxyConfig,
+        policy: &Policy,
+        user_agent: &str,
+    ) -> Result<Self, SourceError> {
         Ok(Self {
-            http,
+            http: client(tls, proxy.clone(), policy, user_agent)?,
             proxy: proxy.clone(),
+            policy: policy.clone(),
         })
     }
 
@@ -66,6 +73,7 @@ impl Agent {
             let message = format!("a request cannot be made: {}", plain_cause(error));
             SourceError::new(SourceErrorKind::Invalid, message)
         })?;
+        self.policy.visit(request.url())?;
         let route = Route::new(request.url(), origin(request.url()), &self.proxy);
         let received = within(ANSWER_LIMIT, receive(&http, request, limit, &route)).await;
         received
@@ -136,11 +144,16 @@ async fn receive(
 pub(super) fn client(
     tls: &ClientConfig,
     proxy: ProxyConfig,
+    policy: &Policy,
     user_agent: &str,
 ) -> Result<reqwest::Client, SourceError> {
     let mut tls = tls.clone();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    reqwest::Client::builder()
+    let builder = match policy.resolver() {
+        Some(resolver) => reqwest::Client::builder().dns_resolver(resolver),
+        None => reqwest::Client::builder(),
+    };
+    builder
         .http1_only()
         .tls_backend_preconfigured(tls)
         // Also what a proxy sees in CONNECT; an extra header of this name wins over it.

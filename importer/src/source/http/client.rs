@@ -14,6 +14,7 @@ use super::config::{Credentials, HttpConfig, origin, printable};
 use super::dialect::{self, Dialect, Verdict};
 use super::headers::Header;
 use super::promise::{Promise, keeps_promise};
+use crate::source::policy::Policy;
 use crate::source::proxy::ProxyConfig;
 use crate::source::retry::Failure;
 
@@ -46,6 +47,7 @@ pub(super) struct Client {
     headers: HeaderMap,
     dialect: Option<Arc<dyn Dialect>>,
     proxy: ProxyConfig,
+    policy: Policy,
     is_named: bool,
     is_checked: bool,
     /// The log says at most once that TLS does not vouch for the bytes.
@@ -68,7 +70,12 @@ pub(super) struct Part {
 impl Client {
     pub(super) fn new(config: HttpConfig) -> Result<Self, SourceError> {
         let headers = extra_headers(config.headers);
-        let http = agent::client(&config.tls, config.proxy.clone(), &config.user_agent)?;
+        let http = agent::client(
+            &config.tls,
+            config.proxy.clone(),
+            &config.policy,
+            &config.user_agent,
+        )?;
         let mut start = config.url;
         let credentials = config.credentials.or_else(|| Credentials::of_url(&start));
         strip_user_info(&mut start);
@@ -84,6 +91,7 @@ impl Client {
             headers,
             dialect: config.dialect,
             proxy: config.proxy,
+            policy: config.policy,
             is_named: config.name.is_some(),
             is_checked: config.is_checked,
             is_warned: Once::new(),
@@ -186,6 +194,7 @@ impl Client {
         dialect: Option<&dyn Dialect>,
     ) -> Result<Response, Failure> {
         // Here, and not where redirects are read: resumed and relocated requests pass as well.
+        self.policy.visit(url).map_err(Failure::Final)?;
         let promise = keeps_promise(&self.start, url, self.is_checked).map_err(Failure::Final)?;
         if promise != Promise::Kept {
             self.is_warned.call_once(|| promise.warn());

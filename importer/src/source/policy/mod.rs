@@ -3,7 +3,8 @@
 //! ```text
 //!  pod ───────────┐            ┌─► lend:   identities that were found on this machine, for which host
 //!  command line ──┴─► Policy ──┼─► reveal: secrets, over which connection
-//!                              └─► admit:  the password of a registry, for which token service
+//!                              ├─► admit:  the password of a registry, for which token service
+//!                              └─► visit:  servers, which in the pod are not the node's metadata service
 //! ```
 //!
 //! Keys, passwords and tokens that come with the import belong to its author, who also wrote the endpoint. An identity that is
@@ -12,6 +13,7 @@
 
 mod cloud;
 mod identity;
+mod metadata;
 mod secrets;
 mod token_service;
 
