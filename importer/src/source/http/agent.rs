@@ -14,7 +14,7 @@ use super::config::origin;
 use super::status::{MAX_ASKED_PAUSE, passes_soon, retry_after_now};
 use crate::source::policy::Policy;
 use crate::source::proxy::ProxyConfig;
-use crate::source::retry::{FIRST_ATTEMPTS, Failure, within};
+use crate::source::retry::{FIRST_ATTEMPTS, Failure};
 
 /// Longest wait for one connection, TLS handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
@@ -75,13 +75,11 @@ impl Agent {
         })?;
         self.policy.visit(request.url())?;
         let route = Route::new(request.url(), origin(request.url()), &self.proxy);
-        let received = within(ANSWER_LIMIT, receive(&http, request, limit, &route)).await;
-        received
-            .map_err(|failure| match failure.kind() {
-                SourceErrorKind::Stalled => route.name(failure),
-                _ => failure,
-            })
-            .map_err(Failure::into_error)
+        let received = tokio::time::timeout(ANSWER_LIMIT, receive(&http, request, limit, &route)).await;
+        received.map_or_else(
+            |_| Err(route.incomplete(ANSWER_LIMIT)),
+            |received| received.map_err(Failure::into_error),
+        )
     }
 
     /// Like [`Agent::send`], tried again while nobody is there or the server asks for patience.

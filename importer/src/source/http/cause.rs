@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use url::Url;
@@ -49,9 +50,10 @@ impl Route {
         }
     }
 
-    /// `failure` of this request, with the name of the server.
-    pub(super) fn name(&self, failure: Failure) -> Failure {
-        failure.at(&self.shown)
+    /// The error for an answer that has not come to its end in time; parts of it may have.
+    pub(super) fn incomplete(&self, limit: Duration) -> SourceError {
+        let message = format!("{}: no complete answer within {} s", self.shown, limit.as_secs());
+        SourceError::new(SourceErrorKind::Stalled, message)
     }
 }
 
