@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::archive::{ArchiveError, ArchiveErrorKind};
 use crate::memory::Exceeded;
+use crate::words::one_line;
 
 /// The four nouns of the data path; also the label of log fields, metrics and exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,6 +103,9 @@ pub enum SourceErrorKind {
     Stopped,
 }
 
+/// Longest message of a source, in characters: whatever servers say, there is room for what is ours.
+const MAX_MESSAGE_CHARS: usize = 2000;
+
 /// A failure of the source stage. The message never holds a secret.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
@@ -111,11 +115,12 @@ pub struct SourceError {
 }
 
 impl SourceError {
-    /// A failure of `kind` with a whole sentence for the user.
+    /// A failure of `kind` with a whole sentence for the user. Parts of it may be a server's words: whatever they are, it stays one
+    /// line of bounded length.
     pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
-            message: message.into(),
+            message: one_line(&message.into(), MAX_MESSAGE_CHARS),
         }
     }
 

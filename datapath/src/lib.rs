@@ -34,6 +34,7 @@ mod recognize;
 pub mod source;
 pub mod target;
 pub mod transfer;
+pub mod words;
 
 pub use error::{Error, Stage};
 pub use transfer::transfer;

@@ -42,13 +42,23 @@ pub struct SourceArgs {
     #[arg(long, conflicts_with = "user", help_heading = "Source")]
     pub anonymous: bool,
 
-    /// Key file of a Google service account [default: GOOGLE_APPLICATION_CREDENTIALS]
+    /// Use the identity of this machine (keys in variables, mounted files, metadata service) for any S3 or GCS server, not
+    /// only for Amazon's and Google's own
+    #[arg(long, conflicts_with_all = ["anonymous", "user", "key_file"], help_heading = "Source")]
+    pub ambient_identity: bool,
+
+    /// Key file of a Google service account [default: GOOGLE_APPLICATION_CREDENTIALS, for Google's own hosts]
     #[arg(long, value_name = "FILE", conflicts_with = "anonymous", value_hint = ValueHint::FilePath, help_heading = "Source")]
     pub key_file: Option<PathBuf>,
 
     /// Platform of a multi-arch container image, as Go spells it: amd64, arm64, s390x, … [default: this machine's]
     #[arg(long, value_name = "ARCH", help_heading = "Source")]
     pub architecture: Option<String>,
+
+    /// Host of a token service that may hear the password of a registry, besides the registry's own and its neighbours below
+    /// the same domain; may be repeated
+    #[arg(long = "token-service", value_name = "HOST", help_heading = "Source")]
+    pub token_services: Vec<String>,
 
     /// Snapshot of an oVirt disk to read, instead of the disk as it is now
     #[arg(long, value_name = "ID", help_heading = "Source")]
@@ -73,6 +83,10 @@ pub struct SourceArgs {
     /// Do not verify the server's certificate
     #[arg(long, conflicts_with = "ca_dir", help_heading = "Source")]
     pub insecure: bool,
+
+    /// Send passwords, tokens and secret headers also over plain HTTP, where everybody on the way can read them
+    #[arg(long, help_heading = "Source")]
+    pub cleartext_secrets: bool,
 
     /// Attempts in a row without a new byte before giving up [default: only the time limit counts]
     #[arg(long, value_name = "N", help_heading = "Source")]
