@@ -33,7 +33,7 @@ pub(super) fn run<R: Send + 'static>(
     let observer = Arc::clone(&watch);
     let started = Instant::now();
     let reporter = Reporter::start(display, watch);
-    let result = super::on_runtime(move |context| work(&context, observer), || {});
+    let result = super::on_runtime(move |context| work(&context, observer));
     reporter.finish();
     let report = result?;
     if !arguments.quiet {
