@@ -65,6 +65,14 @@ impl Storage {
         }
     }
 
+    /// The file, if it is one.
+    pub(crate) fn inode(self) -> Option<Inode> {
+        match self.0 {
+            Kind::File(inode) => Some(inode),
+            Kind::Device(_) => None,
+        }
+    }
+
     /// True if what is written to `target` may change what is read from `self`: one is the other, or is a part of it.
     /// Two parts of the same disk are not in each other's way.
     pub fn shares_bytes_with(self, target: Self) -> bool {

@@ -1,6 +1,7 @@
 //! Whose the target is: one writer at a time, and only what is ours is removed, replaced or called complete.
 
 mod deltas;
+mod directories;
 mod disks;
 mod faults;
 mod gate;
