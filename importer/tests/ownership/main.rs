@@ -7,6 +7,7 @@ mod faults;
 mod gate;
 mod kinds;
 mod place;
+mod same;
 mod writer;
 
 /// The program, with everything that it says.
