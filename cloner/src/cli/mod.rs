@@ -106,7 +106,8 @@ async fn clone_volume(arguments: CloneArgs) -> Result<(), Failure> {
         BinaryBytes(stream),
         started.elapsed().as_secs_f64()
     );
-    print(line.as_bytes())
+    program::command_line::print_summary(PROGRAM, &line);
+    Ok(())
 }
 
 async fn pack(arguments: PackArgs) -> Result<(), Failure> {

@@ -84,7 +84,8 @@ fn run(job: Job) -> Result<(), Failure> {
     match &result {
         Ok(report) if matches!(display, Display::Json) => say_done(report, started.elapsed()),
         Ok(report) if !is_quiet => {
-            super::print(format!("{}\n", summary(verb, report, started.elapsed())).as_bytes())?;
+            let summary = summary(verb, report, started.elapsed());
+            program::command_line::print_summary(super::PROGRAM, &format!("{summary}\n"));
         }
         Err(failure) if matches!(display, Display::Json) => say_error(failure),
         Ok(_) | Err(_) => {}
@@ -170,7 +171,7 @@ fn say_done(report: &Report, time: Duration) {
         checksum: report.checksum.as_deref(),
         seconds: time.as_secs_f64(),
     };
-    done.emit();
+    done.emit_done();
 }
 
 fn say_error(failure: &Failure) {

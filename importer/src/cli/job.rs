@@ -37,7 +37,8 @@ pub(super) fn run<R: Send + 'static>(
     reporter.finish();
     let report = result?;
     if !arguments.quiet {
-        super::print(format!("{}\n", summary(&report, started.elapsed())).as_bytes())?;
+        let summary = summary(&report, started.elapsed());
+        program::command_line::print_summary(super::PROGRAM, &format!("{summary}\n"));
     }
     Ok(())
 }

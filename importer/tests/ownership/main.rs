@@ -6,6 +6,7 @@ mod disks;
 mod faults;
 mod gate;
 mod kinds;
+mod output;
 mod place;
 mod same;
 mod writer;

@@ -90,3 +90,14 @@ fn what_is_no_file_stays_what_it_is() {
     std::fs::remove_file(pod.disk()).or_fail("remove it");
     assert_usable(&pod, server);
 }
+
+#[test]
+fn a_limit_of_file_sizes_is_told_as_a_volume_that_is_too_small() {
+    let pod = pod(&[]);
+    let limit = format!("--fsize={}", 2 * MIB);
+    let server = pod.serve(pod.program().under("prlimit", [limit]));
+    let answer = server.post("/v1beta1/upload", &disk::content(1, 3 * MIB));
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    assert!(answer.text().contains("file too large"), "{}", answer.text());
+    assert_usable(&pod, server);
+}
