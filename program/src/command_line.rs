@@ -61,6 +61,18 @@ pub fn print(bytes: &[u8]) -> io::Result<()> {
     }
 }
 
+/// Writes what `program` says of something that is done already. That it cannot be said is no failure: it goes to stderr.
+pub fn print_summary(program: &str, summary: &str) {
+    if let Err(error) = print(summary.as_bytes()) {
+        // The exit code still says it when stderr is closed as well.
+        writeln!(
+            io::stderr(),
+            "{program}: done, but stdout cannot be written: {error}"
+        )
+        .ok();
+    }
+}
+
 /// An address to listen on, `ADDRESS:PORT`; no address means all.
 pub fn listen(text: &str) -> Result<(String, u16), String> {
     let (address, port) = text.rsplit_once(':').ok_or("use ADDRESS:PORT")?;

@@ -228,6 +228,12 @@ impl Running {
         self.stderr.wait_for(needle, LINE_PATIENCE)
     }
 
+    /// The same, but nothing when the program ends before.
+    #[track_caller]
+    pub fn wait_for_line_or_end(&self, needle: &str) -> Option<String> {
+        self.stderr.wait_for_or_end(needle, LINE_PATIENCE)
+    }
+
     /// What was written to standard error until now.
     pub fn stderr_so_far(&self) -> String {
         self.stderr.so_far()

@@ -18,18 +18,15 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), Failure> {
         program: super::PROGRAM,
     });
     let is_json = arguments.json;
-    let (name, report) = super::on_runtime(
-        move |context| {
-            let options = transfer::Options {
-                format: arguments.source.content.format,
-                stop: context.stop.clone(),
-                ..transfer::Options::default()
-            };
-            let source = context.open(&arguments.source, false)?;
-            Ok((source.name(), check(&*source, &options, arguments.data)?))
-        },
-        || {},
-    )?;
+    let (name, report) = super::on_runtime(move |context| {
+        let options = transfer::Options {
+            format: arguments.source.content.format,
+            stop: context.stop.clone(),
+            ..transfer::Options::default()
+        };
+        let source = context.open(&arguments.source, false)?;
+        Ok((source.name(), check(&*source, &options, arguments.data)?))
+    })?;
     let text = if is_json {
         format!("{:#}\n", as_json(&name, &report))
     } else {

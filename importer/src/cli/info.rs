@@ -20,19 +20,16 @@ pub(super) fn run(arguments: InfoArgs) -> Result<(), Failure> {
         program: super::PROGRAM,
     });
     let (json, overhead) = (arguments.json, arguments.overhead);
-    let (name, inspection) = super::on_runtime(
-        move |context| {
-            let options = transfer::Options {
-                format: arguments.source.content.format,
-                envelope: arguments.source.content.envelope(),
-                stop: context.stop.clone(),
-                ..transfer::Options::default()
-            };
-            let source = context.open(&arguments.source, false)?;
-            Ok((source.name(), inspect(&*source, &options)?))
-        },
-        || {},
-    )?;
+    let (name, inspection) = super::on_runtime(move |context| {
+        let options = transfer::Options {
+            format: arguments.source.content.format,
+            envelope: arguments.source.content.envelope(),
+            stop: context.stop.clone(),
+            ..transfer::Options::default()
+        };
+        let source = context.open(&arguments.source, false)?;
+        Ok((source.name(), inspect(&*source, &options)?))
+    })?;
     let text = if json {
         format!("{:#}\n", as_json(&name, &inspection, overhead))
     } else {

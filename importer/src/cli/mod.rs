@@ -67,8 +67,8 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Runs `job` on a runtime, under signals. `abandon` cleans up after a job that does not end when it should.
-fn on_runtime<T, F>(job: F, abandon: impl FnOnce()) -> Result<T, Failure>
+/// Runs `job` on a runtime, under signals.
+fn on_runtime<T, F>(job: F) -> Result<T, Failure>
 where
     T: Send + 'static,
     F: FnOnce(Context) -> Result<T, Failure> + Send + 'static,
@@ -85,10 +85,7 @@ where
         let result = match work::run(&shutdown, GRACE, move || job(context)).await {
             Ended::Returned(result) => result,
             Ended::Panicked(sentence) => Err(Failure::Internal(sentence)),
-            Ended::Overdue(signal) => {
-                abandon();
-                Err(Failure::Signalled(signal))
-            }
+            Ended::Overdue(signal) => Err(Failure::Signalled(signal)),
         };
         // Whatever a job says after a signal, the signal is why it failed.
         result.map_err(|failure| shutdown.signal().map_or(failure, Failure::Signalled))
