@@ -42,12 +42,14 @@ impl MapBuilder {
         for want in &references {
             match want.role {
                 Role::Table(_) => findings.table_bytes += u64::from(want.length),
-                Role::Data | Role::Compressed => findings.data_bytes += u64::from(want.length),
+                Role::Data | Role::SoleData | Role::PartOfData | Role::Compressed => {
+                    findings.data_bytes += u64::from(want.length)
+                }
                 Role::Ignored => {}
             }
         }
         check_overlaps(&*self.layout, &references, &mut findings);
-        if self.layout.owns_units()
+        if self.layout.counts_references()
             && let Some(unit) = self.layout.parking_unit()
         {
             check_refcounts(&*self.layout, unit, self.image_length, &references, &mut findings)?;

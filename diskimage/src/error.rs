@@ -145,14 +145,38 @@ pub enum Error {
         /// Where the image ends.
         end: u64,
     },
-    /// One pass only: something is referred to that was let go, since the refcounts said that nobody needs it.
+    /// One pass only: something is referred to more often than the image counts it, and was let go after that many times.
     #[error(
-        "the image's refcounts contradict its tables: {what} at image offset {offset:#x} is referred to after its refcount was satisfied: repair the image with `qemu-img check -r all`, or convert it once with `qemu-img convert`"
+        "the image's refcounts contradict its tables: {what} at image offset {offset:#x} is referred to more often than it is counted: repair the image with `qemu-img check -r all`, or convert it once with `qemu-img convert -O qcow2`"
     )]
     RefcountContradiction {
         /// What was let go.
         what: &'static str,
         /// Where it was.
+        offset: u64,
+    },
+    /// One pass only: something is referred to again after it has passed, and nothing told that it would be.
+    #[error(
+        "the {format} image cannot be read in one pass: {what} at image offset {offset:#x} is needed again after it has passed: serve it uncompressed from a server with ranges, or convert it once with `qemu-img convert -O qcow2`"
+    )]
+    Passed {
+        /// The format.
+        format: Format,
+        /// What is needed.
+        what: &'static str,
+        /// Where it was.
+        offset: u64,
+    },
+    /// References that the format allows, that no program writes, and that could make a small image cost any time or memory.
+    #[error(
+        "the {format} image is not supported: {what} (at image offset {offset:#x}), which no program writes and which may take any time to follow: convert it once with `qemu-img convert -O qcow2`"
+    )]
+    TooEntangled {
+        /// The format.
+        format: Format,
+        /// Which references.
+        what: &'static str,
+        /// To what.
         offset: u64,
     },
     /// The map of the image takes more memory than we spend on one.

@@ -85,17 +85,18 @@ pub(crate) trait Layout: Send {
         true
     }
 
-    /// True if whatever is stored in a parking unit, unless compressed, has it for itself: mapped once, it is done with.
-    fn owns_units(&self) -> bool {
+    /// True if the format counts the references to each parking unit. Of the others a unit is done with when each of its bytes
+    /// was asked for once.
+    fn counts_references(&self) -> bool {
         false
     }
 
-    /// How often the parking unit at `host` is referred to, where the image counts that.
+    /// How often the parking unit at `host` is referred to, snapshots included, if the image has told so far.
     fn refcount(&self, _host: u64) -> Option<u64> {
         None
     }
 
-    /// The image has passed up to `position`; nobody will ask for refcounts of what lies before.
+    /// The image has passed up to `position`; refcounts of what lies before are not asked for again.
     fn pass(&mut self, _position: u64) {}
 
     /// What a delta makes zero; all of it when the stream has finished.

@@ -14,12 +14,23 @@ use crate::{Error, Format};
 pub(crate) enum Role {
     /// Guest data, stored as it is; `at` is the guest offset.
     Data,
+    /// The same, in a unit to which the image says that nothing else refers.
+    SoleData,
+    /// A part of the guest data in a unit. The reference to the unit counts with its last part, which is one of the above.
+    PartOfData,
     /// One compressed cluster; `at` is the guest offset of the cluster.
     Compressed,
     /// Allocated but not read by the guest: only stops the bytes from being kept.
     Ignored,
     /// A table of the layout's kind of this number; `at` is the layout's own.
     Table(u8),
+}
+
+impl Role {
+    /// True for guest data that are stored as they are.
+    pub(crate) fn is_data(self) -> bool {
+        matches!(self, Self::Data | Self::SoleData | Self::PartOfData)
+    }
 }
 
 /// A table that was asked for.
@@ -88,7 +99,7 @@ impl Batch {
         debug_assert!(length <= MAX_RUN, "{length} bytes at {host:#x}");
         let Ok(length) = u32::try_from(length) else { return };
         if let Some(last) = self.wants.last_mut()
-            && matches!(role, Role::Data | Role::Ignored)
+            && (role.is_data() || role == Role::Ignored)
             && last.role == role
             && last.end() == host
             && (role == Role::Ignored || last.at.saturating_add(u64::from(last.length)) == at)
@@ -105,17 +116,17 @@ impl Batch {
         });
     }
 
-    /// The wants in the order of the image. Nothing writes two references to one table, and they would let a small file
-    /// describe an arbitrarily large map.
+    /// The wants in the order of the image. No program writes two references to one table. A small file could describe an
+    /// arbitrarily large map with them, and be read for hours, so they are refused although QEMU follows them.
     pub(crate) fn sorted(mut self, format: Format) -> Result<Vec<Want>, Error> {
         self.wants.sort_unstable();
         let doubled = |pair: &&[Want]| {
             pair[0].host == pair[1].host && pair[0].role == pair[1].role && pair[0].table().is_some()
         };
         if let Some(pair) = self.wants.windows(2).find(doubled) {
-            return Err(Error::Corrupt {
+            return Err(Error::TooEntangled {
                 format,
-                what: "two entries share a table".into(),
+                what: "two entries share a table",
                 offset: pair[0].host,
             });
         }

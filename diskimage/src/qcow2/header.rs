@@ -205,6 +205,11 @@ impl Header {
         Ok(())
     }
 
+    /// True if the refcounts can be trusted. An image that was not closed, or was found inconsistent, has others than it should.
+    pub fn has_refcounts(&self) -> bool {
+        !self.dirty && !self.corrupt
+    }
+
     /// Bytes of a cluster, 512 to 2 Mi.
     pub fn cluster_size(&self) -> u64 {
         1 << self.cluster_bits

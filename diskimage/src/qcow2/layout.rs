@@ -75,7 +75,7 @@ impl Layout for Qcow2 {
             return Ok(first);
         }
         first.push(header.l1_offset, header.l1_entries * 8, Role::Table(L1), 0);
-        if !header.dirty {
+        if header.has_refcounts() {
             let table = Role::Table(REFCOUNT_TABLE);
             first.push(
                 header.refcount_table_offset,
@@ -117,8 +117,7 @@ impl Layout for Qcow2 {
         matches!(kind, L1 | L2)
     }
 
-    /// In a consistent image nothing else in the active map refers to a cluster that is a table or plain data.
-    fn owns_units(&self) -> bool {
+    fn counts_references(&self) -> bool {
         true
     }
 

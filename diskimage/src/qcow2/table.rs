@@ -15,6 +15,8 @@ pub(super) const REFCOUNT_BLOCK: u8 = 3;
 
 /// Bits 9-55 of L1 and standard L2 entries: a host offset.
 const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
+/// Bit 63 of L1 and standard L2 entries (`QCOW_OFLAG_COPIED` in QEMU): the refcount is exactly one.
+const COPIED: u64 = 1 << 63;
 /// Bit 62 of an L2 entry: the cluster is compressed.
 const COMPRESSED: u64 = 1 << 62;
 /// Bit 0 of a standard L2 entry: the cluster reads as zeros.
@@ -22,7 +24,7 @@ const ZERO: u64 = 1;
 /// Bits 9-63 of a refcount table entry: the offset of a refcount block.
 const REFBLOCK_MASK: u64 = !0x1ff;
 /// Subclusters of a cluster with extended L2 entries.
-const SUBCLUSTERS: u32 = 32;
+pub(super) const SUBCLUSTERS: u32 = 32;
 
 /// What one L2 entry says about its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub(super) enum Mapping {
         host: u64,
         /// Bit n set: subcluster n is stored. All set without extended L2.
         subclusters: u32,
+        /// Nothing else refers to the host cluster.
+        is_sole: bool,
     },
     /// The cluster is stored compressed.
     Compressed {
@@ -89,6 +93,7 @@ pub(super) fn l2_entry(
     if entry & COMPRESSED != 0 {
         return Ok(compressed(header, entry));
     }
+    let is_sole = entry & COPIED != 0;
     let host = entry & OFFSET_MASK;
     if !host.is_multiple_of(header.cluster_size()) {
         return Err(corrupt(format!(
@@ -110,6 +115,7 @@ pub(super) fn l2_entry(
             _ => Ok(Mapping::Data {
                 host,
                 subclusters: stored,
+                is_sole,
             }),
         };
     }
@@ -120,6 +126,7 @@ pub(super) fn l2_entry(
         (false, _) => Ok(Mapping::Data {
             host,
             subclusters: u32::MAX,
+            is_sole,
         }),
     }
 }

@@ -1,90 +1,14 @@
-//! Properties of both routes over images whose physical order is random.
+//! What the header alone tells. Both routes over whole images: `references`.
 
-use proptest::prelude::*;
+use testkit::images::qcow2::{Guest, Qcow2};
 
 use super::Header;
-use super::testing::{CLUSTER, Guest, disk, image, one_pass, ranged};
 use crate::Error;
 
-fn guest() -> impl Strategy<Value = Vec<Guest>> {
-    let cluster = prop_oneof![
-        2 => Just(Guest::Hole),
-        1 => Just(Guest::ZeroAllocated),
-        4 => (1u8..).prop_map(Guest::Data),
-    ];
-    prop::collection::vec(cluster, 0..300)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_order_on_any_route_gives_the_disk(
-        guest in guest(),
-        order in prop::collection::vec(any::<u16>(), 0..320),
-        chunk in 1usize..3000,
-    ) {
-        let image = image(&guest, &order);
-        let expected = disk(&guest);
-        prop_assert_eq!(&ranged(&image, chunk).unwrap().disk, &expected);
-        let passed = one_pass(&image, chunk).unwrap();
-        prop_assert_eq!(&passed.disk, &expected);
-        prop_assert!(passed.parked.is_empty());
-    }
-
-    #[test]
-    fn every_prefix_fails_unless_only_unmapped_bytes_were_lost(
-        guest in guest(),
-        order in prop::collection::vec(any::<u16>(), 0..320),
-        cut in any::<prop::sample::Index>(),
-    ) {
-        let image = image(&guest, &order);
-        let cut = cut.index(image.len());
-        for route in [one_pass, ranged] {
-            if let Ok(sink) = route(&image[..cut], 1000) {
-                prop_assert_eq!(&sink.disk, &disk(&guest));
-            }
-        }
-    }
-
-    #[test]
-    fn hostile_bytes_end_in_an_answer(
-        guest in guest(),
-        order in prop::collection::vec(any::<u16>(), 0..100),
-        patches in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
-    ) {
-        let mut image = image(&guest, &order);
-        for (at, byte) in patches {
-            let at = at.index(image.len());
-            // The size decides how much a test would have to allocate.
-            if !(24..32).contains(&at) {
-                image[at] = byte;
-            }
-        }
-        // Larger clusters mean larger virtual sizes than the array of this test has.
-        image[23] = 9;
-        drop(one_pass(&image, 700));
-        drop(ranged(&image, 700));
-    }
-}
-
-#[test]
-fn metadata_first_needs_no_parking() {
-    let guest: Vec<Guest> = (1..=200).map(Guest::Data).collect();
-    assert_eq!(one_pass(&image(&guest, &[]), 4096).unwrap().most_parked, 0);
-}
-
-#[test]
-fn l1_at_the_end_parks_everything_and_still_works() {
-    let guest: Vec<Guest> = (1..=200).map(Guest::Data).collect();
-    // Units: refcount table, one refcount block, L1 table, …
-    let sink = one_pass(&image(&guest, &[0, 0, u16::MAX]), 4096).unwrap();
-    assert_eq!(sink.disk, disk(&guest));
-    assert!(sink.most_parked >= 200);
-}
+mod references;
 
 fn patched(patch: impl FnOnce(&mut Vec<u8>)) -> Result<Header, Error> {
-    let mut bytes = image(&[Guest::Data(1)], &[]);
+    let mut bytes = Qcow2::new(9, vec![Guest::Data(1)]).build().image;
     patch(&mut bytes);
     Header::parse(&bytes)
 }
@@ -158,6 +82,6 @@ fn dirty_and_corrupt_images_are_read_as_qemu_does() {
 
 #[test]
 fn the_size_is_rounded_down_to_sectors() {
-    let header = patched(|b| b[24..32].copy_from_slice(&(CLUSTER as u64 - 1).to_be_bytes())).unwrap();
+    let header = patched(|b| b[24..32].copy_from_slice(&511u64.to_be_bytes())).unwrap();
     assert_eq!(header.virtual_size, 0);
 }

@@ -90,7 +90,7 @@ impl MapBuilder {
         wants.retain(|want| match want.role {
             Role::Ignored => false,
             Role::Table(kind) => is_check || layout.is_required(kind),
-            Role::Data | Role::Compressed => true,
+            _ => true,
         });
         for want in &wants {
             self.check_inside(want)?;
@@ -106,7 +106,7 @@ impl MapBuilder {
         let end = match want.role {
             // The last sector of a compressed cluster may be cut off: its length is rounded up.
             Role::Compressed => want.host.saturating_add(1),
-            Role::Data | Role::Ignored | Role::Table(_) => want.end(),
+            _ => want.end(),
         };
         if end > self.image_length {
             return Err(Error::Truncated {

@@ -179,13 +179,14 @@ impl Stream {
         if let Some(parking) = &mut self.parking
             && self.position.is_multiple_of(parking.unit())
         {
-            self.active
-                .iter()
-                .for_each(|active| parking.note(&*self.layout, active.want.role));
+            for active in &self.active {
+                let times = 1 + active.also.len() as u64;
+                parking.note(&*self.layout, active.want.role, times);
+            }
         }
         while let Some(want) = self.wants.pop_until(self.position) {
             if let Some(parking) = &mut self.parking {
-                parking.note(&*self.layout, want.role);
+                parking.note(&*self.layout, want.role, 1);
             }
             match self.active.last_mut() {
                 Some(last)
@@ -207,7 +208,7 @@ impl Stream {
             match active.want.role {
                 Role::Compressed => clusters += u64::from(active.want.length),
                 Role::Table(_) => tables += u64::from(active.want.length),
-                Role::Data | Role::Ignored => {}
+                _ => {}
             }
         }
         let what = if clusters > self.capture_limit {
@@ -217,15 +218,8 @@ impl Stream {
         } else {
             return Ok(());
         };
-        Err(self.corrupt(what, offset))
-    }
-
-    fn corrupt(&self, what: &str, offset: u64) -> Error {
-        Error::Corrupt {
-            format: self.layout.format(),
-            what: what.into(),
-            offset,
-        }
+        let format = self.layout.format();
+        Err(Error::TooEntangled { format, what, offset })
     }
 
     /// How far the bytes can be treated alike.
@@ -246,7 +240,7 @@ impl Stream {
     fn feed<S: Sink>(&mut self, piece: &Bytes, sink: &mut S) -> Result<(), S::Error> {
         for active in &mut self.active {
             match active.want.role {
-                Role::Data => {
+                Role::Data | Role::SoleData | Role::PartOfData => {
                     let skip = self.position - active.want.host;
                     for at in std::iter::once(active.want.at).chain(active.also.iter().copied()) {
                         sink.data(at + skip, piece.clone())?;
@@ -272,9 +266,9 @@ impl Stream {
             }
             let active = self.active.remove(index);
             match active.want.role {
-                Role::Data | Role::Ignored => {}
                 Role::Compressed => self.emit_compressed(active, sink)?,
                 Role::Table(_) => self.learn(active.want, &active.captured.join(), sink)?,
+                _ => {}
             }
         }
         Ok(())
@@ -314,10 +308,9 @@ impl Stream {
         let first_ahead = passed.partition_point(|want| want.host < self.position);
         let ahead = passed.split_off(first_ahead);
         self.wants.add(ahead)?;
-        for (index, want) in passed.iter().enumerate() {
-            self.resolve_passed(*want, passed.get(index + 1), sink)?;
-        }
-        Ok(())
+        passed
+            .into_iter()
+            .try_for_each(|want| self.resolve_passed(want, sink))
     }
 
     fn expect_tables(&mut self, wants: &[Want]) {
@@ -343,6 +336,6 @@ impl Stream {
 pub(crate) fn name(layout: &dyn Layout, want: &Want) -> &'static str {
     match want.role {
         Role::Table(kind) => layout.table_name(kind),
-        Role::Data | Role::Compressed | Role::Ignored => "a data cluster",
+        _ => "a data cluster",
     }
 }
