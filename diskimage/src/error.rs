@@ -55,12 +55,14 @@ pub enum Error {
         /// Bytes there are.
         available: u64,
     },
-    /// The L1 table is larger than any image needs (text matched by CDI's tests).
-    #[error("invalid qcow2 image: L1 size too big: {entries} entries, the limit is {limit}")]
+    /// The L1 table, or the grain directory of a VMDK, is larger than any image needs (text matched by CDI's tests).
+    #[error("invalid {format} image: L1 size too big: {entries} entries, the limit is {limit}")]
     L1TooBig {
+        /// The format.
+        format: Format,
         /// Entries that the header announces.
         entries: u64,
-        /// Entries that are allowed (32 MiB of table, as QEMU).
+        /// Entries that are allowed, as by QEMU.
         limit: u64,
     },
     /// The L1 table cannot map the virtual size.
@@ -112,7 +114,7 @@ pub enum Error {
     #[error("the image uses unsupported incompatible feature(s): {0}")]
     UnknownFeatures(String),
     /// A table or a table entry is wrong.
-    #[error("corrupt {format} image: {what} (at image offset {offset:#x}): check it with `qemu-img check`")]
+    #[error("corrupt {format} image: {what} (at image offset {offset:#x}): {}", advice(*.format))]
     Corrupt {
         /// The format.
         format: Format,
@@ -187,6 +189,14 @@ pub enum Error {
         /// Bytes that are allowed.
         limit: u64,
     },
+}
+
+/// What helps with a damaged image. Of a VMDK, qemu-img checks no more than whether its grains are within the file.
+const fn advice(format: Format) -> &'static str {
+    match format {
+        Format::Vmdk => "export or download it again",
+        _ => "check it with `qemu-img check`",
+    }
 }
 
 /// ` "name"`, or nothing.

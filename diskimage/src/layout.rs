@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::check::Check;
 use crate::wants::{Batch, Table};
 use crate::{Clusters, Error, Format};
 
@@ -21,6 +22,9 @@ pub(crate) enum Access {
 
 /// What a format says about where the guest's bytes are in its image.
 pub(crate) trait Layout: Send {
+    /// What is to be looked at to find out whether the image, which is `image_length` bytes long, is consistent.
+    fn into_check(self: Box<Self>, image_length: u64) -> Result<Box<dyn Check>, Error>;
+
     /// Which format.
     fn format(&self) -> Format;
 
@@ -41,11 +45,6 @@ pub(crate) trait Layout: Send {
     /// Snapshots inside the image, whose data is ignored.
     fn snapshots(&self) -> u32 {
         0
-    }
-
-    /// True if parts of the image are in use that its active map does not refer to: snapshots, bitmaps.
-    fn has_other_users(&self) -> bool {
-        false
     }
 
     /// True if an earlier writer marked the image as corrupt, and it is read nevertheless.

@@ -3,6 +3,16 @@
 /// Characters of a name that are shown, at most.
 const MAX_CHARS: usize = 1023;
 
+/// Bytes up to the first zero, of limited length; control characters and what is not UTF-8 are replaced.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text)
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .take(MAX_CHARS)
+        .collect()
+}
+
 /// UTF-16 up to the first zero, of limited length; control characters and what is not UTF-16 are replaced.
 pub(crate) fn printable_utf16(units: impl IntoIterator<Item = u16>) -> String {
     let units = units.into_iter().take_while(|unit| *unit != 0);

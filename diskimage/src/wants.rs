@@ -116,6 +116,11 @@ impl Batch {
         });
     }
 
+    /// The wants, as they came.
+    pub(crate) fn into_wants(self) -> Vec<Want> {
+        self.wants
+    }
+
     /// The wants in the order of the image. No program writes two references to one table. A small file could describe an
     /// arbitrarily large map with them, and be read for hours, so they are refused although QEMU follows them.
     pub(crate) fn sorted(mut self, format: Format) -> Result<Vec<Want>, Error> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use diskimage::{MapBuilder, Sink, Stream, TableRange};
+use diskimage::{Sink, Stream, TableRange, Tables};
 
 use super::Input;
 use super::park::Park;
@@ -44,15 +44,15 @@ impl Metadata<'_> {
     }
 }
 
-/// Fetches all tables that `map` asks for: everything that can be wrong with the map is found here.
-pub fn fill_map(map: &mut MapBuilder, source: &dyn Source, input: &mut Input) -> Result<(), Error> {
+/// Fetches all tables that a map or a check asks for: everything that can be wrong with the map is found here.
+pub fn fetch_tables(map: &mut dyn Tables, source: &dyn Source, input: &mut Input) -> Result<(), Error> {
     let mut metadata = Metadata {
         head: input.peek(METADATA_BYTES)?,
         source,
         input,
     };
     loop {
-        let tables = map.next_tables();
+        let tables = map.next_tables().map_err(FormatError::from)?;
         if tables.is_empty() {
             return Ok(());
         }

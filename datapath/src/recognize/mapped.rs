@@ -4,7 +4,7 @@ use diskimage::{Format, HEAD_BYTES, Image, MAX_HEAD_BYTES, MapBuilder, Stream};
 
 use crate::error::{Error, FormatError};
 use crate::format::Input;
-use crate::format::mapped::fill_map;
+use crate::format::mapped::fetch_tables;
 use crate::source::Source;
 use crate::transfer::{Route, RouteTaken};
 
@@ -65,6 +65,6 @@ pub(crate) fn fetch_map(
     input: &mut Input,
 ) -> Result<MapBuilder, Error> {
     let mut map = MapBuilder::new(image, length).map_err(FormatError::from)?;
-    fill_map(&mut map, source, input)?;
+    fetch_tables(&mut map, source, input)?;
     Ok(map)
 }

@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use super::check::Qcow2Check;
 use super::header::Header;
 use super::map::{l2_tables, l2_wants};
 use super::refcounts::Refcounts;
 use super::table::{L1, L2, REFCOUNT_BLOCK, REFCOUNT_TABLE};
 use super::zeros::Zeros;
+use crate::check::Check;
 use crate::layout::{Access, Layout};
 use crate::wants::{Batch, Role, Table};
 use crate::{Clusters, Error, Format};
@@ -29,6 +31,10 @@ impl Qcow2 {
 }
 
 impl Layout for Qcow2 {
+    fn into_check(self: Box<Self>, image_length: u64) -> Result<Box<dyn Check>, Error> {
+        Ok(Box::new(Qcow2Check::new(self.header, image_length)?))
+    }
+
     fn format(&self) -> Format {
         Format::Qcow2
     }
@@ -54,10 +60,6 @@ impl Layout for Qcow2 {
 
     fn snapshots(&self) -> u32 {
         self.header.snapshots
-    }
-
-    fn has_other_users(&self) -> bool {
-        self.header.snapshots > 0 || self.header.has_bitmaps
     }
 
     fn is_marked_corrupt(&self) -> bool {

@@ -3,21 +3,19 @@
 use std::ops::Range;
 
 use super::{MAP_BYTES, Stream, name};
+use crate::check::{Tables, check_memory};
 use crate::layout::{Access, Layout};
 use crate::wants::{Batch, Role, Table, Want, Wants};
 use crate::{Error, Facts, Image};
 
 /// Builds a complete map from tables that are fetched ahead of the data, one generation after the other.
 pub struct MapBuilder {
-    pub(crate) layout: Box<dyn Layout>,
-    pub(crate) image_length: u64,
+    layout: Box<dyn Layout>,
+    image_length: u64,
     /// Tables that were learned of and not handed out yet.
     tables: Vec<Want>,
     wants: Wants,
     mapped_bytes: u64,
-    /// Everything that was referred to, tables and what the guest does not read included, if it is to be checked.
-    pub(crate) references: Vec<Want>,
-    is_check: bool,
 }
 
 /// A table to fetch.
@@ -25,29 +23,29 @@ pub struct MapBuilder {
 pub struct TableRange {
     /// Where it is in the image; within its length.
     pub range: Range<u64>,
-    table: Table,
+    pub(crate) table: Table,
+    /// Bytes of the table, of which some may lie behind the end of the image.
+    pub(crate) length: usize,
+}
+
+impl TableRange {
+    /// What of a wanted table lies in an image of `image_length` bytes.
+    pub(crate) fn within(want: &Want, image_length: u64) -> Option<Self> {
+        let range = want.host.min(image_length)..want.end().min(image_length);
+        let (table, length) = (want.table()?, usize::try_from(want.length).ok()?);
+        Some(Self { range, table, length })
+    }
 }
 
 impl MapBuilder {
     /// A map for `image`, which is `image_length` bytes long.
     pub fn new(image: Image, image_length: u64) -> Result<Self, Error> {
-        Self::start(image, image_length, false)
-    }
-
-    /// A map that wants to see also the tables that no conversion needs, and remembers all references.
-    pub fn for_check(image: Image, image_length: u64) -> Result<Self, Error> {
-        Self::start(image, image_length, true)
-    }
-
-    fn start(image: Image, image_length: u64, is_check: bool) -> Result<Self, Error> {
         let mut builder = Self {
             layout: image.layout,
             image_length,
             tables: Vec::new(),
             wants: Wants::new(MAP_BYTES),
             mapped_bytes: 0,
-            references: Vec::new(),
-            is_check,
         };
         let first = builder.layout.begin(Access::Ranged { image_length })?;
         builder.admit(first)?;
@@ -63,14 +61,8 @@ impl MapBuilder {
     pub fn next_tables(&mut self) -> Vec<TableRange> {
         let mut tables = std::mem::take(&mut self.tables);
         tables.sort_unstable();
-        tables
-            .into_iter()
-            .filter_map(|want| {
-                let table = want.table()?;
-                let range = want.host..want.end();
-                Some(TableRange { range, table })
-            })
-            .collect()
+        let within = |want: &Want| TableRange::within(want, self.image_length);
+        tables.iter().filter_map(within).collect()
     }
 
     /// Adds what one table says; `bytes` are those of its range.
@@ -81,15 +73,10 @@ impl MapBuilder {
 
     fn admit(&mut self, batch: Batch) -> Result<(), Error> {
         let mut wants = batch.sorted(self.layout.format())?;
-        if self.is_check {
-            self.references.extend(&wants);
-            check_memory(&self.references)?;
-        }
-        let (layout, is_check) = (&self.layout, self.is_check);
         // What only helps to save memory in one pass is of no use here.
         wants.retain(|want| match want.role {
             Role::Ignored => false,
-            Role::Table(kind) => is_check || layout.is_required(kind),
+            Role::Table(kind) => self.layout.is_required(kind),
             _ => true,
         });
         for want in &wants {
@@ -129,9 +116,12 @@ impl MapBuilder {
     }
 }
 
-fn check_memory(wants: &[Want]) -> Result<(), Error> {
-    if size_of_val(wants) as u64 > MAP_BYTES {
-        return Err(Error::MapTooLarge { limit: MAP_BYTES });
+impl Tables for MapBuilder {
+    fn next_tables(&mut self) -> Result<Vec<TableRange>, Error> {
+        Ok(Self::next_tables(self))
     }
-    Ok(())
+
+    fn add(&mut self, table: &TableRange, bytes: &[u8]) -> Result<(), Error> {
+        Self::add(self, table, bytes)
+    }
 }

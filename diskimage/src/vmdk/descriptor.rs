@@ -1,6 +1,7 @@
 //! The text descriptor: what kind of disk it is, and which files its extents are ("Virtual Disk Format 5.0", section
 //! "The Disk Descriptor File"). Nothing that it names is ever opened; it is read to find out whether all of the disk is here.
 
+use super::QEMU_DESCRIPTOR_BYTES;
 use super::header::invalid;
 use crate::{Error, Format};
 
@@ -50,6 +51,11 @@ const MAX_NAME: usize = 255;
 /// The descriptor inside a sparse extent: the disk has to be this one file.
 pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
     let descriptor = Descriptor::parse(text);
+    for key in ["CID", "parentCID"] {
+        if !has_number(text, key) {
+            return Err(invalid(format!("its descriptor has no {key}")));
+        }
+    }
     if let Some(name) = descriptor.parent {
         return Err(Error::Parent {
             format: Format::Vmdk,
@@ -78,6 +84,24 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
         (Some([_]), Some(extent), _) => Err(extent.refuse("an extent")),
         (None, _, _) => Err(descriptor.refuse(Format::Vmdk)),
     }
+}
+
+/// True if `key` and one more character are followed by a hexadecimal number, wherever they first are: QEMU opens nothing else.
+fn has_number(text: &[u8], key: &str) -> bool {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = text.get(..QEMU_DESCRIPTOR_BYTES - 1).unwrap_or(text);
+    let found = text
+        .windows(key.len())
+        .position(|window| window == key.as_bytes());
+    let value = found
+        .and_then(|at| text.get(at + key.len() + 1..))
+        .unwrap_or_default();
+    let value = value.trim_ascii_start();
+    let digits = value
+        .strip_prefix(b"-")
+        .or(value.strip_prefix(b"+"))
+        .unwrap_or(value);
+    digits.first().is_some_and(u8::is_ascii_hexdigit)
 }
 
 /// Refuses a file that is only a descriptor, of which `head` is the beginning: its extents are other files.
@@ -231,6 +255,20 @@ mod tests {
         }
         let windows_1252 = [usual.as_bytes(), b"ddb.comment = \"caf\xe9\"\n"].concat();
         assert_eq!(check_embedded(&windows_1252), Ok(CreateType::StreamOptimized));
+    }
+
+    #[test]
+    fn a_disk_without_identities_is_none_for_qemu() {
+        let usual = descriptor(ONE_FILE);
+        for (text, is_taken) in [
+            (usual.replace("CID=fffffffe", "CID= +0"), true),
+            (usual.replace("CID=fffffffe", "CID=g"), false),
+            (usual.replace("CID=fffffffe", ""), true),
+            (usual.replace("CID", "CIE"), false),
+            (usual.replace("parentCID", "parentCIE"), false),
+        ] {
+            assert_eq!(check_embedded(text.as_bytes()).is_ok(), is_taken, "{text}");
+        }
     }
 
     #[test]

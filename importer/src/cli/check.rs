@@ -59,6 +59,7 @@ fn as_json(name: &str, report: &Report) -> Value {
         "table_bytes": findings.table_bytes,
         "unused_bytes": unused_bytes(report),
         "errors": findings.error_count,
+        "errors_unknown_to_qemu": findings.unknown_to_qemu,
         "first_errors": findings.errors,
         "leaked_clusters": findings.leaked_clusters,
         "inflated_clusters": report.inflated_clusters,
