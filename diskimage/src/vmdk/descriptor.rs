@@ -115,7 +115,7 @@ impl Descriptor {
         let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
         let mut descriptor = Self::default();
         for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
-            descriptor.add(&printable(line));
+            descriptor.add(&String::from_utf8_lossy(line));
         }
         // QEMU searches all of the text for it, comments too.
         const HINT: &[u8] = b"parentFileNameHint";
@@ -158,7 +158,7 @@ impl Descriptor {
         let place = self
             .extents
             .first()
-            .map(|extent| format!(" (its first one is \"{}\")", extent.file))
+            .map(|extent| format!(" (its first one is \"{}\")", shortened(&extent.file)))
             .unwrap_or_default();
         Error::Unsupported {
             format,
@@ -180,8 +180,8 @@ impl Extent {
         let rest = rest.trim_start();
         let (kind, name) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         Some(Self {
-            kind: shortened(kind),
-            file: shortened(quoted(name)),
+            kind: kind.to_owned(),
+            file: quoted(name).to_owned(),
         })
     }
 
@@ -193,7 +193,7 @@ impl Extent {
     fn refuse(&self, what: &'static str) -> Error {
         Error::ExternalFile {
             what,
-            name: self.file.clone(),
+            name: shortened(&self.file),
         }
     }
 }
@@ -211,16 +211,9 @@ fn unquoted(text: &str) -> &str {
     text.trim().trim_matches('"').trim()
 }
 
+/// A name for messages.
 fn shortened(text: &str) -> String {
-    text.chars().take(MAX_NAME).collect()
-}
-
-/// Text that is safe in a log.
-fn printable(line: &[u8]) -> String {
-    String::from_utf8_lossy(line)
-        .chars()
-        .map(|c| if c.is_control() && c != '\t' { '?' } else { c })
-        .collect()
+    printable::start(text.as_bytes(), MAX_NAME)
 }
 
 #[cfg(test)]
@@ -361,6 +354,6 @@ mod tests {
             "x".repeat(5000)
         );
         let said = refuse_descriptor(text.as_bytes()).to_string();
-        assert!(said.contains("a?[2Jx") && said.len() < 1000, "{said}");
+        assert!(said.contains(r"a\u{1b}[2Jx") && said.len() < 1000, "{said}");
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), Failure> {
         || {},
     )?;
     let text = if is_json {
-        format!("{:#}\n", as_json(&name, &report))
+        printable::json(&format!("{:#}\n", as_json(&name, &report))).into_owned()
     } else {
         as_text(&name, &report)
     };
@@ -71,7 +71,7 @@ fn as_text(name: &str, report: &Report) -> String {
     let mut text = String::new();
     let mut row = |label: &str, value: String| {
         // Writing to a String cannot fail.
-        writeln!(text, "{label:<18} {value}").ok();
+        writeln!(text, "{label:<18} {}", printable::text(&value)).ok();
     };
     row("source", name.to_owned());
     row("format", report.format.to_string());

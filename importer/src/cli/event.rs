@@ -51,7 +51,7 @@ impl Event<'_> {
     pub(super) fn emit(&self) {
         match serde_json::to_string(self) {
             Ok(line) => {
-                writeln!(io::stdout(), "{line}").ok();
+                writeln!(io::stdout(), "{}", printable::json(&line)).ok();
             }
             Err(error) => tracing::debug!(%error, "an event has no JSON form"),
         }

@@ -1,10 +1,13 @@
 //! Imports that fail, in the words that controllers and users know.
 
+use std::ffi::OsStr;
+
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::origin::Script;
 use testkit::process::Program;
 use testkit::random::Random;
+use testkit::tools;
 
 use super::pod::{MIB, Pod, free_address, serve};
 
@@ -29,6 +32,26 @@ fn the_source_that_cannot_be_opened_is_named_as_upstream_names_it() {
         message.starts_with("Unable to connect to http data source: HTTP request errored: "),
         "{message}"
     );
+}
+
+#[test]
+fn the_message_shows_names_by_their_numbers() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let image = folder.path().join("image");
+    let words = "create -q -u -f qcow2 -F raw -b für\u{202e}gpj\u{2028}.raw".split_ascii_whitespace();
+    tools::run(
+        "qemu-img",
+        words.map(OsStr::new).chain([image.as_os_str(), "1M".as_ref()]),
+    );
+    let origin = serve(Script::new(std::fs::read(&image).or_fail("the image")));
+    let pod = Pod::http(&origin.url("/disk"), &[]);
+    let finished = pod.run();
+    finished.assert_failure(1, r"für\u{202e}gpj\u{2028}.raw");
+    let message = pod.message().or_fail("a message");
+    assert!(message.contains(r"für\u{202e}gpj\u{2028}.raw"), "{message:?}");
+    for said in [message, finished.stderr] {
+        assert!(!said.contains(['\u{202e}', '\u{2028}']), "{said:?}");
+    }
 }
 
 #[test]

@@ -320,11 +320,7 @@ fn errno_name(errno: u32) -> Option<&'static str> {
 
 /// A server's text as it may be printed: one line without control characters.
 pub(super) fn printable(text: &[u8]) -> String {
-    String::from_utf8_lossy(text)
-        .chars()
-        .take(MAX_STRING_BYTES)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    printable::line(&String::from_utf8_lossy(text), MAX_STRING_BYTES)
 }
 
 #[cfg(test)]

@@ -68,8 +68,7 @@ impl StoreError {
 
 /// A server's text as it may be printed: on one line, and not too long.
 pub(in crate::source) fn plain(text: &str) -> String {
-    let printable = |char: char| if char.is_control() { ' ' } else { char };
-    text.trim().chars().take(MAX_TEXT_CHARS).map(printable).collect()
+    printable::line(text, MAX_TEXT_CHARS)
 }
 
 #[cfg(test)]
@@ -105,6 +104,6 @@ mod tests {
     fn what_a_server_says_is_bounded() {
         let code = "x".repeat(100_000);
         let error = StoreError::parse(format!("<Error><Code>{code}</Code></Error>").as_bytes()).unwrap();
-        assert_eq!(error.sentence().len(), MAX_TEXT_CHARS);
+        assert_eq!(error.sentence().chars().count(), MAX_TEXT_CHARS + 1);
     }
 }

@@ -150,13 +150,9 @@ fn not_located(reason: &str) -> SourceError {
     )
 }
 
-/// A name for messages: without controls, and not too much of it.
+/// A name for messages.
 fn printable(name: &[u8]) -> String {
-    let text = String::from_utf8_lossy(name);
-    let shown = text.chars().take(SHOWN_CHARS);
-    shown
-        .map(|char| if char.is_control() { '\u{fffd}' } else { char })
-        .collect()
+    printable::start(name, SHOWN_CHARS)
 }
 
 #[cfg(test)]

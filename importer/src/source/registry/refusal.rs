@@ -54,10 +54,7 @@ pub(super) fn words(body: &[u8]) -> String {
 }
 
 fn shown(text: &str) -> String {
-    text.chars()
-        .filter(|char| !char.is_control())
-        .take(MAX_CHARS)
-        .collect()
+    printable::line(text, MAX_CHARS)
 }
 
 #[cfg(test)]
@@ -71,7 +68,7 @@ mod tests {
                 r#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown","detail":{"Tag":"x"}}]}"#,
                 ": MANIFEST_UNKNOWN: manifest unknown",
             ),
-            (r#"{"errors":[{"code":"A"},{"message":"b\nc"},{}]}"#, ": A; bc"),
+            (r#"{"errors":[{"code":"A"},{"message":"b\nc"},{}]}"#, ": A; b c"),
             (
                 r#"{"details":"incorrect username or password"}"#,
                 ": incorrect username or password",
@@ -83,6 +80,6 @@ mod tests {
             assert_eq!(words(body.as_bytes()), expected);
         }
         let long = format!(r#"{{"message":"{}"}}"#, "x".repeat(1000));
-        assert_eq!(words(long.as_bytes()).len(), 2 + MAX_CHARS);
+        assert_eq!(words(long.as_bytes()).chars().count(), 2 + MAX_CHARS + 1);
     }
 }

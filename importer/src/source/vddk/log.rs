@@ -74,7 +74,7 @@ impl Log {
             .iter()
             .filter_map(|line| line.split_once("error: ").map(|(_, error)| error))
             .collect();
-        errors[errors.len().saturating_sub(3)..].join("; ")
+        printable::text(&errors[errors.len().saturating_sub(3)..].join("; ")).into_owned()
     }
 
     /// Writes all lines to our own log.

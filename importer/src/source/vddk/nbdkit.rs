@@ -101,7 +101,7 @@ impl Installation {
             let text = String::from_utf8_lossy(&output.stderr);
             let message = format!(
                 "nbdkit cannot load its plugin vddk: {}",
-                text.lines().last().unwrap_or_default()
+                printable::text(text.lines().last().unwrap_or_default())
             );
             return Err(SourceError::new(SourceErrorKind::Invalid, message));
         }

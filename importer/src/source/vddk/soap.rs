@@ -10,6 +10,8 @@ use crate::source::access::Access;
 use crate::source::http::{Agent, USER_AGENT};
 use crate::source::xml::{Element, escaped};
 
+/// Characters of a fault that are repeated.
+const MAX_FAULT_CHARS: usize = 1000;
 /// Bytes of an answer: the devices of one machine take some tens of KiB, a tree of snapshots less.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 
@@ -211,10 +213,8 @@ fn session_cookie(headers: &HeaderMap) -> Option<String> {
 }
 
 fn fault_error(method: &str, fault: &Element) -> SourceError {
-    let text = fault
-        .text_of("faultstring")
-        .unwrap_or("no reason")
-        .replace(char::is_control, " ");
+    let text = fault.text_of("faultstring").unwrap_or("no reason");
+    let text = printable::line(text, MAX_FAULT_CHARS);
     SourceError::new(
         SourceErrorKind::Invalid,
         format!("vSphere refuses {method}: {text}"),
