@@ -5,7 +5,7 @@ use std::cell::LazyCell;
 use benches::{CLUSTER_BYTES, Clusters, Kind, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
-use diskimage::{Error, Format, HEAD_BYTES, Image, MapBuilder, Sink, Stream};
+use diskimage::{AtMost, Error, Format, HEAD_BYTES, Image, MapBuilder, Sink, Stream};
 
 use crate::{Result, done, group};
 
@@ -64,18 +64,18 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
 }
 
 fn one_pass(image: &Bytes) -> Result<()> {
-    push_all(Stream::one_pass(open(image)?)?, image)
+    push_all(Stream::one_pass(open(image)?, AtMost(u64::MAX))?, image)
 }
 
 fn ranged(image: &Bytes) -> Result<()> {
-    let mut map = MapBuilder::new(open(image)?, image.len() as u64)?;
+    let mut map = MapBuilder::new(open(image)?, image.len() as u64, AtMost(u64::MAX))?;
     loop {
         let tables = map.next_tables();
         if tables.is_empty() {
             break;
         }
         for table in tables {
-            let range = usize::try_from(table.range.start)?..usize::try_from(table.range.end)?;
+            let range = usize::try_from(table.range().start)?..usize::try_from(table.range().end)?;
             map.add(&table, &image[range])?;
         }
     }

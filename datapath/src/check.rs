@@ -34,23 +34,24 @@ pub fn check(source: &dyn Source, options: &Options, data: bool) -> Result<Repor
     if format == Format::Raw {
         return Err(FormatError::from(ImageError::NothingToCheck).into());
     }
-    let image = open_image(format, &mut input)?;
+    let memory = &options.limits.memory;
+    let image = open_image(format, &mut input, memory)?;
     let facts = image.facts();
     let Some(image_bytes) = ranged_length(source, &mut input) else {
         let reason = "an image is checked in place: it must not be compressed as a whole, and its source must have ranges";
         return Err(SourceError::new(SourceErrorKind::Invalid, reason).into());
     };
-    let mut checker = Checker::new(image, image_bytes).map_err(FormatError::from)?;
-    fetch_tables(&mut checker, source, &mut input)?;
+    let mut checker = Checker::new(image, image_bytes, memory.grant());
+    fetch_tables(&mut checker, source, &mut input, memory)?;
     let findings = checker.finish();
 
     let mut inflated_clusters = None;
     if data {
-        let image = open_image(format, &mut input)?;
-        match fetch_map(image, image_bytes, source, &mut input) {
+        let image = open_image(format, &mut input, memory)?;
+        match fetch_map(image, image_bytes, source, &mut input, memory) {
             Ok(map) => {
                 let mut sink = Inflating::new(facts.clusters, facts.virtual_size);
-                pass_mapped(&mut map.into_stream(), &mut input, &mut sink, |_, _| ())?;
+                pass_mapped(&mut map.into_stream(), &mut input, &mut sink, |_| ())?;
                 inflated_clusters = Some(sink.count);
             }
             // What is wrong was found above.

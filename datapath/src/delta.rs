@@ -12,6 +12,7 @@ use diskimage::{Clusters, Error as ImageError, Format, HEAD_BYTES, Image, Stream
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, FormatError};
+use crate::format::park::Park;
 use crate::format::{Input, mapped};
 use crate::meter::Readings;
 use crate::observe::Phase;
@@ -109,7 +110,7 @@ fn recognize(source: &dyn Source, base: &Base, options: &Options) -> Result<Delt
     let (image, backing_file) = Image::open_delta(&input.peek(HEAD_BYTES)?).map_err(FormatError::from)?;
     check_base(&backing_file, &base.name)?;
     let found = image.facts();
-    let (stream, route) = start(image, source, &mut input, options.route)?;
+    let (stream, route) = start(image, source, &mut input, options)?;
     Ok(Delta {
         facts: ImageFacts {
             layers,
@@ -130,7 +131,13 @@ fn write(delta: &mut Delta, disk: &Disk, options: &Options) -> Result<(), Error>
     let tick = |writer: &Writer<'_>| options.observer.target_written(writer.disk().written_bytes());
     let (stream, input) = (&mut delta.stream, &mut delta.input);
     let feed = |writer: &mut Writer<'_>| match delta.facts.route {
-        RouteTaken::OnePass => mapped::copy_one_pass(stream, input, writer, options.scratch.clone(), tick),
+        RouteTaken::OnePass => mapped::copy_one_pass(
+            stream,
+            input,
+            writer,
+            Park::new(&stream.facts(), writer, options),
+            tick,
+        ),
         RouteTaken::Ranged | RouteTaken::Raw => mapped::copy_mapped(stream, input, writer, tick),
     };
     with_writer(

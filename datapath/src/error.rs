@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::archive::{ArchiveError, ArchiveErrorKind};
+use crate::memory::Exceeded;
 
 /// The four nouns of the data path; also the label of log fields, metrics and exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -101,6 +102,9 @@ pub enum SourceErrorKind {
     Stopped,
 }
 
+/// Longest message of a source, in characters: whatever servers say, there is room for what is ours.
+const MAX_MESSAGE_CHARS: usize = 2000;
+
 /// A failure of the source stage. The message never holds a secret.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
@@ -110,11 +114,12 @@ pub struct SourceError {
 }
 
 impl SourceError {
-    /// A failure of `kind` with a whole sentence for the user.
+    /// A failure of `kind` with a whole sentence for the user. Parts of it may be a server's words: whatever they are, it stays one
+    /// line of bounded length.
     pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
-            message: message.into(),
+            message: printable::line(&message.into(), MAX_MESSAGE_CHARS),
         }
     }
 
@@ -153,17 +158,27 @@ pub enum DecodeError {
         /// Where the foreign bytes begin.
         offset: u64,
     },
-    /// The stream needs a larger window or dictionary than we are willing to allocate.
+    /// The stream needs a larger window or dictionary than there is memory for.
     #[error(
-        "the {codec} stream needs {needed} bytes of decoder memory, the limit is {limit}: recompress it with a smaller window"
+        "the {codec} stream {exceeded}: recompress it with a smaller window, or give the process more memory"
     )]
     Memory {
         /// Name of the layer.
         codec: &'static str,
-        /// Bytes that the stream asks for.
-        needed: u64,
-        /// Bytes that are allowed.
-        limit: u64,
+        /// What it asks for, and what there is.
+        exceeded: Exceeded,
+    },
+    /// A layer goes on and on, and next to nothing comes out of the stack.
+    #[error(
+        "{consumed} bytes of the {codec} stream came, and only {decoded} bytes of an image came out of them: it is not worth its transfer"
+    )]
+    Barren {
+        /// Name of the layer.
+        codec: &'static str,
+        /// Compressed bytes of this layer that were read.
+        consumed: u64,
+        /// Bytes that came out below all layers.
+        decoded: u64,
     },
     /// More layers inside each other than the documented depth.
     #[error("more than {limit} compressed layers inside each other")]
@@ -188,6 +203,27 @@ pub enum FormatError {
     /// The image itself is invalid or unsupported.
     #[error(transparent)]
     Image(#[from] diskimage::Error),
+    /// The head of the image is larger than there is memory for.
+    #[error("the head of the image {0}: give the process more memory")]
+    Head(#[source] Exceeded),
+    /// The tables of the image are larger than there is memory for.
+    #[error("the tables of the image {0}: give the process more memory")]
+    Tables(#[source] Exceeded),
+    /// More of the image has to wait for its place than there is memory to remember.
+    #[error(
+        "to remember which clusters of the image wait for their place {0}: give the process more memory, or convert the image once with `qemu-img convert`"
+    )]
+    Waiting(#[source] Exceeded),
+    /// The image goes on long after a disk of its size must have come.
+    #[error(
+        "{passed} bytes of the image came, and one of its virtual size has {most} at most: it may never end; convert it once with `qemu-img convert`"
+    )]
+    Endless {
+        /// Bytes that came.
+        passed: u64,
+        /// Bytes that it may have.
+        most: u64,
+    },
     /// The virtual disk does not fit. The text is matched by CDI's controllers.
     #[error(
         "virtual image size {virtual_size} is larger than the reported available storage {available}. A larger PVC is required"

@@ -6,6 +6,7 @@ use diskimage::{Error as ImageError, Format, HEAD_BYTES};
 use crate::error::{Error, FormatError};
 use crate::format::Input;
 use crate::format::raw::{Ending, SECTOR};
+use crate::memory::Budget;
 use crate::recognize::{Opened, fetch_map, open, open_image, ranged_length};
 use crate::source::Source;
 use crate::transfer::Options;
@@ -73,7 +74,7 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
             }
             describe_end(&mut found, ending, source, &mut input)?;
         }
-        _ => describe(&mut found, source, &mut input)?,
+        _ => describe(&mut found, source, &mut input, &options.limits.memory)?,
     }
     Ok(found)
 }
@@ -105,8 +106,13 @@ fn describe_end(
 }
 
 /// What the head of an image with a map tells, and its tables.
-fn describe(found: &mut Inspection, source: &dyn Source, input: &mut Input) -> Result<(), Error> {
-    let image = match open_image(found.format, input) {
+fn describe(
+    found: &mut Inspection,
+    source: &dyn Source,
+    input: &mut Input,
+    memory: &Budget,
+) -> Result<(), Error> {
+    let image = match open_image(found.format, input, memory) {
         Err(Error::Format(FormatError::Image(refusal))) => {
             if found.format == Format::Qcow2 {
                 // What the header says, for those who have to repair or flatten the image.
@@ -125,7 +131,7 @@ fn describe(found: &mut Inspection, source: &dyn Source, input: &mut Input) -> R
     let Some(length) = ranged_length(source, input) else {
         return Ok(());
     };
-    match fetch_map(image, length, source, input) {
+    match fetch_map(image, length, source, input, memory) {
         Ok(map) => found.allocated_bytes = Some(map.mapped_bytes()),
         Err(Error::Format(FormatError::Image(refusal))) => found.refuse(&refusal),
         Err(other) => return Err(other),

@@ -21,6 +21,7 @@ pub mod delta;
 pub mod digest;
 pub mod encode;
 pub mod error;
+pub mod floor;
 pub mod format;
 pub mod frames;
 pub mod inspect;

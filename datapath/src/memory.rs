@@ -1,12 +1,27 @@
-//! One account of the memory that data takes, for the whole process.
+//! Two accounts of the memory that data takes.
 //!
-//! Whoever holds bytes of an image, or a window or table whose size an image chooses, holds a [`Held`] for them. What is
-//! left are stacks, code and the state of libraries, which no image makes larger.
+//! [`Held`] counts all of it, for the figures: buffers whose number our own constants bound, and what images ask for. A
+//! [`Budget`] bounds the second kind: windows, dictionaries, maps, tables. It is one for all layers and stages of a transfer,
+//! because what each of them may have alone they may not have together.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+/// The budget of all transfers of this process.
+static PROCESS: OnceLock<Budget> = OnceLock::new();
+
+/// Memory of the whole process, unless it is told otherwise: what docs/images.md recommends for a pod.
+pub const PROCESS_BYTES: u64 = 256 << 20;
+
+/// What a process needs besides what its image asks for: code, stacks, TLS, sockets, and all buffers of the data path. Ordinary
+/// images take 20 to 50 MiB in all, and tests hold them below this (`testkit::process::PEAK_RSS_BYTES`).
+pub const RESERVE_BYTES: u64 = 64 << 20;
+
+/// Of a process that has little, the reserve is this part, in percent: the 64 MiB of `xz -9` still fit into 96 MiB.
+const SMALL_RESERVE_PERCENT: u64 = 30;
 
 /// Bytes that are held now.
 pub fn in_use() -> usize {
@@ -45,8 +60,144 @@ impl Drop for Held {
     }
 }
 
+/// More memory than is left.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("needs {needed} bytes of memory, and {available} of the {limit} that an image may take are left")]
+pub struct Exceeded {
+    /// Bytes that are needed for this one thing.
+    pub needed: u64,
+    /// Bytes that it could have.
+    pub available: u64,
+    /// Bytes of the whole budget.
+    pub limit: u64,
+}
+
+/// Memory that images may ask for. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Budget(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limit: u64,
+    granted: AtomicU64,
+}
+
+impl Default for Budget {
+    /// That of the process.
+    fn default() -> Self {
+        PROCESS.get_or_init(|| Self::of_process(PROCESS_BYTES)).clone()
+    }
+}
+
+impl Budget {
+    /// A budget of its own.
+    pub fn new(limit: u64) -> Self {
+        Self(Arc::new(Shared {
+            limit,
+            granted: AtomicU64::new(0),
+        }))
+    }
+
+    /// What is left for images of the `bytes` that a process may have.
+    fn of_process(bytes: u64) -> Self {
+        let reserve = RESERVE_BYTES.min(bytes / 100 * SMALL_RESERVE_PERCENT);
+        Self::new(bytes.saturating_sub(reserve))
+    }
+
+    /// The whole process may have `bytes`. To be said once, before the first transfer; later it changes nothing.
+    pub fn limit_process(bytes: u64) {
+        PROCESS.get_or_init(|| Self::of_process(bytes));
+    }
+
+    /// Bytes of all of it.
+    pub fn limit(&self) -> u64 {
+        self.0.limit
+    }
+
+    /// Nothing yet.
+    pub fn grant(&self) -> Grant {
+        Grant {
+            budget: self.clone(),
+            bytes: 0,
+            held: Held::default(),
+        }
+    }
+}
+
+/// A part of a [`Budget`], as long as this lives.
+#[derive(Debug)]
+pub struct Grant {
+    budget: Budget,
+    bytes: u64,
+    held: Held,
+}
+
+impl Grant {
+    /// Bytes that it has.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes that it could have, those that it has included.
+    pub fn available(&self) -> u64 {
+        let others = self.granted().saturating_sub(self.bytes);
+        self.budget.limit().saturating_sub(others)
+    }
+
+    fn granted(&self) -> u64 {
+        self.budget.0.granted.load(Ordering::Relaxed)
+    }
+
+    /// It has `bytes` from now on; to be called before they are taken. On failure it has what it had.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), Exceeded> {
+        let (before, limit) = (self.bytes, self.budget.limit());
+        let others_and = |granted: u64| {
+            let wanted = granted.saturating_sub(before).checked_add(bytes)?;
+            // What is given back is taken also where more was granted than there is.
+            (wanted <= limit || bytes <= before).then_some(wanted)
+        };
+        let granted = &self.budget.0.granted;
+        if granted
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, others_and)
+            .is_err()
+        {
+            return Err(Exceeded {
+                needed: bytes,
+                available: self.available(),
+                limit,
+            });
+        }
+        self.bytes = bytes;
+        self.held.set(usize::try_from(bytes).unwrap_or(usize::MAX));
+        Ok(())
+    }
+
+    /// It has at least `bytes` from now on.
+    pub fn grow_to(&mut self, bytes: u64) -> Result<(), Exceeded> {
+        self.resize(bytes.max(self.bytes))
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.budget.0.granted.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl diskimage::Memory for Grant {
+    fn available(&self) -> u64 {
+        self.available()
+    }
+
+    fn hold(&mut self, bytes: u64) -> bool {
+        self.resize(bytes).is_ok()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -59,5 +210,52 @@ mod tests {
         drop(held);
         assert!(in_use() < LARGE);
         assert!(peak() >= 2 * LARGE);
+    }
+
+    #[test]
+    fn what_is_left_for_images_leaves_the_process_its_reserve() {
+        for (process, image) in [
+            (PROCESS_BYTES, 192 << 20),
+            // What CDI gives its workers.
+            (600_000_000, 600_000_000 - RESERVE_BYTES),
+            (96 << 20, (96 << 20) - (96 << 20) / 100 * 30),
+            (0, 0),
+        ] {
+            assert_eq!(Budget::of_process(process).limit(), image, "{process}");
+        }
+    }
+
+    #[test]
+    fn one_budget_is_for_all() {
+        let budget = Budget::new(100);
+        let (mut first, mut second) = (budget.grant(), budget.grant());
+        first.resize(60).unwrap();
+        let exceeded = Exceeded {
+            needed: 41,
+            available: 40,
+            limit: 100,
+        };
+        assert_eq!(second.resize(41), Err(exceeded));
+        assert_eq!((second.bytes(), second.available()), (0, 40));
+        second.resize(40).unwrap();
+        first.resize(10).unwrap();
+        assert_eq!(second.available(), 90);
+        drop(first);
+        second.resize(100).unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_is_granted_than_there_is(steps in prop::collection::vec((0usize..5, 0u64..200), 0..50)) {
+            let budget = Budget::new(300);
+            let mut grants: Vec<Grant> = (0..5).map(|_| budget.grant()).collect();
+            for (index, bytes) in steps {
+                let others: u64 = grants.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, g)| g.bytes()).sum();
+                let outcome = grants[index].resize(bytes);
+                prop_assert_eq!(outcome.is_ok(), others + bytes <= 300);
+                prop_assert!(grants.iter().map(Grant::bytes).sum::<u64>() <= 300);
+                prop_assert_eq!(grants[0].granted(), grants.iter().map(Grant::bytes).sum::<u64>());
+            }
+        }
     }
 }

@@ -10,9 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::chunks::Chunks;
 use crate::digest::Hashing;
-use crate::error::{Error, SourceErrorKind};
+use crate::error::{Error, SourceError, SourceErrorKind};
+use crate::floor::Floor;
 use crate::observe::Observer;
 use crate::source::{Body, Source};
+use crate::transfer::Options;
 
 /// Longest sleep of the rate limiter without a look at the stop token.
 const PACE_STEP: Duration = Duration::from_millis(50);
@@ -47,19 +49,14 @@ pub struct Meter {
     digesting: bool,
     verifying: bool,
     pace: Option<Pace>,
+    floor: Option<Floor>,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 }
 
 impl Meter {
     /// Measures the body of `source`.
-    pub fn new(
-        source: &dyn Source,
-        digest: Option<Hashing>,
-        limit_rate: Option<NonZeroU64>,
-        observer: Arc<dyn Observer>,
-        stop: CancellationToken,
-    ) -> Result<Self, Error> {
+    pub fn new(source: &dyn Source, digest: Option<Hashing>, options: &Options) -> Result<Self, Error> {
         let digesting = digest.is_some();
         let readings = Arc::new(Readings {
             position: AtomicU64::new(0),
@@ -71,9 +68,10 @@ impl Meter {
             readings,
             digesting,
             verifying: source.verifies(),
-            pace: limit_rate.map(Pace::new),
-            observer,
-            stop,
+            pace: options.limit_rate.map(Pace::new),
+            floor: options.speed_limit.map(Floor::new),
+            observer: Arc::clone(&options.observer),
+            stop: options.stop.clone(),
         })
     }
 
@@ -101,7 +99,7 @@ impl Meter {
 }
 
 /// A source that was told to stop has not failed.
-fn stopped(error: crate::error::SourceError) -> Error {
+fn stopped(error: SourceError) -> Error {
     if error.kind() == SourceErrorKind::Stopped {
         Error::Stopped
     } else {
@@ -114,9 +112,19 @@ impl Chunks for Meter {
         if self.stop.is_cancelled() {
             return Err(Error::Stopped);
         }
+        let asked = Instant::now();
         let Some(chunk) = self.body.next_chunk().map_err(stopped)? else {
             return Ok(None);
         };
+        if let Some(floor) = &mut self.floor {
+            let came = floor.came(chunk.len() as u64, asked.elapsed());
+            came.map_err(|slow| {
+                SourceError::new(
+                    SourceErrorKind::Stalled,
+                    format!("the source is too slow: {slow}"),
+                )
+            })?;
+        }
         if self.digesting
             && let Some(digest) = &*self
                 .readings

@@ -12,6 +12,8 @@ use crate::chunks::Chunks;
 use crate::decode::{self, Codec};
 use crate::digest::Checksum;
 use crate::error::Error;
+use crate::floor::SpeedLimit;
+use crate::format::park::Park;
 use crate::format::raw::{Copied, Ending};
 use crate::format::{Input, mapped, raw};
 use crate::memory;
@@ -115,6 +117,8 @@ pub struct Options {
     pub limits: decode::Limits,
     /// Most source bytes a second.
     pub limit_rate: Option<NonZeroU64>,
+    /// Least source bytes a second.
+    pub speed_limit: Option<SpeedLimit>,
     /// Threads that write, inflating clusters where the image has such; and as many that decode where the stream can be
     /// decoded by several.
     pub workers: NonZeroUsize,
@@ -131,7 +135,7 @@ impl Options {
     pub(crate) fn decode_limits(&self) -> decode::Limits {
         decode::Limits {
             threads: self.workers,
-            ..self.limits
+            ..self.limits.clone()
         }
     }
 }
@@ -147,6 +151,7 @@ impl Default for Options {
             route: Route::Auto,
             limits: decode::Limits::default(),
             limit_rate: None,
+            speed_limit: None,
             workers: NonZeroUsize::MIN.saturating_add(1),
             scratch: None,
             stop: CancellationToken::new(),
@@ -266,9 +271,11 @@ fn run(image: Image, input: &mut Input, disk: &Disk, options: &Options) -> Resul
                 mut stream,
                 route,
             } => {
-                let scratch = options.scratch.clone();
                 match route {
-                    RouteTaken::OnePass => mapped::copy_one_pass(&mut stream, input, writer, scratch, tick)?,
+                    RouteTaken::OnePass => {
+                        let park = Park::new(&facts, writer, options);
+                        mapped::copy_one_pass(&mut stream, input, writer, park, tick)?;
+                    }
                     RouteTaken::Ranged | RouteTaken::Raw => {
                         mapped::copy_mapped(&mut stream, input, writer, tick)?;
                     }

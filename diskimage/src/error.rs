@@ -181,13 +181,13 @@ pub enum Error {
         /// To what.
         offset: u64,
     },
-    /// The map of the image takes more memory than we spend on one.
+    /// The map of the image takes more memory than there is for it.
     #[error(
-        "the image's cluster map needs more than {limit} bytes of memory: convert it once with `qemu-img convert -O qcow2`, which orders it"
+        "the tables of the image need more than the {available} bytes of memory that are left for them: give the import more memory, or convert the image once with `qemu-img convert -O qcow2`, which orders it"
     )]
     MapTooLarge {
-        /// Bytes that are allowed.
-        limit: u64,
+        /// Bytes that they may take.
+        available: u64,
     },
 }
 

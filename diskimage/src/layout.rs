@@ -23,7 +23,7 @@ pub(crate) enum Access {
 /// What a format says about where the guest's bytes are in its image.
 pub(crate) trait Layout: Send {
     /// What is to be looked at to find out whether the image, which is `image_length` bytes long, is consistent.
-    fn into_check(self: Box<Self>, image_length: u64) -> Result<Box<dyn Check>, Error>;
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check>;
 
     /// Which format.
     fn format(&self) -> Format;
@@ -59,9 +59,14 @@ pub(crate) trait Layout: Send {
     /// What the header alone tells: the first tables, perhaps data. Called once, before everything below.
     fn begin(&mut self, access: Access) -> Result<Batch, Error>;
 
-    /// A table has come: what it maps, and further tables. Called once for every table, in the order of the image as far
-    /// as that can be.
-    fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error>;
+    /// A table has come: adds what it maps, and further tables, to `batch`. Called once for every table, in the order of the
+    /// image as far as that can be.
+    fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error>;
+
+    /// Bytes of memory that it holds of the tables it has learned.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
 
     /// The codec's bytes in what was stored for the compressed cluster at `guest`; the image may end inside them.
     fn payload(&self, _guest: u64, stored: Bytes) -> Result<Bytes, Error> {

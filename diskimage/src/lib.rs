@@ -23,6 +23,7 @@ mod error;
 mod format;
 mod image;
 mod layout;
+mod memory;
 pub mod qcow2;
 mod reach;
 mod stream;
@@ -40,7 +41,8 @@ pub use detect::DETECT_BYTES;
 pub use error::Error;
 pub use format::Format;
 pub use image::{Facts, HEAD_BYTES, Image, MAX_HEAD_BYTES};
-pub use stream::{MAP_BYTES, MapBuilder, Sink, Stream, TableRange};
+pub use memory::{AtMost, Memory};
+pub use stream::{MapBuilder, Sink, Stream, TableRange};
 pub use trailer::{TRAILER_BYTES, Trailer};
 
 /// The largest length of a file, as QEMU has it (`BDRV_MAX_LENGTH`): 2^63 less a GiB.

@@ -77,21 +77,94 @@ impl Want {
     }
 }
 
+/// Values for which a list makes room at once, at first.
+const FIRST_VALUES: usize = 4;
+
 /// Collects the wants of one table and merges neighbours.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Batch {
     wants: Vec<Want>,
     /// Bytes of the image whose refcounts are known now.
     pub(crate) counted: Range<u64>,
+    /// Bytes of memory that it may still take.
+    room: u64,
+    exceeded: bool,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::within(u64::MAX)
+    }
 }
 
 impl Batch {
-    /// No wants, but refcounts of these bytes of the image.
-    pub(crate) fn counting(counted: Range<u64>) -> Self {
+    /// A batch that takes at most `room` bytes of memory.
+    pub(crate) fn within(room: u64) -> Self {
         Self {
-            counted,
-            ..Self::default()
+            wants: Vec::new(),
+            counted: 0..0,
+            room,
+            exceeded: false,
         }
+    }
+
+    /// True if there was more to add than it had room for: then it is not complete.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.exceeded
+    }
+
+    /// Bytes of memory that its wants take.
+    pub(crate) fn bytes(&self) -> u64 {
+        bytes_of::<Want>(self.wants.capacity())
+    }
+
+    /// Counts `bytes` that a layout takes to remember something of the table itself. False if there is no room for them:
+    /// then it must not be remembered.
+    pub(crate) fn charge(&mut self, bytes: u64) -> bool {
+        match self.room.checked_sub(bytes) {
+            Some(room) if !self.exceeded => {
+                self.room = room;
+                true
+            }
+            _ => {
+                self.exceeded = true;
+                false
+            }
+        }
+    }
+
+    /// Makes room for another want.
+    fn grow(&mut self) -> bool {
+        let mut wants = std::mem::take(&mut self.wants);
+        let granted = self.make_room(&mut wants);
+        self.wants = wants;
+        granted
+    }
+
+    /// Makes room for another value in a list of what is remembered of tables: for twice of what there is, or as much as is left.
+    /// False if there is none.
+    pub(crate) fn make_room<T>(&mut self, list: &mut Vec<T>) -> bool {
+        if list.len() < list.capacity() {
+            return true;
+        }
+        let left = usize::try_from(self.room / bytes_of::<T>(1)).unwrap_or(usize::MAX);
+        let more = list.capacity().max(FIRST_VALUES).min(left).max(1);
+        let granted = self.charge(bytes_of::<T>(more));
+        if granted {
+            list.reserve_exact(more);
+        }
+        granted
+    }
+
+    /// Drops all wants.
+    pub(crate) fn clear(&mut self) {
+        self.wants.clear();
+    }
+
+    /// True if two of its wants are of the same table. Sorts them by position.
+    pub(crate) fn has_doubled_tables(&mut self) -> bool {
+        self.wants.sort_unstable();
+        doubled_table(&self.wants).is_some()
     }
 
     /// Adds a range of at most [`MAX_RUN`] bytes, joining it to the previous one if both the image and the guest continue.
@@ -108,35 +181,53 @@ impl Batch {
             last.length += length;
             return;
         }
-        self.wants.push(Want {
-            host,
-            length,
-            role,
-            at,
-        });
+        if self.grow() {
+            self.wants.push(Want {
+                host,
+                length,
+                role,
+                at,
+            });
+        }
     }
 
-    /// The wants, as they came.
-    pub(crate) fn into_wants(self) -> Vec<Want> {
-        self.wants
+    /// The wants so far, as they came: it may take as much more as before.
+    pub(crate) fn take(&mut self) -> Vec<Want> {
+        std::mem::take(&mut self.wants)
     }
 
     /// The wants in the order of the image. No program writes two references to one table. A small file could describe an
     /// arbitrarily large map with them, and be read for hours, so they are refused although QEMU follows them.
     pub(crate) fn sorted(mut self, format: Format) -> Result<Vec<Want>, Error> {
-        self.wants.sort_unstable();
-        let doubled = |pair: &&[Want]| {
-            pair[0].host == pair[1].host && pair[0].role == pair[1].role && pair[0].table().is_some()
-        };
-        if let Some(pair) = self.wants.windows(2).find(doubled) {
-            return Err(Error::TooEntangled {
+        self.take_sorted(format)
+    }
+
+    /// The same, of the wants so far.
+    pub(crate) fn take_sorted(&mut self, format: Format) -> Result<Vec<Want>, Error> {
+        let mut wants = self.take();
+        wants.sort_unstable();
+        match doubled_table(&wants) {
+            None => Ok(wants),
+            Some(offset) => Err(Error::TooEntangled {
                 format,
                 what: "two entries share a table",
-                offset: pair[0].host,
-            });
+                offset,
+            }),
         }
-        Ok(self.wants)
     }
+}
+
+/// Where a table is that two of these wants ask for, which are sorted.
+fn doubled_table(sorted: &[Want]) -> Option<u64> {
+    let is_doubled = |pair: &&[Want]| {
+        pair[0].host == pair[1].host && pair[0].role == pair[1].role && pair[0].table().is_some()
+    };
+    sorted.windows(2).find(is_doubled).map(|pair| pair[0].host)
+}
+
+/// Bytes of memory that `count` values take.
+pub(crate) fn bytes_of<T>(count: usize) -> u64 {
+    (count as u64).saturating_mul(size_of::<T>() as u64)
 }
 
 /// A batch that is being read, and the bytes that it holds until its last want is taken.
@@ -146,37 +237,26 @@ struct Cursor {
     bytes: u64,
 }
 
+/// Bytes that a batch takes beside its wants: its places in the heap and among the batches, and what the allocator adds.
+const BATCH_BYTES: u64 = 96;
+
 /// The merged queue.
+#[derive(Default)]
 pub(crate) struct Wants {
     heap: BinaryHeap<Reverse<(Want, usize)>>,
     batches: Vec<Cursor>,
     free: Vec<usize>,
     bytes: u64,
-    limit: u64,
 }
 
 impl Wants {
-    /// An empty queue that may grow to `limit` bytes of memory.
-    pub(crate) fn new(limit: u64) -> Self {
-        Self {
-            heap: BinaryHeap::new(),
-            batches: Vec::new(),
-            free: Vec::new(),
-            bytes: 0,
-            limit,
-        }
-    }
-
     /// Adds wants that are sorted by position.
-    pub(crate) fn add(&mut self, mut sorted: Vec<Want>) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, mut sorted: Vec<Want>) {
         sorted.shrink_to_fit();
-        let bytes = (sorted.len() * size_of::<Want>()) as u64;
-        self.bytes += bytes;
-        if self.bytes > self.limit {
-            return Err(Error::MapTooLarge { limit: self.limit });
-        }
+        let bytes = bytes_of::<Want>(sorted.len());
         let mut rest = sorted.into_iter();
-        let Some(first) = rest.next() else { return Ok(()) };
+        let Some(first) = rest.next() else { return };
+        self.bytes += bytes;
         let cursor = Cursor { rest, bytes };
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -189,12 +269,12 @@ impl Wants {
             }
         };
         self.heap.push(Reverse((first, slot)));
-        Ok(())
     }
 
     /// Bytes of memory that all wants take.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        // The places of batches that are through stay.
+        self.bytes + self.batches.len() as u64 * BATCH_BYTES
     }
 
     /// Where the next wanted byte is.
@@ -237,15 +317,15 @@ mod tests {
 
     #[test]
     fn batches_come_out_in_the_order_of_the_image() {
-        let mut wants = Wants::new(1 << 20);
+        let mut wants = Wants::default();
         let want = |host| Want {
             host,
             length: 512,
             role: Role::Data,
             at: 0,
         };
-        wants.add(vec![want(1024), want(4096)]).unwrap();
-        wants.add(vec![want(512), want(2048)]).unwrap();
+        wants.add(vec![want(1024), want(4096)]);
+        wants.add(vec![want(512), want(2048)]);
         let mut order = Vec::new();
         while let Some(want) = wants.pop_until(u64::MAX) {
             order.push(want.host);
@@ -255,15 +335,23 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_limit_holds() {
-        let mut wants = Wants::new(100);
-        let want = Want {
-            host: 0,
-            length: 1,
-            role: Role::Data,
-            at: 0,
-        };
-        assert!(wants.add(vec![want; 4]).is_ok());
-        assert_eq!(wants.add(vec![want]), Err(Error::MapTooLarge { limit: 100 }));
+    fn a_batch_takes_no_more_than_its_room() {
+        for room in [0, 24, 100, 24 * 4, 24 * 100, 10_000] {
+            let mut batch = Batch::within(room);
+            let mut pushed = 0;
+            while !batch.is_exceeded() {
+                batch.push(pushed * 1024, 512, Role::Data, 0);
+                pushed += 1;
+            }
+            assert!(batch.bytes() <= room, "{room}: {}", batch.bytes());
+            assert_eq!(pushed - 1, room / 24, "all of the room is used");
+        }
+    }
+
+    #[test]
+    fn what_a_layout_remembers_counts_too() {
+        let mut batch = Batch::within(100);
+        assert!(batch.charge(60) && !batch.charge(60) && batch.is_exceeded());
+        assert!(!batch.charge(1), "what is not complete is not gone on with");
     }
 }

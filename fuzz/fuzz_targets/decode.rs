@@ -8,6 +8,7 @@ use bytes::Bytes;
 use datapath::Error;
 use datapath::chunks::Chunks;
 use datapath::decode::{self, Codec, Limits};
+use datapath::memory::Budget;
 use fuzz::seal;
 use libfuzzer_sys::fuzz_target;
 
@@ -15,10 +16,7 @@ use libfuzzer_sys::fuzz_target;
 const ENOUGH_BYTES: usize = 8 << 20;
 
 /// Small, so that a window that gets past the check shows in the fuzzer's memory limit.
-const LIMITS: Limits = Limits {
-    window_bytes: 8 << 20,
-    threads: NonZeroUsize::MIN.saturating_add(1),
-};
+const MEMORY_BYTES: u64 = 16 << 20;
 
 struct Pieces {
     bytes: Bytes,
@@ -42,13 +40,18 @@ fuzz_target!(|data: &[u8]| {
             size: usize::from(*size) + 1,
         })
     };
-    if let Ok(decoded) = decode::open(source(packed), &LIMITS) {
+    let limits = Limits {
+        memory: Budget::new(MEMORY_BYTES),
+        spare_bytes: 1 << 20,
+        threads: NonZeroUsize::MIN.saturating_add(1),
+    };
+    if let Ok(decoded) = decode::open(source(packed), &limits) {
         assert!(decoded.layers.len() <= decode::MAX_LAYERS);
         read(decoded.stream);
     }
     let mut frames = packed.to_vec();
     seal::frames(&mut frames);
-    read(Codec::Frames.decoder(source(&frames), &LIMITS));
+    read(Codec::Frames.decoder(source(&frames), &limits));
 });
 
 fn read(mut stream: impl Chunks) {

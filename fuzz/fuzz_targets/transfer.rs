@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use datapath::decode::Limits;
 use datapath::error::SourceError;
+use datapath::memory::Budget;
 use datapath::source::{Body, Source};
 use datapath::target;
 use datapath::transfer::{Options, transfer};
@@ -98,7 +99,7 @@ fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
     let options = Options {
         // Small, so that a window that gets past the check shows in the fuzzer's memory limit.
         limits: Limits {
-            window_bytes: 8 << 20,
+            memory: Budget::new(8 << 20),
             ..Limits::default()
         },
         ..Options::default()

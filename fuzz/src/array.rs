@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
-use diskimage::{Error, Facts, Format, Image, MAX_HEAD_BYTES, MapBuilder, Sink, Stream};
+use diskimage::{AtMost, Error, Facts, Format, Image, MAX_HEAD_BYTES, MapBuilder, Sink, Stream};
 
 use crate::Pieces;
 
 /// Larger disks only make the fuzzer slow.
 const MAX_DISK_BYTES: u64 = 1 << 20;
+
+/// Memory of a map; small, so that what is taken without being granted shows in the fuzzer's memory limit.
+const MEMORY: AtMost = AtMost(64 << 20);
 
 /// The guest's disk. Compressed clusters are kept as they are: inflating is another stage's business.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,7 +54,7 @@ impl Array {
     }
 
     fn read_one_pass(&mut self, image: Image, pieces: Pieces) -> Result<(), Error> {
-        let mut stream = Stream::one_pass(image)?;
+        let mut stream = Stream::one_pass(image, MEMORY)?;
         for piece in pieces {
             stream.push(piece, self)?;
         }
@@ -71,14 +74,14 @@ impl Array {
 
     fn read_map_first(&mut self, image: Image, mut pieces: Pieces) -> Result<(), Error> {
         let bytes = pieces.rest().clone();
-        let mut map = MapBuilder::new(image, bytes.len() as u64)?;
+        let mut map = MapBuilder::new(image, bytes.len() as u64, MEMORY)?;
         loop {
             let tables = map.next_tables();
             if tables.is_empty() {
                 break;
             }
             for table in tables {
-                map.add(&table, &bytes[range(table.range.clone())])?;
+                map.add(&table, &bytes[range(table.range())])?;
             }
         }
         let mut stream = map.into_stream();

@@ -1,6 +1,6 @@
 //! An image of a format with a map: extents on the disk, each byte once, and one disk, by whatever route.
 
-use diskimage::{Checker, Error, Findings, Format, Image, MAX_HEAD_BYTES, Tables};
+use diskimage::{AtMost, Checker, Error, Findings, Format, Image, MAX_HEAD_BYTES, Tables};
 
 use crate::{Array, Pieces};
 
@@ -28,7 +28,7 @@ pub fn check(format: Format, pieces: &Pieces) {
 fn look_at_tables(format: Format, pieces: &Pieces) -> Result<Findings, Error> {
     let image = pieces.rest();
     let head = &image[..image.len().min(MAX_HEAD_BYTES)];
-    let mut checker = Checker::new(Image::open(format, head)?, image.len() as u64)?;
+    let mut checker = Checker::new(Image::open(format, head)?, image.len() as u64, AtMost(64 << 20));
     loop {
         let tables = checker.next_tables()?;
         if tables.is_empty() {
@@ -36,7 +36,8 @@ fn look_at_tables(format: Format, pieces: &Pieces) -> Result<Findings, Error> {
         }
         for table in tables {
             let at = |offset: u64| usize::try_from(offset).unwrap();
-            checker.add(&table, &image[at(table.range.start)..at(table.range.end)])?;
+            let range = table.range();
+            checker.add(&table, &image[at(range.start)..at(range.end)])?;
         }
     }
 }

@@ -5,7 +5,6 @@
     reason = "a test fails by panicking, also in its helpers"
 )]
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -15,6 +14,7 @@ use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::Source;
 use importer::source::access::Access;
 use importer::source::http::Credentials;
+use importer::source::policy::Policy;
 use importer::source::proxy::ProxyConfig;
 use importer::source::vddk::{Installation, VddkOptions, VddkSource};
 use tempfile::TempDir;
@@ -37,7 +37,8 @@ fn access(password: &str) -> Access {
         connections: NonZeroUsize::MIN,
         no_progress_limit: Duration::from_secs(20),
         retries: Some(0),
-        environment: BTreeMap::new(),
+        policy: Policy::default(),
+        is_checked: false,
     }
 }
 

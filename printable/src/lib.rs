@@ -53,8 +53,14 @@ pub fn start(bytes: &[u8], most: usize) -> String {
 
 /// The same of what a server says, as one line: any white space in it is one space.
 pub fn line(words: &str, most: usize) -> String {
-    let words: Vec<&str> = words.split_whitespace().collect();
-    start(words.join(" ").as_bytes(), most)
+    let words = words.split_whitespace().flat_map(|word| [" ", word]);
+    // One of the rest tells that there is more.
+    let line: String = words
+        .flat_map(str::chars)
+        .skip(1)
+        .take(most.saturating_add(1))
+        .collect();
+    start(line.as_bytes(), most)
 }
 
 /// The same of JSON, by escapes of JSON (RFC 8259, section 7): it means what it meant.

@@ -160,13 +160,17 @@ impl Authority {
 
     /// A server for loopback and [`PROXIED_NAME`] with a fresh certificate.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, Error> {
-        let key = KeyPair::generate()?;
-        let leaf = loopback_params()?.signed_by(&key, &self.issuer)?;
-        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        self.server_config_for(&[])
+    }
+
+    /// The same, also for `names`.
+    pub fn server_config_for(&self, names: &[&str]) -> Result<Arc<ServerConfig>, Error> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let server = self.server_named(&names, KeyKind::Ecdsa)?;
         let config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
-            .with_single_cert(vec![leaf.der().clone()], key)?;
+            .with_single_cert(vec![server.certificate.clone()], server.key_der())?;
         Ok(Arc::new(config))
     }
 

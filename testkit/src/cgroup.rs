@@ -108,12 +108,17 @@ impl MemoryCgroup {
         self
     }
 
-    /// Runs `program` in the group; what wraps it already stays outside.
-    pub fn run(&self, program: Program) -> InGroup {
+    /// `program`, to be run in the group; what wraps it already stays outside.
+    pub fn wrap(&self, program: Program) -> Program {
         let groups = self.folders().map(|folder| folder.join("cgroup.procs"));
         let enter = r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit; shift; done; shift; exec "$@""#;
         let words = ["-c", enter, "sh"].map(PathBuf::from);
-        let program = program.under("sh", words.into_iter().chain(groups).chain(["--".into()]));
+        program.under("sh", words.into_iter().chain(groups).chain(["--".into()]))
+    }
+
+    /// Runs `program` in the group; what wraps it already stays outside.
+    pub fn run(&self, program: Program) -> InGroup {
+        let program = self.wrap(program);
         let mut most_dirty_bytes = 0;
         let finished = std::thread::scope(|scope| {
             let running = scope.spawn(|| program.run());

@@ -1,5 +1,7 @@
 //! Servers and certificates for tests: everything listens on loopback and stops when it is dropped.
 
+pub mod adversary;
+pub mod bombs;
 pub mod browser;
 pub mod cases;
 pub mod certs;

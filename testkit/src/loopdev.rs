@@ -24,6 +24,18 @@ impl LoopDevice {
     /// Attaches a device of `bytes` (a multiple of `sector_size`) whose backing file lies in `folder`, filled with 0xFF.
     /// Needs root.
     pub fn new(folder: &Path, bytes: u64, sector_size: u32) -> Self {
+        Self::attach(folder, bytes, sector_size, make_dirty)
+    }
+
+    /// The same without any content, of any size.
+    pub fn empty(folder: &Path, bytes: u64, sector_size: u32) -> Self {
+        Self::attach(folder, bytes, sector_size, |backing, bytes| {
+            let file = File::create(backing).or_fail(backing.display());
+            file.set_len(bytes).or_fail(backing.display());
+        })
+    }
+
+    fn attach(folder: &Path, bytes: u64, sector_size: u32, fill: fn(&Path, u64)) -> Self {
         assert_eq!(bytes % u64::from(sector_size), 0, "a device holds whole sectors");
         let backing = tempfile::Builder::new()
             .prefix("loop-")
@@ -33,7 +45,7 @@ impl LoopDevice {
             .keep()
             .or_fail("keep the backing file of a loop device");
         // Before it is attached: through the device, every byte would be copied twice.
-        make_dirty(&backing, bytes);
+        fill(&backing, bytes);
         let sectors = sector_size.to_string();
         let args = ["--find", "--show", "--sector-size", &sectors];
         let words = args.iter().map(AsRef::as_ref).chain([backing.as_os_str()]);

@@ -3,6 +3,7 @@
 use std::io;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 /// What is different from an honest server.
 #[derive(Clone)]
@@ -17,6 +18,8 @@ pub struct NbdScript {
     pub option: Option<(u32, Vec<u8>)>,
     /// The reply to a request.
     pub answer: fn(&NbdRequest) -> Vec<u8>,
+    /// After the first reply nothing but zeros follow, one at a time with this pause.
+    pub drip: Option<Duration>,
 }
 
 impl Default for NbdScript {
@@ -28,6 +31,7 @@ impl Default for NbdScript {
             structured: true,
             option: None,
             answer: |_| Vec::new(),
+            drip: None,
         }
     }
 }
@@ -143,6 +147,12 @@ fn serve(mut client: TcpStream, script: &NbdScript) -> io::Result<()> {
             return Ok(());
         }
         client.write_all(&answer)?;
+        if let Some(pause) = script.drip {
+            loop {
+                client.write_all(&[0])?;
+                std::thread::sleep(pause);
+            }
+        }
     }
 }
 

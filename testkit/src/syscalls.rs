@@ -1,5 +1,6 @@
-//! Which files a program makes, or opens for writing, as strace sees it.
+//! Which files a program makes, or opens for writing, and whom it connects to, as strace sees it.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::fail::OrFail;
@@ -11,9 +12,37 @@ const CREATING: &str = "trace=open,openat,openat2,creat,mkdir,mkdirat,mknod,mkno
 /// Devices that hold nothing.
 const HARMLESS: [&str; 3] = ["\"/dev/null\"", "\"/dev/tty\"", "\"/dev/zero\""];
 
-/// The program under strace, which writes the calls to `log`.
+/// System calls that reach another machine, or another process of this one.
+const CONNECTING: &str = "trace=execve,connect,sendto,sendmsg,sendmmsg";
+
+/// The program under strace, which writes the calls that make files to `log`.
 pub fn watched(program: Program, log: &Path) -> Program {
-    let options = ["-f", "--seccomp-bpf", "-qq", "-s", "4096", "-e", CREATING, "-o"];
+    traced(program, CREATING, log)
+}
+
+/// The program under strace, which writes the calls that connect to `log`.
+pub fn watched_connecting(program: Program, log: &Path) -> Program {
+    traced(program, CONNECTING, log)
+}
+
+/// The calls in `log` that went to a place on a network other than the `expected` ones.
+pub fn strangers(log: &Path, expected: &[SocketAddr]) -> Vec<String> {
+    let calls = std::fs::read_to_string(log).or_fail("the log of strace");
+    assert!(calls.contains("execve("), "strace saw no call at all");
+    let expected = expected
+        .iter()
+        .map(|address| format!("sin_port=htons({})", address.port()));
+    let expected: Vec<String> = expected.collect();
+    let is_strange = |call: &&str| {
+        // Connected sockets name no address; sockets of the system's own (Unix, netlink) lead to no network.
+        call.contains("sa_family=AF_INET")
+            && !(call.contains("\"127.0.0.1\"") && expected.iter().any(|port| call.contains(port)))
+    };
+    calls.lines().filter(is_strange).map(str::to_owned).collect()
+}
+
+fn traced(program: Program, calls: &str, log: &Path) -> Program {
+    let options = ["-f", "--seccomp-bpf", "-qq", "-s", "4096", "-e", calls, "-o"];
     let args = options.iter().map(AsRef::as_ref).chain([log.as_os_str()]);
     program.under("strace", args)
 }

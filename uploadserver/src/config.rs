@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use daemon::tls::{Profile, ServerFiles};
+use datapath::floor::SpeedLimit;
 use worker::volume::Wanted;
 
 use crate::access::Access;
@@ -31,6 +32,8 @@ pub(crate) struct Config {
     pub(crate) deadline: Option<SystemTime>,
     pub(crate) stall: Duration,
     pub(crate) resume: Duration,
+    /// Clients that send less than this are given up.
+    pub(crate) speed_limit: Option<SpeedLimit>,
     /// End after the first success, as CDI wants it; otherwise each upload replaces the one before.
     pub(crate) once: bool,
 }

@@ -29,6 +29,7 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
 }
 
 async fn run(env: &dyn Strings) -> u8 {
+    worker::limits::of_pod();
     let paths = Paths::from_env(env);
     let config = match config::read(env, &paths) {
         Ok(config) => config,

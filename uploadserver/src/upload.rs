@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use datapath::Error;
 use datapath::archive;
 use datapath::observe::Observer;
 use datapath::target;
 use datapath::transfer::{self, Envelope};
-use datapath::{Error, decode};
 use diskimage::Format;
 use http::StatusCode;
 use worker::volume::Volume;
@@ -134,7 +134,7 @@ fn options(config: &Config, job: &Job, envelope: Envelope) -> transfer::Options 
         full_header: config.full_header && !job.plan.content.is_clone(),
         // The client is still there until its last byte, and a body that breaks there is broken.
         read_all: true,
-        limits: decode::Limits::default(),
+        speed_limit: config.speed_limit,
         workers: worker::work::data_threads(),
         scratch: scratch(config),
         stop: job.stop.clone(),

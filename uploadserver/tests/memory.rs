@@ -7,7 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use testkit::bombs;
 use testkit::cases::check_all;
+use testkit::cgroup::MemoryCgroup;
 use testkit::fail::OrFail;
 use testkit::framing::{self, Part};
 use testkit::https::Request;
@@ -167,6 +169,38 @@ fn a_raw_disk_of_a_gibibyte_stays_below_the_bound() {
     disk::assert_same(&pod.disk(), &raw, 1 << 30, "upload");
     let peak = finished.peak_rss_bytes.unwrap();
     assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
+}
+
+/// Settings of the C library.
+const TUNABLES: &str = "GLIBC_TUNABLES";
+
+/// The value of a variable that the container image sets.
+fn image_sets(variable: &str) -> &'static str {
+    let containerfile = include_str!("../../images/uploadserver/Containerfile");
+    let setting = containerfile.lines().find_map(|line| {
+        let (name, value) = line.strip_prefix("ENV ")?.split_once('=')?;
+        (name == variable).then_some(value)
+    });
+    setting.or_fail(variable)
+}
+
+#[test]
+fn small_files_do_not_take_all_memory() {
+    const LIMIT: u64 = 256 << 20;
+    let pod = UploadPod::new(BINARY).env(TUNABLES, image_sets(TUNABLES));
+    let group = MemoryCgroup::new(LIMIT);
+    let server = pod.serve(group.wrap(pod.program().timeout(Duration::from_secs(240))));
+    for bomb in bombs::all() {
+        let answer = server.post("/v1beta1/upload", &bomb.bytes);
+        assert_eq!(group.oom_kills(), 0, "{}: killed for memory", bomb.name);
+        assert!((400..600).contains(&answer.status), "{}: {answer:?}", bomb.name);
+        server.wait_until_idle();
+        assert_eq!(pod.data_names(), [""; 0], "{}: something is left", bomb.name);
+    }
+    // It is as good as new.
+    let content = disk::content(1, 1 << 20);
+    server.post_last("/v1beta1/upload", &content);
+    assert!(std::fs::read(pod.disk()).unwrap() == content);
 }
 
 #[test]

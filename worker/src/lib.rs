@@ -1,11 +1,13 @@
 //! What the programs that write disks share: they know both the pod's surroundings (`daemon`) and the data path.
 //!
-//! [`volume`] is where the disk goes and how large it may be, [`work`] runs the job under signals, [`wording`] has the
+//! [`volume`] is where the disk goes and how large it may be, [`work`] runs the job under signals, [`limits`] says
+//! what it may cost, [`wording`] has the
 //! sentences that CDI's controllers, tests and users know, [`watch`] logs how far the data path is, and [`terminal`] draws it.
 
 #![forbid(unsafe_code)]
 
 pub mod clone;
+pub mod limits;
 pub mod terminal;
 pub mod volume;
 pub mod watch;

@@ -17,6 +17,10 @@ use crate::target::is_zero;
 /// kinds with some ten thousand regions.
 const MAX_PAX_BYTES: u64 = 1 << 20;
 
+/// Bytes of an archive that are not those of a wanted file: headers, other files, whatever follows the end. An image of a
+/// container with an operating system beside its disk has a few GiB of them; passing all of it takes a minute or two.
+const MAX_BESIDE_BYTES: u64 = 64 << 30;
+
 /// An entry, its data excluded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -67,6 +71,8 @@ pub(super) struct Entries {
     layout: Layout,
     padding: u64,
     has_entries: bool,
+    /// Bytes of data that were handed out.
+    taken: u64,
 }
 
 impl Entries {
@@ -79,6 +85,7 @@ impl Entries {
             layout: Layout::whole(0),
             padding: 0,
             has_entries: false,
+            taken: 0,
         }
     }
 
@@ -87,6 +94,7 @@ impl Entries {
         self.skip_data()?;
         let mut extended = Extended::default();
         loop {
+            self.check_worth()?;
             self.at = self.cursor.offset();
             self.name = None;
             let Some(block) = self.next_header()? else {
@@ -202,6 +210,21 @@ impl Entries {
 
     /// The next stored bytes of the current entry and where they belong in the file.
     pub(super) fn next_data(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
+        let data = self.data()?;
+        self.taken += data.as_ref().map_or(0, |(_, bytes)| bytes.len()) as u64;
+        Ok(data)
+    }
+
+    /// Fails if more has passed for nothing than any archive is worth: it may go on for ever.
+    fn check_worth(&self) -> Result<(), Error> {
+        let passed = self.cursor.offset() - self.taken;
+        if passed > MAX_BESIDE_BYTES {
+            return Err(self.refuse(ArchiveErrorKind::Endless { passed }));
+        }
+        Ok(())
+    }
+
+    fn data(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
         let Some((offset, left)) = self.layout.next() else {
             return Ok(None);
         };
@@ -221,6 +244,7 @@ impl Entries {
             if bytes.is_empty() {
                 return Ok(());
             }
+            self.check_worth()?;
             if !self.has_entries && !is_zero(&bytes) {
                 return Err(self.refuse(ArchiveErrorKind::NotTar));
             }
@@ -256,7 +280,9 @@ impl Entries {
     }
 
     fn skip_data(&mut self) -> Result<(), Error> {
-        while self.next_data()?.is_some() {}
+        while self.data()?.is_some() {
+            self.check_worth()?;
+        }
         let padding = std::mem::take(&mut self.padding);
         self.skip(padding)
     }
@@ -334,7 +360,7 @@ impl Entries {
         }
         self.set_data(Layout::whole(size), size);
         let mut contents = Vec::new();
-        while let Some((_, bytes)) = self.next_data()? {
+        while let Some((_, bytes)) = self.data()? {
             contents.extend_from_slice(&bytes);
         }
         self.skip_data()?;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::name::printable;
+use crate::memory::Exceeded;
 
 /// An archive that is damaged, unsupported, or would reach what is not its own.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +97,17 @@ pub enum ArchiveErrorKind {
         needed: u64,
         /// How large it may be.
         limit: u64,
+    },
+    /// A list that the archive makes long needs more memory than there is.
+    #[error("a list of what is in the archive {0}")]
+    Memory(#[from] Exceeded),
+    /// The archive goes on and on with bytes that are not wanted.
+    #[error(
+        "{passed} bytes of the archive are not those of a file that is wanted: it may never end; unpack it and send the files"
+    )]
+    Endless {
+        /// Bytes so far.
+        passed: u64,
     },
     /// An entry that could only be made by somebody who knows its type.
     #[error("entries of type `{0}` are not supported: archive regular files, directories and links only")]

@@ -2,7 +2,7 @@
 
 use super::directory::Attributes;
 use super::error::ArchiveErrorKind;
-use crate::memory::Held;
+use crate::memory::{Budget, Grant};
 
 /// Memory of a journal: about half a million names that were moved one by one, which is only done in directories that
 /// both the archive and the target have.
@@ -24,7 +24,6 @@ const MOVED: u8 = b'+';
 const REPLACED: u8 = b'~';
 
 /// The steps in order, each a byte and a name with a NUL behind it.
-#[derive(Default)]
 pub(super) struct Journal {
     steps: Vec<u8>,
     directory: Vec<u8>,
@@ -32,7 +31,19 @@ pub(super) struct Journal {
     pub(super) attributes: Vec<(Vec<u8>, Attributes)>,
     /// Bytes in `attributes`.
     attribute_bytes: usize,
-    held: Held,
+    memory: Grant,
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self {
+            steps: Vec::new(),
+            directory: Vec::new(),
+            attributes: Vec::new(),
+            attribute_bytes: 0,
+            memory: Budget::default().grant(),
+        }
+    }
 }
 
 impl Journal {
@@ -78,9 +89,9 @@ impl Journal {
 
     fn count(&mut self, more: usize) -> Result<(), ArchiveErrorKind> {
         let needed = self.steps.len() + self.attribute_bytes + more;
-        self.held.set(needed);
         if needed <= MAX_BYTES {
-            return Ok(());
+            // Lists grow to twice their length.
+            return Ok(self.memory.grow_to(2 * needed as u64)?);
         }
         Err(ArchiveErrorKind::Limit {
             what: "a list in bytes of what replaces or joins what is there",

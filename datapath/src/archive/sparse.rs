@@ -1,7 +1,7 @@
 //! Where the stored bytes of a file belong: all over it, or between holes.
 
 use super::error::ArchiveErrorKind;
-use crate::memory::Held;
+use crate::memory::{Budget, Grant};
 
 /// Regions that a file may have: 16 MiB of memory. A disk of 64 GiB has as many if every other 32 KiB of it are a hole.
 pub(super) const MAX_REGIONS: u64 = 1 << 20;
@@ -16,18 +16,31 @@ struct Region {
 }
 
 /// Regions in the order in which they are read, no more than may be kept.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Regions {
     list: Vec<Region>,
-    held: Held,
+    memory: Grant,
+}
+
+impl Default for Regions {
+    fn default() -> Self {
+        Self {
+            list: Vec::new(),
+            memory: Budget::default().grant(),
+        }
+    }
 }
 
 impl Regions {
     /// Adds a region.
     pub(super) fn push(&mut self, offset: u64, length: u64) -> Result<(), ArchiveErrorKind> {
         check_count(self.list.len() as u64 + 1)?;
+        if self.list.len() == self.list.capacity() {
+            // The list grows to twice its length.
+            let bytes = 2 * self.list.len() * size_of::<Region>();
+            self.memory.resize(bytes as u64)?;
+        }
         self.list.push(Region { offset, length });
-        self.held.set(self.list.capacity() * size_of::<Region>());
         Ok(())
     }
 
@@ -61,7 +74,7 @@ impl Layout {
         };
         Self::of(Regions {
             list: vec![whole],
-            held: Held::default(),
+            ..Regions::default()
         })
     }
 

@@ -5,6 +5,7 @@ use bzip2::{Decompress, Status};
 use super::decoder::{Engine, Fault, Padding, cut};
 use super::{Codec, Limits};
 use crate::buffer::Filling;
+use crate::memory::Grant;
 
 /// What follows the level: a block (the digits of π) …
 const BLOCK: [u8; 6] = [0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
@@ -20,8 +21,17 @@ pub(super) fn begins_stream(head: &[u8]) -> bool {
     BLOCK.starts_with(rest) || STREAM_END.starts_with(rest)
 }
 
-/// libbzip2. Its memory is fixed by the level: at most 3.7 MB.
-pub(super) struct Bzip2(Decompress);
+/// Memory of a level: four bytes for each of its 100,000 bytes of a block (`man bzip2`, "Memory management").
+const LEVEL_BYTES: u64 = 400_000;
+
+/// And for every stream: "100 kbytes + ( 4 x block size )" (ibid.).
+const STATE_BYTES: u64 = 100_000;
+
+/// libbzip2.
+pub(super) struct Bzip2 {
+    decoder: Decompress,
+    grant: Grant,
+}
 
 impl Engine for Bzip2 {
     const CODEC: Codec = Codec::Bzip2;
@@ -32,20 +42,25 @@ impl Engine for Bzip2 {
         begins_stream(head)
     }
 
-    fn new(_limits: &Limits) -> Result<Self, Fault> {
-        Ok(Self(Decompress::new(false)))
+    fn new(limits: &Limits) -> Result<Self, Fault> {
+        Ok(Self {
+            decoder: Decompress::new(false),
+            grant: limits.memory.grant(),
+        })
     }
 
-    fn begin(&mut self, _head: &[u8]) -> Result<(), Fault> {
-        self.0 = Decompress::new(false);
+    fn begin(&mut self, head: &[u8]) -> Result<(), Fault> {
+        let level = head.get(3).map_or(0, |digit| digit.saturating_sub(b'0'));
+        self.grant.grow_to(u64::from(level) * LEVEL_BYTES + STATE_BYTES)?;
+        self.decoder = Decompress::new(false);
         Ok(())
     }
 
     fn step(&mut self, input: &mut &[u8], output: &mut Filling) -> Result<bool, Fault> {
-        let before = (self.0.total_in(), self.0.total_out());
-        let outcome = self.0.decompress(input, output.room());
-        cut(input, self.0.total_in() - before.0);
-        output.filled(self.0.total_out() - before.1);
+        let before = (self.decoder.total_in(), self.decoder.total_out());
+        let outcome = self.decoder.decompress(input, output.room());
+        cut(input, self.decoder.total_in() - before.0);
+        output.filled(self.decoder.total_out() - before.1);
         match outcome {
             Ok(Status::StreamEnd) => Ok(true),
             Ok(Status::MemNeeded) => Err(Fault::Corrupt("out of memory".to_owned())),

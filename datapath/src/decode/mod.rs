@@ -19,6 +19,7 @@ mod gzip;
 pub(crate) mod input;
 pub(crate) mod snappy;
 mod sniff;
+mod spent;
 #[cfg(test)]
 mod tests;
 mod xz;
@@ -29,9 +30,11 @@ use std::num::NonZeroUsize;
 
 use crate::chunks::{Chunks, Peek};
 use crate::error::{DecodeError, Error};
+use crate::memory::Budget;
 
 use self::decoder::Decoder;
 pub use self::sniff::{SNIFF_BYTES, check_supported, sniff};
+use self::spent::Spent;
 
 /// How many compressed layers may lie inside each other. Real images have one, now and then two; every
 /// layer multiplies what a few hostile bytes cost.
@@ -73,11 +76,11 @@ impl Codec {
     /// the decoder must not be pulled again.
     pub fn decoder(self, inner: Box<dyn Chunks>, limits: &Limits) -> Box<dyn Chunks> {
         match self {
-            Self::Gzip => Box::new(Decoder::<gzip::Gzip>::new(inner, *limits)),
+            Self::Gzip => Box::new(Decoder::<gzip::Gzip>::new(inner, limits)),
             Self::Xz => xz::decoder(inner, limits),
-            Self::Zstd => Box::new(Decoder::<zstd::Zstd>::new(inner, *limits)),
-            Self::Bzip2 => Box::new(Decoder::<bzip2::Bzip2>::new(inner, *limits)),
-            Self::Snappy => Box::new(Decoder::<snappy::Snappy>::new(inner, *limits)),
+            Self::Zstd => Box::new(Decoder::<zstd::Zstd>::new(inner, limits)),
+            Self::Bzip2 => Box::new(Decoder::<bzip2::Bzip2>::new(inner, limits)),
+            Self::Snappy => Box::new(Decoder::<snappy::Snappy>::new(inner, limits)),
             Self::Frames => Box::new(frames::Frames::new(inner)),
         }
     }
@@ -89,22 +92,25 @@ impl fmt::Display for Codec {
     }
 }
 
-/// What a compressed layer may cost. Each layer of a stack has this much to itself.
-#[derive(Debug, Clone, Copy)]
+/// What all layers of a stack may cost together.
+#[derive(Debug, Clone)]
 pub struct Limits {
-    /// Bytes of the largest window (zstd) or dictionary (xz) that is accepted. Checked against the stream's
-    /// own header before the memory is taken.
-    pub window_bytes: u64,
+    /// What windows (zstd) and dictionaries (xz) are taken from. Asked for by the stream's own header, before the memory
+    /// is taken.
+    pub memory: Budget,
+    /// Bytes that a layer may read before something comes out below all of them; see `spent.rs`.
+    pub spare_bytes: u64,
     /// Threads that a layer may decode with, where its format and its encoder allow that (xz). With one, the thread
     /// that reads decodes.
     pub threads: NonZeroUsize,
 }
 
 impl Default for Limits {
-    /// 128 MiB: `xz -9` needs 64 MiB, `zstd --long` and `--ultra -22` need 128 MiB. One thread.
+    /// The budget of the process, what real streams need, and one thread.
     fn default() -> Self {
         Self {
-            window_bytes: 128 << 20,
+            memory: Budget::default(),
+            spare_bytes: spent::SPARE_BYTES,
             threads: NonZeroUsize::MIN,
         }
     }
@@ -122,18 +128,28 @@ pub struct Decoded {
 ///
 /// A source without any bytes is a stream without layers: whether that is an error is the caller's choice.
 pub fn open(source: Box<dyn Chunks>, limits: &Limits) -> Result<Decoded, Error> {
+    let spent = Spent::new(limits);
     let mut layers = Vec::new();
     let mut stream = Peek::new(source);
     loop {
         let head = stream.peek(SNIFF_BYTES)?;
         let Some(codec) = sniff(&head) else {
             check_supported(&head)?;
+            // What was peeked at counts as delivered.
+            let stream = Peek::new(spent.below(Box::new(stream)));
             return Ok(Decoded { layers, stream });
         };
         if layers.len() == MAX_LAYERS {
             return Err(DecodeError::TooDeep { limit: MAX_LAYERS }.into());
         }
         layers.push(codec);
-        stream = Peek::new(codec.decoder(Box::new(stream), limits));
+        stream = Peek::new(codec.decoder(spent.above(codec, Box::new(stream)), limits));
     }
+}
+
+/// Undoes the one layer that the two ends of a clone have agreed upon.
+pub(crate) fn open_clone(codec: Codec, source: Box<dyn Chunks>, limits: &Limits) -> Peek<Box<dyn Chunks>> {
+    let spent = Spent::new(limits);
+    let decoder = codec.decoder(spent.above(codec, source), limits);
+    Peek::new(spent.below(decoder))
 }

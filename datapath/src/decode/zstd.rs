@@ -5,7 +5,7 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 use super::decoder::{Engine, Fault, Padding, cut};
 use super::{Codec, Limits};
 use crate::buffer::Filling;
-use crate::memory::Held;
+use crate::memory::Grant;
 
 /// 0xFD2FB528, little-endian (RFC 8878 §3.1.1).
 const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
@@ -14,9 +14,12 @@ const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 /// (RFC 8878 §3.1.1.1).
 const MAX_HEADER: usize = 4 + 1 + 1 + 4 + 8;
 
-/// Bounds of the library's own window limit, as logarithms (`ZSTD_WINDOWLOG_ABSOLUTEMIN`,
-/// `ZSTD_WINDOWLOG_MAX_32`).
-const WINDOW_LOG: std::ops::RangeInclusive<u32> = 10..=30;
+/// The library's own limit of windows, set to the largest that it knows (`ZSTD_WINDOWLOG_MAX_64`): ours is the memory.
+const WINDOW_LOG_MAX: u32 = 31;
+
+/// What the library takes beside the window: its state, a block of input, and room for two of output (`ZSTD_sizeof_DCtx`,
+/// `ZSTD_decodingBufferSize_min`; 550 KiB were measured).
+const STATE_BYTES: u64 = 1 << 20;
 
 /// True if a zstd frame with content begins with `head`. The reserved bit of its descriptor must be zero
 /// (RFC 8878 §3.1.1.1.1.4).
@@ -44,33 +47,43 @@ pub(super) fn begins_frames(head: &[u8]) -> bool {
     begins_frame(rest)
 }
 
-/// The window that the frame beginning with `head` asks for, in bytes (RFC 8878 §3.1.1.1.2). A header that
-/// is cut short asks for nothing; the decoder will find it truncated.
+/// The window that the frame beginning with `head` asks for, in bytes (RFC 8878 §3.1.1.1.2), or all of its content if that
+/// is less. A header that is cut short asks for nothing; the decoder will find it truncated.
 fn window_bytes(head: &[u8]) -> u64 {
     let &[_, _, _, _, descriptor, ref fields @ ..] = head else {
         return 0;
     };
     let single_segment = descriptor & 0x20 != 0;
-    if !single_segment {
-        let Some(&window) = fields.first() else { return 0 };
-        let base = 1_u64 << (10 + (window >> 3));
-        return base + base / 8 * u64::from(window & 7);
-    }
-    // The whole content is the window, and its size follows the dictionary id (§3.1.1.1.3-4).
+    let (window, fields) = match fields.split_first() {
+        // The whole content is the window.
+        _ if single_segment => (u64::MAX, fields),
+        Some((&window, rest)) => {
+            let base = 1_u64 << (10 + (window >> 3));
+            (base + base / 8 * u64::from(window & 7), rest)
+        }
+        None => return 0,
+    };
+    // The size of the content follows the dictionary id (§3.1.1.1.3-4). A size of one byte is only there for a single segment.
     let id_bytes = [0, 1, 2, 4][usize::from(descriptor & 3)];
-    let (size_bytes, base) = [(1, 0), (2, 256), (4, 0), (8, 0)][usize::from(descriptor >> 6)];
+    let (size_bytes, base) = match descriptor >> 6 {
+        0 if !single_segment => return window,
+        0 => (1, 0),
+        1 => (2, 256),
+        2 => (4, 0),
+        _ => (8, 0),
+    };
+    let Some(field) = fields.get(id_bytes..id_bytes + size_bytes) else {
+        return 0;
+    };
     let mut size = [0; 8];
-    if let Some(field) = fields.get(id_bytes..id_bytes + size_bytes) {
-        size[..size_bytes].copy_from_slice(field);
-    }
-    u64::from_le_bytes(size).saturating_add(base)
+    size[..size_bytes].copy_from_slice(field);
+    window.min(u64::from_le_bytes(size).saturating_add(base))
 }
 
 /// libzstd's streaming decoder, which verifies content checksums and passes over skippable frames.
 pub(super) struct Zstd {
     decoder: Decoder<'static>,
-    window_bytes: u64,
-    held: Held,
+    grant: Grant,
 }
 
 impl Engine for Zstd {
@@ -83,32 +96,21 @@ impl Engine for Zstd {
     }
 
     fn new(limits: &Limits) -> Result<Self, Fault> {
-        let window_bytes = limits.window_bytes;
-        let log = window_bytes
-            .checked_next_power_of_two()
-            .map_or(u32::MAX, u64::ilog2);
-        let log = log.clamp(*WINDOW_LOG.start(), *WINDOW_LOG.end());
+        let mut grant = limits.memory.grant();
+        grant.resize(STATE_BYTES)?;
         let mut decoder = Decoder::new().map_err(|error| Fault::Corrupt(error.to_string()))?;
         decoder
-            .set_parameter(DParameter::WindowLogMax(log))
+            .set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX))
             .map_err(|error| Fault::Corrupt(error.to_string()))?;
-        Ok(Self {
-            decoder,
-            window_bytes,
-            held: Held::default(),
-        })
+        Ok(Self { decoder, grant })
     }
 
-    /// The library would refuse a large window too, but without saying how large it is.
+    /// The library keeps the largest window so far, also when a frame comes that needs none: what was granted stays so.
     fn begin(&mut self, head: &[u8]) -> Result<(), Fault> {
-        let needed = if begins_frame(head) { window_bytes(head) } else { 0 };
-        if needed > self.window_bytes {
-            return Err(Fault::Memory {
-                needed,
-                limit: self.window_bytes,
-            });
+        if begins_frame(head) {
+            self.grant
+                .grow_to(window_bytes(head).saturating_add(STATE_BYTES))?;
         }
-        self.held.set(usize::try_from(needed).unwrap_or(usize::MAX));
         Ok(())
     }
 

@@ -1,72 +1,88 @@
 //! Tables that were fetched ahead of the stream must be what then passes in it: the digest of the whole is taken of the
 //! stream, and what was fetched beside it decided where everything goes.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 
-use crate::digest::{Algorithm, Digest};
-use crate::error::{Error, SourceError, SourceErrorKind};
+use crate::error::{Error, FormatError, SourceError, SourceErrorKind};
+use crate::memory::Grant;
 
-/// A range that was fetched ahead.
-struct Fetched {
+/// Bytes of memory for each range: 48 in a node of a tree that is half full when ranges come in order.
+const RANGE_BYTES: u64 = 96;
+
+type Hash = [u8; 32];
+
+/// A range that is passing.
+struct Passing {
     range: Range<u64>,
-    /// SHA-256 of what it had.
-    digest: String,
+    expected: Hash,
     /// Of what has passed of it.
-    passing: Digest,
-}
-
-impl Fetched {
-    fn new(start: u64, bytes: &[u8]) -> Self {
-        Self {
-            range: start..start.saturating_add(bytes.len() as u64),
-            digest: digest(bytes),
-            passing: Digest::new(Algorithm::Sha256),
-        }
-    }
-}
-
-fn digest(bytes: &[u8]) -> String {
-    let mut digest = Digest::new(Algorithm::Sha256);
-    digest.update(bytes);
-    digest.finish()
+    digest: Sha256,
 }
 
 /// The ranges that were fetched ahead and have not passed yet.
-#[derive(Default)]
 pub struct Ahead {
-    /// By start, the last first.
-    ranges: Vec<Fetched>,
+    /// SHA-256 of what each range had that has not begun to pass.
+    waiting: BTreeMap<(u64, u64), Hash>,
+    passing: Vec<Passing>,
+    memory: Grant,
 }
 
 impl Ahead {
+    /// None yet.
+    pub(super) fn new(memory: Grant) -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            passing: Vec::new(),
+            memory,
+        }
+    }
+
     /// Remembers what was fetched from `start` on.
-    pub(super) fn add(&mut self, start: u64, bytes: &[u8]) {
-        self.ranges.push(Fetched::new(start, bytes));
-        self.ranges
-            .sort_by_key(|fetched| std::cmp::Reverse(fetched.range.start));
+    pub(super) fn add(&mut self, start: u64, bytes: &[u8]) -> Result<(), Error> {
+        let range = start..start.saturating_add(bytes.len() as u64);
+        let hash: Hash = Sha256::digest(bytes).into();
+        self.memory
+            .resize((self.waiting.len() as u64 + 1) * RANGE_BYTES)
+            .map_err(FormatError::Tables)?;
+        match self.waiting.insert((range.start, range.end), hash) {
+            Some(before) if before != hash => Err(changed(&range)),
+            _ => Ok(()),
+        }
     }
 
     /// The stream is at `position`, and these are its next bytes; each must pass here.
     pub(super) fn pass(&mut self, position: u64, chunk: &Bytes) -> Result<(), Error> {
         let end = position.saturating_add(chunk.len() as u64);
-        let mut index = self.ranges.len();
-        while let Some(next) = index.checked_sub(1)
-            && self.ranges[next].range.start < end
+        while let Some(first) = self.waiting.first_entry()
+            && first.key().0 < end
         {
-            index = next;
-            let fetched = &mut self.ranges[index];
-            let from = fetched.range.start.max(position);
-            let until = fetched.range.end.min(end);
+            let ((start, end), expected) = first.remove_entry();
+            self.passing.push(Passing {
+                range: start..end,
+                expected,
+                digest: Sha256::new(),
+            });
+        }
+        for passing in &mut self.passing {
+            let from = passing.range.start.max(position);
+            let until = passing.range.end.min(end);
             if let Some(part) = part(chunk, position, from..until) {
-                fetched.passing.update(part);
+                passing.digest.update(part);
             }
-            if fetched.range.end <= end {
-                let fetched = self.ranges.remove(index);
-                if fetched.passing.finish() != fetched.digest {
-                    return Err(changed(&fetched.range));
-                }
+        }
+        let passed = self.passing.extract_if(.., |passing| passing.range.end <= end);
+        for Passing {
+            range,
+            expected,
+            digest,
+        } in passed
+        {
+            if Hash::from(digest.finalize()) != expected {
+                return Err(changed(&range));
             }
         }
         Ok(())
@@ -92,6 +108,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::memory::Budget;
 
     fn pass(ahead: &mut Ahead, bytes: &[u8], chunk: usize) -> Result<(), Error> {
         let mut position = 0;
@@ -100,6 +117,23 @@ mod tests {
             position += piece.len() as u64;
         }
         Ok(())
+    }
+
+    #[test]
+    fn what_is_fetched_twice_must_be_the_same() {
+        let budget = Budget::new(1 << 20);
+        let mut ahead = Ahead::new(budget.grant());
+        ahead.add(10, b"one").unwrap();
+        ahead.add(10, b"one").unwrap();
+        assert!(ahead.add(10, b"two").is_err());
+    }
+
+    #[test]
+    fn ranges_take_no_more_memory_than_there_is() {
+        let budget = Budget::new(100 * RANGE_BYTES);
+        let mut ahead = Ahead::new(budget.grant());
+        let added = (0..1000).take_while(|at| ahead.add(at * 10, b"table").is_ok());
+        assert_eq!(added.count(), 100);
     }
 
     proptest! {
@@ -112,21 +146,23 @@ mod tests {
             changed in 0usize..1200,
         ) {
             let bytes: Vec<u8> = (0..1200u32).map(|i| (i % 251) as u8).collect();
-            let mut ahead = Ahead::default();
+            let budget = Budget::new(1 << 20);
+            let mut ahead = Ahead::new(budget.grant());
             for (start, length) in &ranges {
-                ahead.add(*start as u64, &bytes[*start..start + length]);
+                ahead.add(*start as u64, &bytes[*start..start + length]).unwrap();
             }
             let mut other = bytes.clone();
             other[changed] ^= 1;
             let is_fetched = ranges.iter().any(|(start, length)| (*start..start + length).contains(&changed));
             prop_assert_eq!(pass(&mut ahead, &other, chunk).is_err(), is_fetched);
 
-            let mut ahead = Ahead::default();
+            let budget = Budget::new(1 << 20);
+            let mut ahead = Ahead::new(budget.grant());
             for (start, length) in &ranges {
-                ahead.add(*start as u64, &bytes[*start..start + length]);
+                ahead.add(*start as u64, &bytes[*start..start + length]).unwrap();
             }
             prop_assert!(pass(&mut ahead, &bytes, chunk).is_ok());
-            prop_assert!(ahead.ranges.is_empty());
+            prop_assert!(ahead.waiting.is_empty() && ahead.passing.is_empty());
         }
     }
 }

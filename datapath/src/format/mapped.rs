@@ -1,7 +1,6 @@
 //! Images with a map, by the ranged route (map first) or in one pass.
 
 use std::ops::Range;
-use std::path::PathBuf;
 
 use bytes::Bytes;
 use diskimage::{Sink, Stream, TableRange, Tables};
@@ -10,7 +9,7 @@ use super::Input;
 use super::park::Park;
 use crate::chunks::Chunks;
 use crate::error::{Error, FormatError};
-use crate::memory::Held;
+use crate::memory::{Budget, Grant};
 use crate::source::Source;
 use crate::target::Writer;
 
@@ -26,6 +25,7 @@ struct Metadata<'a> {
     head: Bytes,
     source: &'a dyn Source,
     input: &'a mut Input,
+    memory: Grant,
 }
 
 impl Metadata<'_> {
@@ -38,18 +38,27 @@ impl Metadata<'_> {
         {
             return Ok(self.head.slice(start..end));
         }
+        self.memory
+            .resize(range.end - range.start)
+            .map_err(FormatError::Tables)?;
         let bytes = self.source.read_range(range.clone())?;
-        self.input.fetched_ahead(range.start, &bytes);
+        self.input.fetched_ahead(range.start, &bytes)?;
         Ok(bytes)
     }
 }
 
 /// Fetches all tables that a map or a check asks for: everything that can be wrong with the map is found here.
-pub fn fetch_tables(map: &mut dyn Tables, source: &dyn Source, input: &mut Input) -> Result<(), Error> {
+pub fn fetch_tables(
+    map: &mut dyn Tables,
+    source: &dyn Source,
+    input: &mut Input,
+    memory: &Budget,
+) -> Result<(), Error> {
     let mut metadata = Metadata {
         head: input.peek(METADATA_BYTES)?,
         source,
         input,
+        memory: memory.grant(),
     };
     loop {
         let tables = map.next_tables().map_err(FormatError::from)?;
@@ -59,16 +68,17 @@ pub fn fetch_tables(map: &mut dyn Tables, source: &dyn Source, input: &mut Input
         let mut rest = &tables[..];
         while let Some(first) = rest.first() {
             let (together, later) = rest.split_at(merged(rest));
-            let start = first.range.start;
+            let start = first.range().start;
             let end = together
                 .iter()
-                .map(|table| table.range.end)
+                .map(|table| table.range().end)
                 .max()
                 .unwrap_or(start);
             let bytes = metadata.read(start..end)?;
             for table in together {
                 let at = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
-                let bytes = bytes.slice(at(table.range.start)..at(table.range.end));
+                let range = table.range();
+                let bytes = bytes.slice(at(range.start)..at(range.end));
                 map.add(table, &bytes).map_err(FormatError::from)?;
             }
             rest = later;
@@ -80,8 +90,8 @@ pub fn fetch_tables(map: &mut dyn Tables, source: &dyn Source, input: &mut Input
 fn merged(tables: &[TableRange]) -> usize {
     let Some(first) = tables.first() else { return 0 };
     let near = |pair: &[TableRange]| {
-        pair[1].range.start <= pair[0].range.end.saturating_add(MERGE_GAP_BYTES)
-            && pair[1].range.end - first.range.start <= MERGED_BYTES
+        pair[1].range().start <= pair[0].range().end.saturating_add(MERGE_GAP_BYTES)
+            && pair[1].range().end - first.range().start <= MERGED_BYTES
     };
     1 + tables.windows(2).take_while(|pair| near(pair)).count()
 }
@@ -93,11 +103,7 @@ pub fn copy_mapped(
     writer: &mut Writer<'_>,
     mut tick: impl FnMut(&Writer<'_>),
 ) -> Result<(), Error> {
-    let mut map = Held::default();
-    pass_mapped(stream, input, &mut Mapped { writer }, |stream, sink| {
-        map.set(map_bytes(stream));
-        tick(sink.writer);
-    })
+    pass_mapped(stream, input, &mut Mapped { writer }, |sink| tick(sink.writer))
 }
 
 /// Passes an image whose map is known to `sink`. Bytes that nothing maps are skipped where the source can.
@@ -105,7 +111,7 @@ pub fn pass_mapped<S: Sink<Error = Error>>(
     stream: &mut Stream,
     input: &mut Input,
     sink: &mut S,
-    mut tick: impl FnMut(&Stream, &S),
+    mut tick: impl FnMut(&S),
 ) -> Result<(), Error> {
     while let Some(needed) = stream.next_needed() {
         let position = input.skip_towards(needed)?;
@@ -114,7 +120,7 @@ pub fn pass_mapped<S: Sink<Error = Error>>(
         }
         let Some(chunk) = input.next_chunk()? else { break };
         stream.push(chunk, sink)?;
-        tick(stream, sink);
+        tick(sink);
     }
     stream.finish(sink)
 }
@@ -124,23 +130,16 @@ pub fn copy_one_pass(
     stream: &mut Stream,
     input: &mut Input,
     writer: &mut Writer<'_>,
-    scratch: Option<PathBuf>,
+    park: Park,
     mut tick: impl FnMut(&Writer<'_>),
 ) -> Result<(), Error> {
-    let park = Park::new(&stream.facts(), writer.disk().spare_capacity(), scratch);
     let mut sink = OnePass { writer, park };
-    let mut map = Held::default();
     while let Some(chunk) = input.next_chunk()? {
         stream.push(chunk, &mut sink)?;
-        map.set(map_bytes(stream));
         tick(sink.writer);
     }
     stream.finish(&mut sink)?;
     sink.park.finish(sink.writer)
-}
-
-fn map_bytes(stream: &Stream) -> usize {
-    usize::try_from(stream.map_bytes()).unwrap_or(usize::MAX)
 }
 
 /// The sink of an image with a complete map.

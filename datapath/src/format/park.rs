@@ -13,11 +13,18 @@ use diskimage::Facts;
 use self::scratch::Scratch;
 use self::slots::Slots;
 use crate::error::{Error, FormatError};
-use crate::memory::Held;
+use crate::memory::{Grant, Held};
 use crate::target::{HELD_BYTES, Writer, is_zero};
+use crate::transfer::Options;
 
 /// Bytes that wait in memory. Images that qemu-img wrote need one cluster, used ones up to 1.6 MB.
 pub const MEMORY_BYTES: u64 = 16 << 20;
+
+/// Bytes of memory for each place: 41 in a table that is half full at least, and twice that while it grows.
+const PLACE_BYTES: u64 = 128;
+
+/// Bytes that the book grows by at once.
+const BOOK_STEP: u64 = 64 << 10;
 
 /// Where a parked cluster is.
 #[derive(Debug, Clone)]
@@ -44,11 +51,13 @@ pub struct Park {
     scratch_dir: Option<PathBuf>,
     /// The cluster read last from the target or scratch: several compressed clusters lie in one.
     last_read: Option<(u64, Bytes)>,
+    /// Memory of the places and slots.
+    book: Grant,
 }
 
 impl Park {
-    /// For an image of which `facts` are known, onto a target that holds `capacity` bytes.
-    pub fn new(facts: &Facts, capacity: u64, scratch_dir: Option<PathBuf>) -> Self {
+    /// For an image of which `facts` are known, onto the target of `writer`.
+    pub(crate) fn new(facts: &Facts, writer: &Writer<'_>, options: &Options) -> Self {
         // Nothing is ever put where there is no unit.
         let cluster = facts.parking_unit.unwrap_or(HELD_BYTES);
         Self {
@@ -58,15 +67,27 @@ impl Park {
             held: Held::default(),
             parked_bytes: 0,
             budget: MEMORY_BYTES,
-            slots: Slots::new(cluster, facts.virtual_size, capacity),
+            slots: Slots::new(cluster, facts.virtual_size, writer.disk().spare_capacity()),
             scratch: None,
-            scratch_dir,
+            scratch_dir: options.scratch.clone(),
             last_read: None,
+            book: options.limits.memory.grant(),
         }
+    }
+
+    /// Holds the memory for another place.
+    fn hold_book(&mut self) -> Result<(), Error> {
+        let places = (self.places.len() as u64 + 1) * PLACE_BYTES;
+        let wanted = (places + self.slots.bytes()).next_multiple_of(BOOK_STEP);
+        if wanted != self.book.bytes() {
+            self.book.resize(wanted).map_err(FormatError::Waiting)?;
+        }
+        Ok(())
     }
 
     /// The guest range is about to be written for good: whatever is parked there moves elsewhere.
     pub fn claim(&mut self, guest: u64, length: u64, writer: &mut Writer<'_>) -> Result<(), Error> {
+        self.hold_book()?;
         for (slot, host) in self.slots.claim(guest, length, writer)? {
             let bytes = self.slots.read(slot, writer)?;
             self.slots.free(slot, writer)?;
@@ -79,6 +100,7 @@ impl Park {
 
     /// Keeps a cluster.
     pub fn put(&mut self, host: u64, pieces: &[Bytes], writer: &mut Writer<'_>) -> Result<(), Error> {
+        self.hold_book()?;
         if pieces.iter().all(|piece| is_zero(piece)) {
             self.places.insert(host, Place::Zero);
             return Ok(());

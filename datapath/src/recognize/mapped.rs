@@ -5,11 +5,12 @@ use diskimage::{Format, HEAD_BYTES, Image, MAX_HEAD_BYTES, MapBuilder, Stream};
 use crate::error::{Error, FormatError};
 use crate::format::Input;
 use crate::format::mapped::fetch_tables;
+use crate::memory::Budget;
 use crate::source::Source;
-use crate::transfer::{Route, RouteTaken};
+use crate::transfer::{Options, Route, RouteTaken};
 
 /// Reads the head of an image with a map, as much of it as it needs.
-pub(crate) fn open_image(format: Format, input: &mut Input) -> Result<Image, Error> {
+pub(crate) fn open_image(format: Format, input: &mut Input, memory: &Budget) -> Result<Image, Error> {
     let mut wanted = HEAD_BYTES;
     loop {
         let head = input.peek(wanted)?;
@@ -18,7 +19,12 @@ pub(crate) fn open_image(format: Format, input: &mut Input) -> Result<Image, Err
             return Ok(opened.map_err(FormatError::from)?);
         };
         match more(needed, &head, wanted) {
-            Some(more) => wanted = more,
+            Some(more) => {
+                let mut grant = memory.grant();
+                grant.resize(more as u64).map_err(FormatError::Head)?;
+                input.hold_head(grant);
+                wanted = more;
+            }
             None => return Ok(opened.map_err(FormatError::from)?),
         }
     }
@@ -35,26 +41,24 @@ pub(crate) fn start(
     image: Image,
     source: &dyn Source,
     input: &mut Input,
-    route: Route,
+    options: &Options,
 ) -> Result<(Stream, RouteTaken), Error> {
-    if route == Route::Auto
+    let memory = &options.limits.memory;
+    input.expect_image_of(image.facts().virtual_size);
+    if options.route == Route::Auto
         && let Some(length) = ranged_length(source, input)
     {
-        let map = fetch_map(image, length, source, input)?;
+        let map = fetch_map(image, length, source, input, memory)?;
         return Ok((map.into_stream(), RouteTaken::Ranged));
     }
-    let stream = Stream::one_pass(image).map_err(FormatError::from)?;
+    let stream = Stream::one_pass(image, memory.grant()).map_err(FormatError::from)?;
     Ok((stream, RouteTaken::OnePass))
 }
 
 /// Bytes of the image, if the source can be asked for ranges of it. It is asked only here: finding out costs a request.
 pub(crate) fn ranged_length(source: &dyn Source, input: &mut Input) -> Option<u64> {
     let length = source.length()?;
-    let Input::Direct { ranged, .. } = input else {
-        return None;
-    };
-    *ranged = source.is_ranged();
-    ranged.then_some(length)
+    input.ask_ranged(source).then_some(length)
 }
 
 /// The map of an image of `length` bytes.
@@ -63,8 +67,9 @@ pub(crate) fn fetch_map(
     length: u64,
     source: &dyn Source,
     input: &mut Input,
+    memory: &Budget,
 ) -> Result<MapBuilder, Error> {
-    let mut map = MapBuilder::new(image, length).map_err(FormatError::from)?;
-    fetch_tables(&mut map, source, input)?;
+    let mut map = MapBuilder::new(image, length, memory.grant()).map_err(FormatError::from)?;
+    fetch_tables(&mut map, source, input, memory)?;
     Ok(map)
 }

@@ -15,7 +15,6 @@ use crate::decode::{self, SNIFF_BYTES};
 use crate::digest::Hashing;
 use crate::error::{DecodeError, Error, FormatError};
 use crate::format::Input;
-use crate::format::ahead::Ahead;
 use crate::format::raw::{Ending, SECTOR};
 use crate::meter::{Meter, Readings};
 use crate::observe::Phase;
@@ -121,13 +120,7 @@ pub(crate) fn unwrap(
         .checksum
         .as_ref()
         .map(|checksum| Hashing::start(checksum.algorithm()));
-    let meter = Meter::new(
-        source,
-        digest,
-        options.limit_rate,
-        Arc::clone(&options.observer),
-        options.stop.clone(),
-    )?;
+    let meter = Meter::new(source, digest, options)?;
     let readings = meter.readings();
     let mut stream = Peek::new(meter);
     let head = stream.peek(SNIFF_BYTES.max(HEADER_BYTES))?;
@@ -135,27 +128,18 @@ pub(crate) fn unwrap(
     let is_bare = envelope == Envelope::Bare;
     let (layers, mut input) = match (envelope.clone_codec(), decode::sniff(&head)) {
         (Some(codec), _) => {
-            let decoded = codec.decoder(Box::new(stream), limits);
-            (vec![codec], Input::Decoded(Peek::new(decoded)))
+            let decoded = decode::open_clone(codec, Box::new(stream), limits);
+            (vec![codec], Input::decoded(decoded))
         }
         (None, Some(_)) if !is_bare => {
             let decoded = decode::open(Box::new(stream), limits)?;
-            (decoded.layers, Input::Decoded(decoded.stream))
+            (decoded.layers, Input::decoded(decoded.stream))
         }
         (None, _) => {
             if !is_bare {
                 decode::check_supported(&head)?;
             }
-            (
-                Vec::new(),
-                Input::Direct {
-                    stream,
-                    position: 0,
-                    // Found out when an image turns up that has a map: it costs a request.
-                    ranged: false,
-                    ahead: Ahead::default(),
-                },
-            )
+            (Vec::new(), Input::direct(stream, limits.memory.grant()))
         }
     };
     check_header(&input.peek(HEADER_BYTES)?, options)?;
@@ -178,7 +162,7 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
         let disk = DiskImage::find(Box::new(input))?;
         image_bytes = Some(disk.size());
         layers.push("tar");
-        input = Input::Decoded(Peek::new(Box::new(disk)));
+        input = Input::decoded(Peek::new(Box::new(disk)));
     }
     let mut promised = None;
     if options.envelope == Envelope::Ova {
@@ -186,7 +170,7 @@ pub(crate) fn open(source: &dyn Source, options: &Options, limits: &decode::Limi
         image_bytes = Some(appliance.size());
         promised = appliance.promised();
         layers.push("ova");
-        input = Input::Decoded(Peek::new(Box::new(appliance)));
+        input = Input::decoded(Peek::new(Box::new(appliance)));
     }
     check_header(&input.peek(HEADER_BYTES)?, options)?;
     let head = in_transfer(options, input.peek(DETECT_BYTES))?;
@@ -271,9 +255,9 @@ pub(crate) fn recognize(source: &dyn Source, options: &Options) -> Result<Recogn
             Image::Raw { virtual_size, ending }
         }
         format => {
-            let image = in_transfer(options, open_image(format, &mut input))?;
+            let image = in_transfer(options, open_image(format, &mut input, &options.limits.memory))?;
             let facts = image.facts();
-            let (stream, route) = start(image, source, &mut input, options.route)?;
+            let (stream, route) = start(image, source, &mut input, options)?;
             Image::Mapped {
                 facts,
                 stream: Box::new(stream),

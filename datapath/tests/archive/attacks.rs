@@ -1,6 +1,10 @@
 //! Archives that want out, and what refuses them.
 
-use datapath::archive::ArchiveErrorKind as Kind;
+use bytes::Bytes;
+use datapath::Error;
+use datapath::archive::{ArchiveErrorKind as Kind, Member, Search, find_file};
+use datapath::chunks::Chunks;
+use datapath::target::ZEROS;
 use datapath::transfer::Options;
 
 use crate::common::fast_folder;
@@ -398,4 +402,45 @@ fn names_cannot_write_to_terminals() {
     let error = unpack_to(folder.path(), &Tape::default().file(name, b"").end()).unwrap_err();
     let shown = r"entry `/\u{1b}[2J\n\u{202e}\u{2028}\u{200b}ü`";
     assert!(error.to_string().contains(shown), "{error}");
+}
+
+/// Zeros for ever, behind `head`.
+struct Endless(Option<Bytes>);
+
+impl Chunks for Endless {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        Ok(Some(self.0.take().unwrap_or(Bytes::from_static(&ZEROS))))
+    }
+}
+
+/// Wants no file at all.
+struct Unwilling;
+
+impl Search for Unwilling {
+    fn look(&mut self, _member: Member<'_>) -> Result<bool, Error> {
+        Ok(false)
+    }
+}
+
+#[test]
+fn an_archive_that_never_comes_to_the_point_ends() {
+    let size = (1u64 << 50).to_string();
+    let huge = Tape::default()
+        .pax(&[("size", &size)])
+        .entry(&Fields::new(b'0', "other"), b"")
+        .0;
+    let ended = Tape::default().file("other", b"x").end();
+    for (what, head) in [
+        ("a file that nobody wants", huge),
+        ("zeros behind the end", ended),
+    ] {
+        let stream = Endless(Some(head.into()));
+        match find_file(Box::new(stream), Unwilling) {
+            Err(error) => assert!(
+                matches!(refusal(&error), Kind::Endless { passed } if *passed > 64 << 30),
+                "{what}: {error}"
+            ),
+            Ok(_) => panic!("{what}: it has an end"),
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::{Check, Findings, Places};
 use crate::Error;
 use crate::layout::{Access, Layout};
-use crate::wants::{Batch, Table};
+use crate::wants::{Batch, Table, Want};
 
 /// Follows the tables as a conversion does.
 pub(crate) struct Mapped {
@@ -24,31 +24,43 @@ impl Mapped {
     }
 
     /// Keeps the tables of what was asked for.
-    fn admit(&mut self, batch: Batch, findings: &mut Findings) -> Result<Batch, Error> {
-        let mut tables = Batch::default();
-        for want in batch.sorted(self.layout.format())? {
-            self.places.add(&*self.layout, want, findings)?;
+    fn admit(&mut self, wants: Vec<Want>, findings: &mut Findings, tables: &mut Batch) {
+        for want in wants {
+            self.places.add(&*self.layout, want, findings, tables);
             if want.table().is_some() {
                 tables.push(want.host, want.length.into(), want.role, want.at);
             }
         }
-        Ok(tables)
     }
 }
 
 impl Check for Mapped {
-    fn next(&mut self, findings: &mut Findings) -> Result<Batch, Error> {
+    fn next(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
         if std::mem::replace(&mut self.has_begun, true) {
-            return Ok(Batch::default());
+            return Ok(());
         }
         let image_length = self.image_length;
         let first = self.layout.begin(Access::Ranged { image_length })?;
-        self.admit(first, findings)
+        let wants = first.sorted(self.layout.format())?;
+        self.admit(wants, findings, tables);
+        Ok(())
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8], findings: &mut Findings) -> Result<Batch, Error> {
-        let batch = self.layout.learn(table, bytes)?;
-        self.admit(batch, findings)
+    fn learn(
+        &mut self,
+        table: Table,
+        bytes: &[u8],
+        findings: &mut Findings,
+        tables: &mut Batch,
+    ) -> Result<(), Error> {
+        self.layout.learn(table, bytes, tables)?;
+        let wants = tables.take_sorted(self.layout.format())?;
+        self.admit(wants, findings, tables);
+        Ok(())
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.places.bytes() + self.layout.memory_bytes()
     }
 
     fn finish(&mut self, findings: &mut Findings) {

@@ -1,10 +1,9 @@
 //! Where blocks and tables are, in formats that do not count references: each has its place for itself, within the image.
 
-use super::{Findings, check_memory};
-use crate::Error;
+use super::Findings;
 use crate::layout::Layout;
 use crate::stream::name;
-use crate::wants::{Role, Want};
+use crate::wants::{Batch, Role, Want, bytes_of};
 
 /// The places that the tables of an image name.
 pub(crate) struct Places {
@@ -20,13 +19,19 @@ impl Places {
         }
     }
 
-    /// Takes a place, and looks whether it is within the image. QEMU reads zeros behind its end.
+    /// Bytes of memory that the places take.
+    pub(crate) fn bytes(&self) -> u64 {
+        bytes_of::<Want>(self.wants.capacity())
+    }
+
+    /// Takes a place, and looks whether it is within the image. QEMU reads zeros behind its end. The memory is charged to `batch`.
     pub(crate) fn add(
         &mut self,
         layout: &dyn Layout,
         want: Want,
         findings: &mut Findings,
-    ) -> Result<(), Error> {
+        batch: &mut Batch,
+    ) {
         let bytes = match want.role {
             Role::Table(_) => &mut findings.table_bytes,
             _ => &mut findings.data_bytes,
@@ -55,8 +60,9 @@ impl Places {
                 findings.error_unknown_to_qemu(sentence);
             }
         }
-        self.wants.push(want);
-        check_memory(&self.wants)
+        if batch.make_room(&mut self.wants) {
+            self.wants.push(want);
+        }
     }
 
     /// Two things in one place: at most one of them is right.

@@ -31,8 +31,8 @@ impl Qcow2 {
 }
 
 impl Layout for Qcow2 {
-    fn into_check(self: Box<Self>, image_length: u64) -> Result<Box<dyn Check>, Error> {
-        Ok(Box::new(Qcow2Check::new(self.header, image_length)?))
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
+        Box::new(Qcow2Check::new(self.header, image_length))
     }
 
     fn format(&self) -> Format {
@@ -89,22 +89,25 @@ impl Layout for Qcow2 {
         Ok(first)
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
+    fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
         match table.kind {
-            L1 => l2_tables(&self.header, bytes),
-            REFCOUNT_TABLE => Ok(Refcounts::wanted_blocks(&self.header, bytes)),
+            L1 => l2_tables(&self.header, bytes, batch)?,
+            REFCOUNT_TABLE => Refcounts::ask_blocks(&self.header, bytes, batch),
             REFCOUNT_BLOCK => {
-                let counted = self.refcounts.learn_block(&self.header, table.at, bytes);
-                Ok(Batch::counting(counted))
+                batch.counted = self.refcounts.learn_block(&self.header, table.at, bytes);
             }
             _ => {
-                let wants = l2_wants(&self.header, table, bytes)?;
+                l2_wants(&self.header, table, bytes, batch)?;
                 if self.header.is_delta {
-                    self.zeros.learn(&self.header, table, bytes)?;
+                    self.zeros.learn(&self.header, table, bytes, batch);
                 }
-                Ok(wants)
             }
         }
+        Ok(())
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.refcounts.bytes() + self.zeros.bytes()
     }
 
     fn table_name(&self, kind: u8) -> &'static str {

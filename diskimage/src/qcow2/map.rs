@@ -5,9 +5,8 @@ use super::table::{L2, Mapping, SUBCLUSTERS, bit_runs, l1_entry, l2_entry};
 use crate::Error;
 use crate::wants::{Batch, Role, Table};
 
-/// The L2 tables that an L1 table refers to; each remembers the first guest byte that it maps.
-pub(super) fn l2_tables(header: &Header, l1: &[u8]) -> Result<Batch, Error> {
-    let mut tables = Batch::default();
+/// Asks for the L2 tables that an L1 table refers to; each remembers the first guest byte that it maps.
+pub(super) fn l2_tables(header: &Header, l1: &[u8], tables: &mut Batch) -> Result<(), Error> {
     let entries = usize::try_from(header.l1_entries).unwrap_or(usize::MAX);
     for index in 0..entries.min(l1.len() / 8) {
         if let Some(offset) = l1_entry(header, l1, index)? {
@@ -15,7 +14,7 @@ pub(super) fn l2_tables(header: &Header, l1: &[u8]) -> Result<Batch, Error> {
             tables.push(offset, header.cluster_size(), Role::Table(L2), guest);
         }
     }
-    Ok(tables)
+    Ok(())
 }
 
 /// The runs of stored subclusters within the first `left` bytes of a cluster: where each begins in it, and its length.
@@ -27,12 +26,11 @@ fn parts(stored: u32, subcluster: u64, left: u64) -> impl Iterator<Item = (u64, 
     })
 }
 
-/// What one L2 table maps. Clipped to the virtual size.
-pub(super) fn l2_wants(header: &Header, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
+/// Asks for what one L2 table maps. Clipped to the virtual size.
+pub(super) fn l2_wants(header: &Header, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
     let cluster = header.cluster_size();
     let subcluster = cluster / u64::from(SUBCLUSTERS);
     let entries = usize::try_from(cluster / header.l2_entry_bytes()).unwrap_or(0);
-    let mut batch = Batch::default();
     for index in 0..entries {
         let guest = table.at + index as u64 * cluster;
         if guest >= header.virtual_size {
@@ -58,5 +56,5 @@ pub(super) fn l2_wants(header: &Header, table: Table, bytes: &[u8]) -> Result<Ba
             }
         }
     }
-    Ok(batch)
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Refcounts, as far as they have come by: they tell which clusters nobody will ask for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -21,16 +21,11 @@ pub(super) struct Refcounts {
 }
 
 impl Refcounts {
-    /// The blocks that a refcount table names. A table that names a block twice is not to be trusted: no wants.
-    pub(super) fn wanted_blocks(header: &Header, table: &[u8]) -> Batch {
+    /// Asks for the blocks that a refcount table names. A table that names a block twice is not to be trusted: no wants.
+    pub(super) fn ask_blocks(header: &Header, table: &[u8], batch: &mut Batch) {
         let host_per_block = refcounts_per_block(header).saturating_mul(header.cluster_size());
-        let mut batch = Batch::default();
-        let mut blocks = BTreeSet::new();
         for index in 0..table.len() / 8 {
             if let Some(offset) = refcount_table_entry(header, table, index) {
-                if !blocks.insert(offset) {
-                    return Batch::default();
-                }
                 let counts_from = (index as u64).saturating_mul(host_per_block);
                 batch.push(
                     offset,
@@ -40,7 +35,14 @@ impl Refcounts {
                 );
             }
         }
-        batch
+        if batch.has_doubled_tables() {
+            batch.clear();
+        }
+    }
+
+    /// Bytes of the blocks that are kept.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes as u64
     }
 
     /// Keeps a block that counts the clusters from host offset `first`. Returns the bytes of the image that it counts.

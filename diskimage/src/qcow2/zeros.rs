@@ -5,8 +5,7 @@ use std::ops::Range;
 
 use super::header::Header;
 use super::table::{SUBCLUSTERS, bit_runs, zero_subclusters};
-use crate::wants::Table;
-use crate::{Error, MAP_BYTES};
+use crate::wants::{Batch, Table, bytes_of};
 
 /// The guest ranges that a delta makes zero.
 #[derive(Debug, Default)]
@@ -15,8 +14,8 @@ pub(super) struct Zeros {
 }
 
 impl Zeros {
-    /// Learns what an L2 table says. Clipped to the virtual size.
-    pub(super) fn learn(&mut self, header: &Header, table: Table, bytes: &[u8]) -> Result<(), Error> {
+    /// Learns what an L2 table says. Clipped to the virtual size; what is remembered is charged to `batch`.
+    pub(super) fn learn(&mut self, header: &Header, table: Table, bytes: &[u8], batch: &mut Batch) {
         let cluster = header.cluster_size();
         let subcluster = cluster / u64::from(SUBCLUSTERS);
         let entries = usize::try_from(cluster / header.l2_entry_bytes()).unwrap_or(0);
@@ -27,32 +26,33 @@ impl Zeros {
             }
             match zero_subclusters(header, bytes, index) {
                 0 => {}
-                u32::MAX => self.add(header, guest..guest + cluster)?,
+                u32::MAX => self.add(header, guest..guest + cluster, batch),
                 bits => {
                     for (first, count) in bit_runs(bits) {
                         let start = guest + u64::from(first) * subcluster;
-                        self.add(header, start..start + u64::from(count) * subcluster)?;
+                        self.add(header, start..start + u64::from(count) * subcluster, batch);
                     }
                 }
             }
         }
-        Ok(())
     }
 
-    fn add(&mut self, header: &Header, range: Range<u64>) -> Result<(), Error> {
+    fn add(&mut self, header: &Header, range: Range<u64>, batch: &mut Batch) {
         let range = range.start..range.end.min(header.virtual_size);
         if range.is_empty() {
-            return Ok(());
+            return;
         }
         match self.ranges.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,
-            _ => self.ranges.push(range),
+            // Charged twice: the list grows to twice its length at once.
+            _ if batch.charge(2 * bytes_of::<Range<u64>>(1)) => self.ranges.push(range),
+            _ => {}
         }
-        let bytes = (self.ranges.len() * size_of::<Range<u64>>()) as u64;
-        if bytes > MAP_BYTES {
-            return Err(Error::MapTooLarge { limit: MAP_BYTES });
-        }
-        Ok(())
+    }
+
+    /// Bytes of memory that the ranges take.
+    pub(super) fn bytes(&self) -> u64 {
+        bytes_of::<Range<u64>>(self.ranges.capacity())
     }
 
     /// The ranges, in the order in which they were found.

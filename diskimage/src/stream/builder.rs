@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use super::{MAP_BYTES, Stream, name};
-use crate::check::{Tables, check_memory};
+use super::{Stream, name};
+use crate::check::Tables;
 use crate::layout::{Access, Layout};
-use crate::wants::{Batch, Role, Table, Want, Wants};
+use crate::memory::{Account, Memory};
+use crate::wants::{Batch, Role, Want, Wants, bytes_of};
 use crate::{Error, Facts, Image};
 
 /// Builds a complete map from tables that are fetched ahead of the data, one generation after the other.
@@ -13,39 +14,46 @@ pub struct MapBuilder {
     layout: Box<dyn Layout>,
     image_length: u64,
     /// Tables that were learned of and not handed out yet.
-    tables: Vec<Want>,
+    tables: Vec<TableRange>,
+    /// Bytes of memory that the tables take that were handed out last.
+    handed_out: u64,
     wants: Wants,
     mapped_bytes: u64,
+    account: Account,
 }
 
 /// A table to fetch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableRange {
-    /// Where it is in the image; within its length.
-    pub range: Range<u64>,
-    pub(crate) table: Table,
-    /// Bytes of the table, of which some may lie behind the end of the image.
-    pub(crate) length: usize,
+    pub(crate) want: Want,
+    /// Where it ends; some of the table may lie behind the end of the image.
+    end: u64,
 }
 
 impl TableRange {
     /// What of a wanted table lies in an image of `image_length` bytes.
-    pub(crate) fn within(want: &Want, image_length: u64) -> Option<Self> {
-        let range = want.host.min(image_length)..want.end().min(image_length);
-        let (table, length) = (want.table()?, usize::try_from(want.length).ok()?);
-        Some(Self { range, table, length })
+    pub(crate) fn within(want: Want, image_length: u64) -> Self {
+        let end = want.end().min(image_length);
+        Self { want, end }
+    }
+
+    /// Where it is in the image; within its length.
+    pub fn range(&self) -> Range<u64> {
+        self.want.host.min(self.end)..self.end
     }
 }
 
 impl MapBuilder {
-    /// A map for `image`, which is `image_length` bytes long.
-    pub fn new(image: Image, image_length: u64) -> Result<Self, Error> {
+    /// A map for `image`, which is `image_length` bytes long. It is held in `memory`, see [`Stream::one_pass`].
+    pub fn new(image: Image, image_length: u64, memory: impl Memory + 'static) -> Result<Self, Error> {
         let mut builder = Self {
             layout: image.layout,
             image_length,
             tables: Vec::new(),
-            wants: Wants::new(MAP_BYTES),
+            handed_out: 0,
+            wants: Wants::default(),
             mapped_bytes: 0,
+            account: Account::new(memory),
         };
         let first = builder.layout.begin(Access::Ranged { image_length })?;
         builder.admit(first)?;
@@ -61,18 +69,36 @@ impl MapBuilder {
     pub fn next_tables(&mut self) -> Vec<TableRange> {
         let mut tables = std::mem::take(&mut self.tables);
         tables.sort_unstable();
-        let within = |want: &Want| TableRange::within(want, self.image_length);
-        tables.iter().filter_map(within).collect()
+        self.handed_out = bytes_of::<TableRange>(tables.capacity());
+        tables
     }
 
     /// Adds what one table says; `bytes` are those of its range.
     pub fn add(&mut self, table: &TableRange, bytes: &[u8]) -> Result<(), Error> {
-        let batch = self.layout.learn(table.table, bytes)?;
+        let Some(table) = table.want.table() else {
+            return Ok(());
+        };
+        let mut batch = Batch::within(self.account.beside(self.bytes()));
+        self.layout.learn(table, bytes, &mut batch)?;
+        if batch.is_exceeded() {
+            return Err(self.account.exceeded());
+        }
         self.admit(batch)
+    }
+
+    /// Bytes of memory that all of it takes.
+    fn bytes(&self) -> u64 {
+        let tables = bytes_of::<TableRange>(self.tables.capacity());
+        self.wants.bytes() + self.handed_out + tables + self.layout.memory_bytes()
     }
 
     fn admit(&mut self, batch: Batch) -> Result<(), Error> {
         let mut wants = batch.sorted(self.layout.format())?;
+        let is_table = |want: &Want| want.table().is_some();
+        let tables = wants.iter().filter(|want| is_table(want)).count();
+        let grown = growth(&self.tables, tables);
+        self.account
+            .hold(self.bytes() + bytes_of::<Want>(wants.capacity()) + grown)?;
         // What only helps to save memory in one pass is of no use here.
         wants.retain(|want| match want.role {
             Role::Ignored => false,
@@ -82,11 +108,13 @@ impl MapBuilder {
         for want in &wants {
             self.check_inside(want)?;
         }
-        let (tables, data): (Vec<_>, Vec<_>) = wants.into_iter().partition(|want| want.table().is_some());
-        self.mapped_bytes += data.iter().map(|want| u64::from(want.length)).sum::<u64>();
-        self.tables.extend(tables);
-        check_memory(&self.tables)?;
-        self.wants.add(data)
+        let tables = wants.iter().filter(|want| is_table(want));
+        let within = |want: &Want| TableRange::within(*want, self.image_length);
+        self.tables.extend(tables.map(within));
+        wants.retain(|want| !is_table(want));
+        self.mapped_bytes += wants.iter().map(|want| u64::from(want.length)).sum::<u64>();
+        self.wants.add(wants);
+        Ok(())
     }
 
     fn check_inside(&self, want: &Want) -> Result<(), Error> {
@@ -112,7 +140,7 @@ impl MapBuilder {
 
     /// The stream that needs no parking.
     pub fn into_stream(self) -> Stream {
-        Stream::mapped(self.layout, self.wants)
+        Stream::mapped(self.layout, self.wants, self.account)
     }
 }
 
@@ -124,4 +152,13 @@ impl Tables for MapBuilder {
     fn add(&mut self, table: &TableRange, bytes: &[u8]) -> Result<(), Error> {
         Self::add(self, table, bytes)
     }
+}
+
+/// Bytes by which a list grows that takes `more` values: to twice its length at least.
+fn growth<T>(list: &Vec<T>, more: usize) -> u64 {
+    if list.capacity() - list.len() >= more {
+        return 0;
+    }
+    let capacity = (list.len() + more).max(2 * list.capacity());
+    bytes_of::<T>(capacity - list.capacity())
 }

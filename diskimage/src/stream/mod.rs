@@ -17,12 +17,9 @@ use self::parking::Parking;
 use self::pieces::Pieces;
 pub use self::sink::Sink;
 use crate::layout::{Access, Layout};
-use crate::wants::{Batch, Role, Want, Wants};
+use crate::memory::{Account, Memory};
+use crate::wants::{Batch, Role, Want, Wants, bytes_of};
 use crate::{Error, Facts, Image};
-
-/// Memory that the map of one image may take: a plain image needs 24 bytes a run of adjacent clusters, a
-/// compressed one 24 bytes a cluster (40 MiB for 100 GiB of data in 64 KiB clusters).
-pub const MAP_BYTES: u64 = 256 << 20;
 
 /// Bytes of tables that may be on their way at once: one L1 table of QEMU's limit, and others beside it.
 const TABLE_BYTES: u64 = 40 << 20;
@@ -58,16 +55,18 @@ pub struct Stream {
     tables_missing: usize,
     /// `Some` while tables are missing, if the layout lets anything wait.
     parking: Option<Parking>,
+    account: Account,
 }
 
 impl Stream {
-    /// A stream that learns the map as it passes by.
-    pub fn one_pass(image: Image) -> Result<Self, Error> {
-        let mut stream = Self::mapped(image.layout, Wants::new(MAP_BYTES));
+    /// A stream that learns the map as it passes by. What it remembers of it is held in `memory`: 24 bytes a run of adjacent
+    /// clusters, or a compressed cluster (40 MiB for 100 GiB of data in 64 KiB clusters).
+    pub fn one_pass(image: Image, memory: impl Memory + 'static) -> Result<Self, Error> {
+        let mut stream = Self::mapped(image.layout, Wants::default(), Account::new(memory));
         let first = stream.layout.begin(Access::OnePass)?;
         let wants = first.sorted(stream.layout.format())?;
         stream.expect_tables(&wants);
-        stream.wants.add(wants)?;
+        stream.wants.add(wants);
         if stream.tables_missing > 0 {
             stream.parking = stream.layout.parking_unit().map(Parking::new);
         }
@@ -75,7 +74,7 @@ impl Stream {
     }
 
     /// A stream whose map is complete.
-    fn mapped(layout: Box<dyn Layout>, wants: Wants) -> Self {
+    fn mapped(layout: Box<dyn Layout>, wants: Wants, account: Account) -> Self {
         let cluster = layout.clusters().map_or(0, |clusters| clusters.size);
         Self {
             layout,
@@ -85,6 +84,7 @@ impl Stream {
             capture_limit: cluster.saturating_mul(16).max(4 << 20),
             tables_missing: 0,
             parking: None,
+            account,
         }
     }
 
@@ -98,9 +98,21 @@ impl Stream {
         self.layout.zeros()
     }
 
-    /// Bytes of memory that the map takes, as far as it is known and still needed.
-    pub fn map_bytes(&self) -> u64 {
-        self.wants.bytes()
+    /// Bytes of memory that all of it takes: the map as far as it is known and still needed, the tables that are passing,
+    /// and the book of what waits.
+    fn bytes(&self) -> u64 {
+        let passing: u64 = self
+            .active
+            .iter()
+            .map(|active| bytes_of::<u64>(active.also.capacity()) + captured_bytes(&active.want))
+            .sum();
+        let parking = self.parking.as_ref().map_or(0, Parking::bytes);
+        self.wants.bytes() + passing + parking + self.layout.memory_bytes()
+    }
+
+    /// Holds `more` bytes beside what is held; before they are taken.
+    fn hold(&mut self, more: u64) -> Result<(), Error> {
+        self.account.hold(self.bytes().saturating_add(more))
     }
 
     /// Bytes of the image that were pushed or skipped.
@@ -135,6 +147,7 @@ impl Stream {
                 && self.position.is_multiple_of(parking.unit())
             {
                 parking.settle(&mut *self.layout, self.position, sink)?;
+                self.hold(0)?;
             }
             self.complete(sink)?;
         }
@@ -202,7 +215,7 @@ impl Stream {
         Ok(())
     }
 
-    fn check_captures(&self, offset: u64) -> Result<(), Error> {
+    fn check_captures(&mut self, offset: u64) -> Result<(), Error> {
         let (mut clusters, mut tables) = (0, 0);
         for active in &self.active {
             match active.want.role {
@@ -216,7 +229,7 @@ impl Stream {
         } else if tables > TABLE_BYTES {
             "too many tables overlap"
         } else {
-            return Ok(());
+            return self.hold(0);
         };
         let format = self.layout.format();
         Err(Error::TooEntangled { format, what, offset })
@@ -290,7 +303,14 @@ impl Stream {
         if !is_required && self.parking.is_none() {
             return Ok(());
         }
-        let batch = self.layout.learn(table, bytes)?;
+        // The bytes of the table are still there, and those of its wants come to them.
+        let table_bytes = captured_bytes(&want);
+        let mut batch = Batch::within(self.account.beside(self.bytes().saturating_add(table_bytes)));
+        self.layout.learn(table, bytes, &mut batch)?;
+        if batch.is_exceeded() {
+            return Err(self.account.exceeded().into());
+        }
+        self.hold(batch.bytes().saturating_add(table_bytes))?;
         if let Some(parking) = &mut self.parking {
             parking.release(&*self.layout, batch.counted.clone(), sink)?;
         }
@@ -306,8 +326,14 @@ impl Stream {
         let mut passed = batch.sorted(self.layout.format())?;
         self.expect_tables(&passed);
         let first_ahead = passed.partition_point(|want| want.host < self.position);
-        let ahead = passed.split_off(first_ahead);
-        self.wants.add(ahead)?;
+        if first_ahead == 0 {
+            // Most tables come before all of what they map. `split_off` would make a copy of all of it.
+            self.hold(bytes_of::<Want>(passed.capacity()))?;
+            self.wants.add(passed);
+            return Ok(());
+        }
+        self.hold(bytes_of::<Want>(passed.capacity() + passed.len() - first_ahead))?;
+        self.wants.add(passed.split_off(first_ahead));
         passed
             .into_iter()
             .try_for_each(|want| self.resolve_passed(want, sink))
@@ -329,6 +355,14 @@ impl Stream {
             parking.forget_all(sink)?;
         }
         Ok(())
+    }
+}
+
+/// Bytes that a wanted range takes when it has come: a table is joined before it is learned, from pieces that are still there.
+fn captured_bytes(want: &Want) -> u64 {
+    match want.role {
+        Role::Table(_) => 2 * u64::from(want.length),
+        _ => 0,
     }
 }
 

@@ -14,6 +14,9 @@ use super::pieces::Pieces;
 use crate::layout::Layout;
 use crate::wants::Role;
 
+/// Bytes of memory for each parked unit: 48 in a node of a tree that is half full when units come in order.
+const PARKED_BYTES: u64 = 104;
+
 /// The book of a stream whose map is not complete.
 pub(super) struct Parking {
     unit: u64,
@@ -92,6 +95,11 @@ impl Parking {
             start: 0,
             current: Current::default(),
         }
+    }
+
+    /// Bytes of memory that the book takes; not those of what waits, which are the sink's.
+    pub(super) fn bytes(&self) -> u64 {
+        self.parked.len() as u64 * PARKED_BYTES
     }
 
     /// Bytes of a unit.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{Error, Image, MapBuilder, Sink, Stream};
+use crate::{AtMost, Error, Image, MapBuilder, Sink, Stream};
 
 /// Passes an image in chunks of `chunk` bytes, once.
 pub(crate) fn one_pass<S: Sink<Error = Error>>(
@@ -11,7 +11,7 @@ pub(crate) fn one_pass<S: Sink<Error = Error>>(
     chunk: usize,
     mut sink: S,
 ) -> Result<S, Error> {
-    let mut stream = Stream::one_pass(opened)?;
+    let mut stream = Stream::one_pass(opened, AtMost(u64::MAX))?;
     for piece in image.chunks(chunk.max(1)) {
         stream.push(Bytes::copy_from_slice(piece), &mut sink)?;
     }
@@ -27,14 +27,14 @@ pub(crate) fn ranged<S: Sink<Error = Error>>(
     mut sink: S,
 ) -> Result<S, Error> {
     let at = |offset: u64| usize::try_from(offset).unwrap();
-    let mut map = MapBuilder::new(opened, image.len() as u64)?;
+    let mut map = MapBuilder::new(opened, image.len() as u64, AtMost(u64::MAX))?;
     loop {
         let tables = map.next_tables();
         if tables.is_empty() {
             break;
         }
         for table in tables {
-            map.add(&table, &image[at(table.range.start)..at(table.range.end)])?;
+            map.add(&table, &image[at(table.range().start)..at(table.range().end)])?;
         }
     }
     let mut stream = map.into_stream();

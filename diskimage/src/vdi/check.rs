@@ -3,8 +3,7 @@
 use super::header::{BLOCK_BYTES, Header};
 use super::{BLOCK_MAP, ENTRY_BYTES, FIRST_UNALLOCATED, map_parts};
 use crate::check::{Check, Findings};
-use crate::stream::MAP_BYTES;
-use crate::wants::{Batch, Table};
+use crate::wants::{Batch, Table, bytes_of};
 use crate::{Error, bytes_at};
 
 /// The check of an image.
@@ -18,18 +17,14 @@ pub(super) struct VdiCheck {
 }
 
 impl VdiCheck {
-    pub(super) fn new(header: Header, image_length: u64) -> Result<Self, Error> {
-        let words = header.blocks.div_ceil(64);
-        if words * 8 > MAP_BYTES {
-            return Err(Error::MapTooLarge { limit: MAP_BYTES });
-        }
-        Ok(Self {
+    pub(super) fn new(header: Header, image_length: u64) -> Self {
+        Self {
             header,
             image_length,
             has_begun: false,
-            used: vec![0; usize::try_from(words).unwrap_or(0)],
+            used: Vec::new(),
             allocated: 0,
-        })
+        }
     }
 
     /// Entry `index` of the map names `block`.
@@ -64,10 +59,15 @@ impl VdiCheck {
 }
 
 impl Check for VdiCheck {
-    fn next(&mut self, findings: &mut Findings) -> Result<Batch, Error> {
+    fn next(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
         if std::mem::replace(&mut self.has_begun, true) {
-            return Ok(Batch::default());
+            return Ok(());
         }
+        let words = usize::try_from(self.header.blocks.div_ceil(64)).unwrap_or(usize::MAX);
+        if !tables.charge(bytes_of::<u64>(words)) {
+            return Ok(());
+        }
+        self.used = vec![0; words];
         let bytes = self.header.blocks * ENTRY_BYTES;
         findings.table_bytes += bytes;
         let end = self.header.map_offset + bytes;
@@ -79,10 +79,21 @@ impl Check for VdiCheck {
                 )
             });
         }
-        Ok(map_parts(&self.header, bytes))
+        map_parts(&self.header, bytes, tables);
+        Ok(())
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8], findings: &mut Findings) -> Result<Batch, Error> {
+    fn memory_bytes(&self) -> u64 {
+        bytes_of::<u64>(self.used.len())
+    }
+
+    fn learn(
+        &mut self,
+        table: Table,
+        bytes: &[u8],
+        findings: &mut Findings,
+        _tables: &mut Batch,
+    ) -> Result<(), Error> {
         debug_assert_eq!(table.kind, BLOCK_MAP);
         let first = table.at / BLOCK_BYTES;
         let entries = (0..bytes.len() / 4).filter_map(|index| bytes_at::le32(bytes, index * 4));
@@ -91,7 +102,7 @@ impl Check for VdiCheck {
                 self.add(index, block, findings);
             }
         }
-        Ok(Batch::default())
+        Ok(())
     }
 
     fn finish(&mut self, findings: &mut Findings) {

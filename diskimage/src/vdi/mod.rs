@@ -48,8 +48,7 @@ impl Vdi {
 }
 
 /// The first `bytes` of the block map, in parts.
-fn map_parts(header: &Header, bytes: u64) -> Batch {
-    let mut tables = Batch::default();
+fn map_parts(header: &Header, bytes: u64, tables: &mut Batch) {
     let mut at = 0;
     while at < bytes {
         let length = TABLE_BYTES.min(bytes - at);
@@ -57,12 +56,11 @@ fn map_parts(header: &Header, bytes: u64) -> Batch {
         tables.push(header.map_offset + at, length, Role::Table(BLOCK_MAP), guest);
         at += length;
     }
-    tables
 }
 
 impl Layout for Vdi {
-    fn into_check(self: Box<Self>, image_length: u64) -> Result<Box<dyn Check>, Error> {
-        Ok(Box::new(VdiCheck::new(self.header, image_length)?))
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
+        Box::new(VdiCheck::new(self.header, image_length))
     }
 
     fn format(&self) -> Format {
@@ -88,11 +86,12 @@ impl Layout for Vdi {
     }
 
     fn begin(&mut self, _access: Access) -> Result<Batch, Error> {
-        Ok(map_parts(&self.header, self.map_bytes()))
+        let mut first = Batch::default();
+        map_parts(&self.header, self.map_bytes(), &mut first);
+        Ok(first)
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
-        let mut blocks = Batch::default();
+    fn learn(&mut self, table: Table, bytes: &[u8], blocks: &mut Batch) -> Result<(), Error> {
         let mut guest = table.at;
         let mut at = 0;
         while let Some(block) = le32(bytes, at)
@@ -106,7 +105,7 @@ impl Layout for Vdi {
             guest += BLOCK_BYTES;
             at += 4;
         }
-        Ok(blocks)
+        Ok(())
     }
 
     fn table_name(&self, _kind: u8) -> &'static str {

@@ -130,7 +130,9 @@ fn entries_become_runs_within_the_disk() {
     assert_eq!(tables.len(), 1);
     let entries = [5, 6, FIRST_UNALLOCATED, 0, 7].map(u32::to_le_bytes).concat();
     let table = tables[0].table().unwrap();
-    let wants = vdi.learn(table, &entries).unwrap().sorted(Format::Vdi).unwrap();
+    let mut batch = Batch::default();
+    vdi.learn(table, &entries, &mut batch).unwrap();
+    let wants = batch.sorted(Format::Vdi).unwrap();
     let mib = 1_u64 << 20;
     let found: Vec<_> = wants
         .iter()

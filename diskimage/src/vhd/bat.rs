@@ -68,8 +68,8 @@ impl Vhd {
 }
 
 impl Layout for Vhd {
-    fn into_check(self: Box<Self>, image_length: u64) -> Result<Box<dyn Check>, Error> {
-        Ok(Box::new(Mapped::new(self, image_length)))
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
+        Box::new(Mapped::new(self, image_length))
     }
 
     fn format(&self) -> Format {
@@ -108,13 +108,11 @@ impl Layout for Vhd {
         Ok(first)
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
-        let mut batch = Batch::default();
+    fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
         for (index, entry) in (table.at..).zip(bytes.as_chunks().0) {
-            self.add_block(index, u32::from_be_bytes(*entry), &mut batch);
+            self.add_block(index, u32::from_be_bytes(*entry), batch);
         }
-        self.reach.check()?;
-        Ok(batch)
+        self.reach.check()
     }
 
     fn table_name(&self, _kind: u8) -> &'static str {

@@ -113,9 +113,8 @@ impl Vhdx {
         })
     }
 
-    /// The block allocation table, in parts.
-    pub(super) fn table_parts(&self) -> Batch {
-        let mut parts = Batch::default();
+    /// Asks for the block allocation table, in parts.
+    pub(super) fn table_parts(&self, parts: &mut Batch) {
         let bytes = if self.metadata.virtual_size == 0 {
             0
         } else {
@@ -126,7 +125,6 @@ impl Vhdx {
             let host = self.regions.bat.start + skip;
             parts.push(host, length, Role::Table(BAT), skip / ENTRY_BYTES);
         }
-        parts
     }
 }
 
@@ -157,8 +155,8 @@ pub(super) fn entries(first: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u6
 }
 
 impl Layout for Vhdx {
-    fn into_check(self: Box<Self>, image_length: u64) -> Result<Box<dyn Check>, Error> {
-        Ok(Box::new(VhdxCheck::new(*self, image_length)))
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
+        Box::new(VhdxCheck::new(*self, image_length))
     }
 
     fn format(&self) -> Format {
@@ -193,11 +191,12 @@ impl Layout for Vhdx {
 
     fn begin(&mut self, access: Access) -> Result<Batch, Error> {
         self.reach.begin(access);
-        Ok(self.table_parts())
+        let mut first = Batch::default();
+        self.table_parts(&mut first);
+        Ok(first)
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
-        let mut batch = Batch::default();
+    fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
         for (index, entry) in entries(table.at, bytes) {
             let block = self.block(index, entry).map_err(|fault| {
                 let (Fault::OfItsPlace(what) | Fault::OfItsState(what)) = fault;
@@ -212,8 +211,7 @@ impl Layout for Vhdx {
                 batch.push(block.host, block.length, Role::Data, block.guest);
             }
         }
-        self.reach.check()?;
-        Ok(batch)
+        self.reach.check()
     }
 
     fn table_name(&self, _kind: u8) -> &'static str {

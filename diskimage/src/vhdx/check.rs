@@ -25,14 +25,24 @@ impl VhdxCheck {
 }
 
 impl Check for VhdxCheck {
-    fn next(&mut self, _findings: &mut Findings) -> Result<Batch, Error> {
-        if std::mem::replace(&mut self.has_begun, true) {
-            return Ok(Batch::default());
+    fn next(&mut self, _findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.image.table_parts(tables);
         }
-        Ok(self.image.table_parts())
+        Ok(())
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8], findings: &mut Findings) -> Result<Batch, Error> {
+    fn memory_bytes(&self) -> u64 {
+        self.places.bytes()
+    }
+
+    fn learn(
+        &mut self,
+        table: Table,
+        bytes: &[u8],
+        findings: &mut Findings,
+        tables: &mut Batch,
+    ) -> Result<(), Error> {
         findings.table_bytes += bytes.len() as u64;
         for (index, entry) in entries(table.at, bytes) {
             let block = match self.image.block(index, entry) {
@@ -64,9 +74,9 @@ impl Check for VhdxCheck {
                 role: Role::Data,
                 at: block.guest,
             };
-            self.places.add(&self.image, want, findings)?;
+            self.places.add(&self.image, want, findings, tables);
         }
-        Ok(Batch::default())
+        Ok(())
     }
 
     fn finish(&mut self, findings: &mut Findings) {

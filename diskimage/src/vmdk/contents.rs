@@ -7,7 +7,11 @@ use super::corrupt;
 use super::header::{Header, SECTOR};
 use super::tables::{entries, grain_entries};
 use crate::Error;
-use crate::stream::MAP_BYTES;
+use crate::wants::{Batch, bytes_of};
+
+/// Bytes that an entry of one of the maps takes beside the entries of its table: key, value, its share of half-empty nodes, and
+/// what the allocator adds.
+const ENTRY_BYTES: u64 = 96;
 
 /// The entries of a grain table: sectors.
 type Entries = Box<[u32]>;
@@ -26,12 +30,19 @@ pub(super) struct Contents {
     directory: Option<(u64, Entries)>,
     /// The table that the last grain belongs to.
     latest: u64,
+    /// Bytes of the entries of the tables that wait.
     bytes: u64,
 }
 
 impl Contents {
     /// The grain `number` of the disk has its marker at `host`.
-    pub(super) fn add_grain(&mut self, header: &Header, number: u64, host: u64) -> Result<(), Error> {
+    pub(super) fn add_grain(
+        &mut self,
+        header: &Header,
+        number: u64,
+        host: u64,
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
         let (table, index) = (number / header.table_entries, number % header.table_entries);
         self.latest = table;
         let Ok(sector) = u32::try_from(host / SECTOR) else {
@@ -47,7 +58,9 @@ impl Contents {
             ));
         }
         if !self.marked.contains_key(&table) {
-            self.reserve(header)?;
+            if !self.reserve(header, batch) {
+                return Ok(());
+            }
             let count = usize::try_from(header.table_entries).unwrap_or(0);
             self.marked.insert(table, vec![0; count].into());
         }
@@ -66,7 +79,7 @@ impl Contents {
     }
 
     /// The grain table at `host`. Usually that of the latest grains.
-    pub(super) fn add_table(&mut self, header: &Header, host: u64, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn add_table(&mut self, header: &Header, host: u64, bytes: &[u8], batch: &mut Batch) {
         let is_latest = self
             .marked
             .get(&self.latest)
@@ -75,28 +88,37 @@ impl Contents {
             self.marked.remove(&self.latest);
             self.confirmed.insert(self.latest, host);
             self.bytes = self.bytes.saturating_sub(header.table_bytes());
-        } else {
-            self.reserve(header)?;
+        } else if self.reserve(header, batch) {
             self.unplaced.insert(host, grain_entries(header, bytes).collect());
         }
-        Ok(())
     }
 
     /// The grain directory at `host`.
-    pub(super) fn add_directory(&mut self, host: u64, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn add_directory(&mut self, host: u64, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
         if self.directory.is_some() {
             return Err(corrupt("a second grain directory", host));
         }
-        self.directory = Some((host, entries(bytes).collect()));
+        // The list grows to twice its length at once.
+        if batch.charge(2 * bytes.len() as u64) {
+            self.directory = Some((host, entries(bytes).collect()));
+        }
         Ok(())
     }
 
-    fn reserve(&mut self, header: &Header) -> Result<(), Error> {
-        self.bytes += header.table_bytes();
-        if self.bytes > MAP_BYTES {
-            return Err(Error::MapTooLarge { limit: MAP_BYTES });
+    /// Counts another table that waits; false if there is no memory for it.
+    fn reserve(&mut self, header: &Header, batch: &mut Batch) -> bool {
+        let granted = batch.charge(header.table_bytes() + ENTRY_BYTES);
+        if granted {
+            self.bytes += header.table_bytes();
         }
-        Ok(())
+        granted
+    }
+
+    /// Bytes of memory that all of it takes.
+    pub(super) fn bytes(&self) -> u64 {
+        let directory = self.directory.as_ref().map_or(0, |(_, entries)| entries.len());
+        let tables = self.marked.len() + self.confirmed.len() + self.unplaced.len();
+        self.bytes + bytes_of::<u32>(directory) + tables as u64 * ENTRY_BYTES
     }
 
     /// Everything has come, and the footer says that the directory is at `directory`.

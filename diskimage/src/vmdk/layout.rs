@@ -89,8 +89,8 @@ impl Vmdk {
 }
 
 impl Layout for Vmdk {
-    fn into_check(self: Box<Self>, image_length: u64) -> Result<Box<dyn Check>, Error> {
-        Ok(Box::new(Mapped::new(self, image_length)))
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
+        Box::new(Mapped::new(self, image_length))
     }
 
     fn format(&self) -> Format {
@@ -136,7 +136,8 @@ impl Layout for Vmdk {
                 if let Access::Ranged { image_length } = access {
                     self.check_reaches_grains(image_length)?;
                 }
-                let first = tables.begin(&self.header, host);
+                let mut first = Batch::default();
+                tables.ask_directory(&self.header, host, &mut first);
                 self.map = Map::Tables(tables);
                 Ok(first)
             }
@@ -155,18 +156,26 @@ impl Layout for Vmdk {
         }
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
+    fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
         let directory = match table.kind {
             FOOTER => Some(self.read_footer(table.host, bytes)?),
             _ => None,
         };
         match (&mut self.map, directory) {
-            (Map::Markers(markers), _) => markers.learn(&self.header, table, bytes),
-            (Map::Tables(tables), Some(directory)) => Ok(tables.begin(&self.header, directory)),
+            (Map::Markers(markers), _) => return markers.learn(&self.header, table, bytes, batch),
+            (Map::Tables(tables), Some(directory)) => tables.ask_directory(&self.header, directory, batch),
             (Map::Tables(tables), None) if table.kind == DIRECTORY => {
-                Ok(tables.learn_directory(&self.header, bytes))
+                tables.learn_directory(&self.header, bytes, batch);
             }
-            (Map::Tables(tables), None) => tables.learn_table(&self.header, table, bytes),
+            (Map::Tables(tables), None) => tables.learn_table(&self.header, table, bytes, batch),
+        }
+        Ok(())
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        match &self.map {
+            Map::Tables(tables) => tables.bytes(),
+            Map::Markers(markers) => markers.bytes(),
         }
     }
 

@@ -26,16 +26,28 @@ impl Markers {
         first
     }
 
-    pub(super) fn learn(&mut self, header: &Header, table: Table, bytes: &[u8]) -> Result<Batch, Error> {
-        let mut next = Batch::default();
+    pub(super) fn learn(
+        &mut self,
+        header: &Header,
+        table: Table,
+        bytes: &[u8],
+        next: &mut Batch,
+    ) -> Result<(), Error> {
         match table.kind {
-            MARKER => self.learn_marker(header, table.host, bytes, &mut next)?,
-            MARKER_TYPE => self.learn_type(header, table, bytes, &mut next)?,
-            MARKED_TABLE => self.contents.add_table(header, table.host, bytes)?,
-            MARKED_DIRECTORY => self.contents.add_directory(table.host, bytes)?,
-            _ => self.learn_footer(header, table.host, bytes)?,
+            MARKER => self.learn_marker(header, table.host, bytes, next),
+            MARKER_TYPE => self.learn_type(header, table, bytes, next),
+            MARKED_TABLE => {
+                self.contents.add_table(header, table.host, bytes, next);
+                Ok(())
+            }
+            MARKED_DIRECTORY => self.contents.add_directory(table.host, bytes, next),
+            _ => self.learn_footer(header, table.host, bytes),
         }
-        Ok(next)
+    }
+
+    /// Bytes of memory that the table of contents takes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.contents.bytes()
     }
 
     fn learn_marker(
@@ -55,7 +67,8 @@ impl Markers {
         }
         self.check_no_footer(host)?;
         let guest = marker.grain(header, host)?;
-        self.contents.add_grain(header, guest / header.grain, host)?;
+        self.contents
+            .add_grain(header, guest / header.grain, host, next)?;
         let size = u64::from(marker.size);
         next.push(behind, size, Role::Compressed, guest);
         push_marker(next, (behind + size).next_multiple_of(SECTOR));

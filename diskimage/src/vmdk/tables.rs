@@ -4,12 +4,14 @@
 use super::header::{Header, SECTOR};
 use super::marker::longest_grain;
 use super::{DIRECTORY, GRAIN_TABLE};
-use crate::stream::MAP_BYTES;
-use crate::wants::{Batch, Role, Table, Want};
-use crate::{Error, bytes_at};
+use crate::bytes_at;
+use crate::wants::{Batch, Role, Table, bytes_of};
 
 /// An entry that reads as zeros, where the header allows that.
 const ZEROED: u32 = 1;
+
+/// A list grows to twice its length at once: so much is charged for each value.
+const LIST_FACTOR: u64 = 2;
 
 /// What the directory and the tables have said so far.
 #[derive(Debug, Default)]
@@ -31,11 +33,9 @@ struct Grain {
 
 impl Tables {
     /// Asks for the grain directory, which is at `host`.
-    pub(super) fn begin(&mut self, header: &Header, host: u64) -> Batch {
+    pub(super) fn ask_directory(&mut self, header: &Header, host: u64, first: &mut Batch) {
         self.add_place(host);
-        let mut first = Batch::default();
         first.push(host, header.directory_bytes(), Role::Table(DIRECTORY), 0);
-        first
     }
 
     /// No compressed grain goes beyond `host`.
@@ -44,29 +44,23 @@ impl Tables {
     }
 
     /// Asks for the grain tables.
-    pub(super) fn learn_directory(&mut self, header: &Header, directory: &[u8]) -> Batch {
-        let mut tables = Batch::default();
+    pub(super) fn learn_directory(&mut self, header: &Header, directory: &[u8], tables: &mut Batch) {
         for (index, sector) in entries(directory).enumerate() {
             if sector != 0 {
                 let guest = index as u64 * header.table_span();
                 let host = u64::from(sector) * SECTOR;
                 tables.push(host, header.table_bytes(), Role::Table(GRAIN_TABLE), guest);
-                self.add_place(host);
+                if tables.charge(LIST_FACTOR * bytes_of::<u32>(1)) {
+                    self.add_place(host);
+                }
                 self.missing += 1;
             }
         }
-        tables
     }
 
     /// Asks for the grains that a table names.
-    pub(super) fn learn_table(
-        &mut self,
-        header: &Header,
-        table: Table,
-        bytes: &[u8],
-    ) -> Result<Batch, Error> {
+    pub(super) fn learn_table(&mut self, header: &Header, table: Table, bytes: &[u8], grains: &mut Batch) {
         self.missing = self.missing.saturating_sub(1);
-        let mut grains = Batch::default();
         for (index, sector) in grain_entries(header, bytes).enumerate() {
             let guest = table.at + index as u64 * header.grain;
             let left = header.capacity.saturating_sub(guest);
@@ -75,19 +69,22 @@ impl Tables {
             }
             if header.is_compressed {
                 let number = u32::try_from(guest / header.grain).unwrap_or(u32::MAX);
-                self.compressed.push(Grain { sector, number });
+                if grains.charge(LIST_FACTOR * bytes_of::<Grain>(1)) {
+                    self.compressed.push(Grain { sector, number });
+                }
             } else {
                 let host = u64::from(sector) * SECTOR;
                 grains.push(host, header.grain.min(left), Role::Data, guest);
             }
         }
-        if (self.compressed.len() * size_of::<Want>()) as u64 > MAP_BYTES {
-            return Err(Error::MapTooLarge { limit: MAP_BYTES });
-        }
         if self.missing == 0 {
-            self.place_compressed(header, &mut grains);
+            self.place_compressed(header, grains);
         }
-        Ok(grains)
+    }
+
+    /// Bytes of memory that the lists take.
+    pub(super) fn bytes(&self) -> u64 {
+        bytes_of::<Grain>(self.compressed.capacity()) + bytes_of::<u32>(self.places.capacity())
     }
 
     /// No table says how long a compressed grain is. It ends where the next grain or table begins at the latest, so this

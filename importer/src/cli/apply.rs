@@ -23,7 +23,7 @@ pub(super) fn run(arguments: ApplyArgs) -> Result<(), Failure> {
 }
 
 fn apply(arguments: &ApplyArgs, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, Failure> {
-    let options = job::options(&arguments.job, context, observer);
+    let options = job::options(&arguments.job, &arguments.source, context, observer);
     let is_checked = options.checksum.is_some();
     let source = job::open(&arguments.source, context, is_checked, "a delta is qcow2")?;
     let base = delta::Base {

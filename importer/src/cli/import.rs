@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::logging::{self, LogFormat, LogOptions};
+use datapath::floor::SpeedLimit;
 use datapath::observe::Observer;
 use datapath::source::Source;
 use datapath::target;
@@ -26,6 +27,7 @@ struct Job {
     verb: &'static str,
     open: Box<Open>,
     content: ContentArgs,
+    speed_limit: Option<SpeedLimit>,
     target: PathBuf,
     write: WriteArgs,
 }
@@ -39,6 +41,7 @@ pub(super) fn import(arguments: ImportArgs) -> Result<(), Failure> {
     run(Job {
         verb: "imported",
         content: source.content.clone(),
+        speed_limit: source.floor(),
         open: Box::new(move |context, is_checked| context.open(&source, is_checked)),
         target,
         write,
@@ -51,6 +54,8 @@ pub(super) fn convert(arguments: ConvertArgs) -> Result<(), Failure> {
         verb: "converted",
         open: Box::new(move |context, _| context.open_local(&image)),
         content: arguments.content,
+        // What is on this machine is as fast as it is.
+        speed_limit: None,
         target: arguments.target,
         write: arguments.write,
     })
@@ -108,6 +113,7 @@ fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<
             Route::OnePass => transfer::Route::OnePass,
         },
         limit_rate: arguments.limit_rate,
+        speed_limit: job.speed_limit,
         workers: arguments.threads.unwrap_or_else(worker::work::data_threads),
         scratch: arguments.scratch.clone(),
         stop: context.stop.clone(),

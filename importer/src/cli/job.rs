@@ -45,12 +45,14 @@ pub(super) fn run<R: Send + 'static>(
 /// How to transfer.
 pub(super) fn options(
     arguments: &JobArgs,
+    source: &SourceArgs,
     context: &Context,
     observer: Arc<dyn Observer>,
 ) -> transfer::Options {
     transfer::Options {
         checksum: arguments.checksum.clone(),
         limit_rate: arguments.limit_rate,
+        speed_limit: source.floor(),
         workers: arguments.threads.unwrap_or_else(worker::work::data_threads),
         stop: context.stop.clone(),
         observer,

@@ -35,7 +35,10 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     match program::command_line::parse::<Cli>(PROGRAM, arguments) {
-        Ok(cli) => finish(run(cli.command)),
+        Ok(cli) => {
+            worker::limits::of_command(cli.memory);
+            finish(run(cli.command))
+        }
         Err(code) => code,
     }
 }

@@ -15,18 +15,16 @@ use tokio_util::sync::CancellationToken;
 use super::args::SourceArgs;
 use super::failure::Failure;
 use crate::source::Location;
-use crate::source::access::{self, Access, STORE_CONNECTIONS};
+use crate::source::access::{Access, STORE_CONNECTIONS};
 use crate::source::file::FileSource;
 use crate::source::gcs::{self, GcsOptions};
 use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
 use crate::source::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
 use crate::source::nbd::NbdSource;
+use crate::source::policy::{Granted, Policy};
 use crate::source::proxy::ProxyConfig;
 use crate::source::registry::{RegistryOptions, RegistrySource};
 use crate::source::s3::{self, Addressing, S3Options};
-
-/// The variable that Google's libraries find a key file by.
-const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 
 /// What a job needs from the process around it.
 pub(super) struct Context {
@@ -46,7 +44,7 @@ impl Context {
         }
     }
 
-    /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object will be verified.
+    /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object was given and will be verified.
     pub(super) fn open(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Box<dyn Source>, Failure> {
         let (handle, stop) = (self.handle.clone(), self.stop.clone());
         let location = Location::parse(&arguments.source).map_err(usage)?;
@@ -54,12 +52,12 @@ impl Context {
             Location::S3(_) | Location::Gcs(_) => STORE_CONNECTIONS,
             _ => NonZeroUsize::MIN,
         };
-        let access = || access(arguments, usual);
+        let access = || access(arguments, usual, is_checked);
         match location {
             Location::Stdin => boxed(FileSource::stdin(stop)),
             Location::File(path) => boxed(FileSource::open(&path, stop)),
             Location::Http(url) => {
-                let config = http_config(&url, arguments, &access()?, is_checked)?;
+                let config = http_config(&url, arguments, &access()?)?;
                 boxed(HttpSource::open(config, handle, stop))
             }
             Location::S3(url) => {
@@ -71,13 +69,11 @@ impl Context {
                 boxed(s3::open(&url, &access()?, options, handle, stop))
             }
             Location::Gcs(url) => {
-                let access = access()?;
-                let configured = access.environment.get(GOOGLE_CREDENTIALS).map(Into::into);
                 let options = GcsOptions {
-                    key_file: arguments.key_file.clone().or(configured),
+                    key_file: arguments.key_file.clone(),
                     anonymous: arguments.anonymous,
                 };
-                boxed(gcs::open(&url, &access, options, handle, stop))
+                boxed(gcs::open(&url, &access()?, options, handle, stop))
             }
             Location::Registry(reference) => {
                 let options = RegistryOptions {
@@ -116,17 +112,11 @@ fn boxed(source: Result<impl Source + 'static, SourceError>) -> Result<Box<dyn S
     Ok(Box::new(source?))
 }
 
-fn http_config(
-    url: &str,
-    arguments: &SourceArgs,
-    access: &Access,
-    is_checked: bool,
-) -> Result<HttpConfig, Failure> {
+fn http_config(url: &str, arguments: &SourceArgs, access: &Access) -> Result<HttpConfig, Failure> {
     let url = HttpConfig::new(url, Arc::clone(&access.tls)).map_err(usage)?.url;
     Ok(HttpConfig {
         credentials: access.credentials.clone(),
         headers: headers(arguments)?,
-        trust_unvalidated: is_checked,
         ..access.http(url)
     })
 }
@@ -137,7 +127,7 @@ fn usage(error: impl std::fmt::Display) -> Failure {
 }
 
 /// `usual` connections, if the user asks for no other number.
-fn access(arguments: &SourceArgs, usual: NonZeroUsize) -> Result<Access, Failure> {
+fn access(arguments: &SourceArgs, usual: NonZeroUsize, is_checked: bool) -> Result<Access, Failure> {
     let tls = if arguments.insecure {
         tls::insecure_client_config()
     } else {
@@ -148,6 +138,11 @@ fn access(arguments: &SourceArgs, usual: NonZeroUsize) -> Result<Access, Failure
         tls::client_config(roots)
     };
     let tls = tls.map_err(|error| Failure::Internal(error.to_string()))?;
+    let granted = Granted {
+        ambient_identity: arguments.ambient_identity,
+        cleartext_secrets: arguments.cleartext_secrets,
+        token_services: arguments.token_services.clone(),
+    };
     Ok(Access {
         credentials: credentials(arguments)?,
         tls: Arc::new(tls),
@@ -157,9 +152,10 @@ fn access(arguments: &SourceArgs, usual: NonZeroUsize) -> Result<Access, Failure
             .connections
             .and_then(|number| NonZeroUsize::new(number.into()))
             .unwrap_or(usual),
+        is_checked,
         no_progress_limit: arguments.no_progress_timeout,
         retries: arguments.retries,
-        environment: access::environment(&ProcessEnv),
+        policy: Policy::command_line(&ProcessEnv, !arguments.insecure, &granted),
     })
 }
 

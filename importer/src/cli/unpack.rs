@@ -24,7 +24,7 @@ pub(super) fn run(arguments: UnpackArgs) -> Result<(), Failure> {
 }
 
 fn unpack(arguments: &UnpackArgs, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, Failure> {
-    let options = job::options(&arguments.job, context, observer);
+    let options = job::options(&arguments.job, &arguments.source, context, observer);
     let is_checked = options.checksum.is_some();
     let source = job::open(&arguments.source, context, is_checked, "an archive is a tar")?;
     let target = archive::Options {

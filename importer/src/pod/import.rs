@@ -136,6 +136,7 @@ impl Import {
             checksum: remote.checksum.clone(),
             envelope: remote.kind.envelope(),
             full_header: remote.kind.needs_full_header(),
+            speed_limit: self.config.speed_limit,
             workers: worker::work::data_threads(),
             scratch: self.scratch(),
             stop: self.stop.clone(),

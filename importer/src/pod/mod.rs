@@ -68,6 +68,7 @@ async fn run(env: &dyn Strings) -> u8 {
     .await;
     tracing::info!(version = crate::VERSION, "Starting importer");
 
+    worker::limits::of_pod();
     let paths = Paths::from_env(env);
     let (config, volume) = match prepare(env, &paths) {
         Ok(prepared) => prepared,

@@ -19,6 +19,9 @@ use crate::source::registry::{RegistryOptions, RegistrySource};
 use crate::source::s3::{self, S3Options};
 use crate::source::vddk::{Installation, VddkInfo, VddkOptions, VddkSource};
 
+/// Where CDI mounts the key file of a DataVolume.
+const GOOGLE_SECRET: &str = "/google/credentials.json";
+
 /// A source that is open, and what it knows besides bytes.
 pub(super) struct Opened {
     pub(super) source: Box<dyn Source>,
@@ -64,6 +67,10 @@ impl Import {
             let text = format!("Error creating http client: {error}");
             SourceError::new(SourceErrorKind::Invalid, text)
         })?;
+        let access = Access {
+            is_checked: remote.checksum.is_some(),
+            ..access
+        };
         let of_store = || Access {
             connections: STORE_CONNECTIONS,
             ..access.clone()
@@ -76,7 +83,7 @@ impl Import {
                 is_node_pull,
             } => {
                 let endpoint = node_pull::endpoint_of(endpoint, file_name);
-                let config = self.http_config(remote, &access, endpoint, headers)?;
+                let config = self.http_config(&access, endpoint, headers)?;
                 let after = match is_node_pull {
                     true => After::SideContainer(Box::new(HttpConfig {
                         url: node_pull::info_url(&config.url),
@@ -137,8 +144,10 @@ impl Import {
                 s3::open(endpoint, &of_store(), options, handle, stop).map(Opened::alone)
             }
             Kind::Gcs { endpoint, key_file } => {
+                // Another file is not the DataVolume's: it was mounted into the pod, and is the policy's business.
+                let given = self.paths.at(GOOGLE_SECRET);
                 let options = GcsOptions {
-                    key_file: key_file.clone(),
+                    key_file: key_file.clone().filter(|file| *file == given),
                     anonymous: false,
                 };
                 gcs::open(endpoint, &of_store(), options, handle, stop).map(Opened::alone)
@@ -178,7 +187,6 @@ impl Import {
 
     fn http_config(
         &self,
-        remote: &Remote,
         access: &Access,
         endpoint: Url,
         headers: &[Header],
@@ -188,7 +196,6 @@ impl Import {
         Ok(HttpConfig {
             credentials: access.credentials.clone(),
             headers,
-            trust_unvalidated: remote.checksum.is_some(),
             ..access.http(endpoint)
         })
     }

@@ -1,28 +1,16 @@
 //! What every source on a network is told besides where its object is.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::env::Strings;
 use datapath::error::SourceError;
 use rustls::ClientConfig;
 use url::Url;
 
 use super::http::{Agent, Credentials, HttpConfig};
+use super::policy::Policy;
 use super::proxy::ProxyConfig;
-
-/// What the chains of credentials of the object stores read.
-const CREDENTIAL_CHAINS: [&str; 4] = ["AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST"];
-
-/// The variables of `env` that a chain of credentials may read.
-pub fn environment(env: &dyn Strings) -> BTreeMap<String, String> {
-    CREDENTIAL_CHAINS
-        .iter()
-        .flat_map(|prefix| env.with_prefix(prefix))
-        .collect()
-}
 
 /// Connections that an object store is read over, unless somebody says otherwise: stores limit each of them, and the network
 /// of a cluster carries several.
@@ -45,20 +33,24 @@ pub struct Access {
     pub no_progress_limit: Duration,
     /// Consecutive failures without a new byte that are allowed; `None` leaves it to the time limit.
     pub retries: Option<u32>,
-    /// Variables that the chain of credentials of an object store may read.
-    pub environment: BTreeMap<String, String>,
+    /// What may be told to whom.
+    pub policy: Policy,
+    /// A digest of the whole object was given with the import, and is verified.
+    pub is_checked: bool,
 }
 
 impl Access {
     /// Asks for documents on behalf of `user_agent`.
     pub fn agent(&self, user_agent: &str) -> Result<Agent, SourceError> {
-        Agent::new(&self.tls, &self.proxy, user_agent)
+        Agent::new(&self.tls, &self.proxy, &self.policy, user_agent)
     }
 
     /// The HTTP settings for `url`: no credentials and no headers, which each source adds in its own way.
     pub fn http(&self, url: Url) -> HttpConfig {
         HttpConfig {
             proxy: self.proxy.clone(),
+            policy: self.policy.clone(),
+            is_checked: self.is_checked,
             connections: self.connections,
             no_progress_limit: self.no_progress_limit,
             retries: self.retries,

@@ -8,6 +8,7 @@ pub mod imageio;
 mod location;
 pub mod nbd;
 pub mod objects;
+pub mod policy;
 pub mod proxy;
 mod pumped;
 pub mod registry;
@@ -15,6 +16,7 @@ mod retry;
 pub mod s3;
 pub mod vddk;
 pub mod verified;
+mod words;
 mod xml;
 
 pub use location::Location;

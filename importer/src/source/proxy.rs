@@ -40,14 +40,22 @@ impl ProxyConfig {
             _ => None,
         }?;
         let (host, port) = (url.host()?, url.port_or_known_default()?);
-        let ip = match &host {
-            Host::Domain(_) => None,
-            Host::Ipv4(ip) => Some(IpAddr::V4(*ip)),
-            Host::Ipv6(ip) => Some(IpAddr::V6(*ip).to_canonical()),
-        };
-        let is_local = host == Host::Domain("localhost") || ip.is_some_and(|ip| ip.is_loopback());
-        let is_direct = is_local || self.direct.iter().any(|rule| rule.covers(&host, ip, port));
+        let ip = address(&host);
+        let is_direct = is_local(&host) || self.direct.iter().any(|rule| rule.covers(&host, ip, port));
         (!is_direct).then_some(proxy)
+    }
+}
+
+/// True for this machine itself, which is reached through no proxy and no network.
+pub(super) fn is_local(host: &Host<&str>) -> bool {
+    *host == Host::Domain("localhost") || address(host).is_some_and(|ip| ip.is_loopback())
+}
+
+fn address(host: &Host<&str>) -> Option<IpAddr> {
+    match host {
+        Host::Domain(_) => None,
+        Host::Ipv4(ip) => Some(IpAddr::V4(*ip)),
+        Host::Ipv6(ip) => Some(IpAddr::V6(*ip).to_canonical()),
     }
 }
 

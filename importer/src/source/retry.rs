@@ -41,6 +41,25 @@ impl Failure {
         }
     }
 
+    /// The same with `place` before it.
+    pub(super) fn at(self, place: &str) -> Self {
+        let at = |error: SourceError| SourceError::new(error.kind(), format!("{place}: {error}"));
+        match self {
+            Self::Transient { error, retry_after } => Self::Transient {
+                error: at(error),
+                retry_after,
+            },
+            Self::Final(error) => Self::Final(at(error)),
+        }
+    }
+
+    /// The kind of its error.
+    pub(super) fn kind(&self) -> SourceErrorKind {
+        match self {
+            Self::Transient { error, .. } | Self::Final(error) => error.kind(),
+        }
+    }
+
     pub(super) fn into_error(self) -> SourceError {
         match self {
             Self::Transient { error, .. } | Self::Final(error) => error,
@@ -160,11 +179,28 @@ impl<'a> Attempts<'a> {
         Ok(delay)
     }
 
-    fn remaining(&self) -> Duration {
+    /// How much of the time without a new byte is left.
+    pub(super) fn remaining(&self) -> Duration {
         self.patience
             .no_progress_limit
             .saturating_sub(self.waiting_since.elapsed())
     }
+}
+
+/// Longest time until a server has told which object is meant, however many questions that takes: each answer may come late.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(600);
+
+/// `work`, which asks a server many things, within [`LOOKUP_LIMIT`].
+pub(super) async fn lookup<T>(work: impl Future<Output = Result<T, SourceError>>) -> Result<T, SourceError> {
+    tokio::time::timeout(LOOKUP_LIMIT, work)
+        .await
+        .unwrap_or_else(|_| {
+            let message = format!(
+                "the server did not tell where the object is within {} s",
+                LOOKUP_LIMIT.as_secs()
+            );
+            Err(SourceError::new(SourceErrorKind::Stalled, message))
+        })
 }
 
 /// `work`, or a transient failure after `limit` without a sign of the server.

@@ -3,6 +3,8 @@
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
+use super::words::plain;
+
 /// Elements inside each other; an engine nests five, vSphere a dozen.
 const MAX_DEPTH: usize = 32;
 /// Elements of a document; an engine with a thousand snapshots sends some ten thousand.
@@ -28,11 +30,18 @@ pub(super) enum XmlError {
     TooLarge,
 }
 
+impl XmlError {
+    /// The parser repeats names of the document.
+    fn syntax(error: &dyn std::fmt::Display) -> Self {
+        Self::Syntax(plain(&error.to_string()))
+    }
+}
+
 impl Element {
     /// The root of `document`. Entities of a document type are not expanded: what does not come with XML itself is an
     /// error.
     pub(super) fn parse(document: &[u8]) -> Result<Self, XmlError> {
-        let syntax = |error: &dyn std::fmt::Display| XmlError::Syntax(error.to_string());
+        let syntax = |error: &dyn std::fmt::Display| XmlError::syntax(error);
         let document = std::str::from_utf8(document).map_err(|error| syntax(&error))?;
         let mut reader = Reader::from_str(document);
         let mut open: Vec<Self> = vec![Self::default()];
@@ -61,7 +70,9 @@ impl Element {
                     let character = match reference.resolve_char_ref().map_err(|error| syntax(&error))? {
                         Some(character) => character.to_string(),
                         None => predefined(&reference)
-                            .ok_or_else(|| XmlError::Syntax(format!("unknown entity &{};", &*reference)))?
+                            .ok_or_else(|| {
+                                XmlError::syntax(&format_args!("unknown entity &{};", &*reference))
+                            })?
                             .to_owned(),
                     };
                     add_text(&mut open, &character);
@@ -86,7 +97,7 @@ impl Element {
     fn begin(start: &BytesStart<'_>) -> Result<Self, XmlError> {
         let id = start
             .try_get_attribute("id")
-            .map_err(|error| XmlError::Syntax(error.to_string()))?;
+            .map_err(|error| XmlError::syntax(&error))?;
         Ok(Self {
             name: start.local_name().as_ref().to_owned(),
             id: id.map(|id| id.value.into_owned()),
@@ -97,6 +108,11 @@ impl Element {
     /// The first child of this name.
     pub(super) fn child(&self, name: &str) -> Option<&Self> {
         self.children.iter().find(|child| child.name == name)
+    }
+
+    /// The first child of this name, without the rest.
+    pub(super) fn into_child(self, name: &str) -> Option<Self> {
+        self.children.into_iter().find(|child| child.name == name)
     }
 
     /// All children of this name.

@@ -242,7 +242,7 @@ fn without_a_validator_nothing_is_spliced() {
     assert_eq!(origin.requests().len(), 1);
 
     // A checksum of the whole object proves it afterwards.
-    let trusting = |config: &mut HttpConfig| config.trust_unvalidated = true;
+    let trusting = |config: &mut HttpConfig| config.is_checked = true;
     assert_eq!(fetch_with(&start(script.clone()), trusting).unwrap(), body);
     let grown = Script {
         replaced: Some((1, Object::new(noise(LENGTH + 1), None))),

@@ -1,6 +1,5 @@
 //! The source by itself: bytes in order, over holes, by leaps.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use datapath::source::Source;
 use importer::source::access::Access;
 use importer::source::http::Credentials;
 use importer::source::imageio::{Checkpoints, ImageIoSource};
+use importer::source::policy::Policy;
 use importer::source::proxy::ProxyConfig;
 use testkit::certs;
 use testkit::ovirt::{DISK_ID, Engine, Extents, PASSWORD, Script, USER};
@@ -29,7 +29,8 @@ fn open(engine: &Engine, connections: usize) -> ImageIoSource {
         connections: NonZeroUsize::new(connections).unwrap(),
         no_progress_limit: Duration::from_secs(20),
         retries: None,
-        environment: BTreeMap::new(),
+        policy: Policy::default(),
+        is_checked: false,
     };
     ImageIoSource::open(
         &engine.api_url().parse().unwrap(),

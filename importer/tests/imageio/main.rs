@@ -5,6 +5,7 @@
     reason = "a test fails by panicking, also in its helpers"
 )]
 
+mod adversary;
 mod body;
 mod deltas;
 mod endings;

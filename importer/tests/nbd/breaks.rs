@@ -96,7 +96,10 @@ fn nobody_listens() {
     assert_eq!(error.kind(), SourceErrorKind::Connect);
     assert_eq!(
         error.to_string(),
-        "cannot connect to the NBD server: no such file or directory"
+        format!(
+            "nbd+unix:///?socket={}: cannot connect to the NBD server: no such file or directory",
+            folder.path().join("none").display()
+        )
     );
 }
 

@@ -1,5 +1,7 @@
 //! Servers that do what the protocol forbids.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use proptest::prelude::*;
 use testkit::nbd_script::{NbdRequest, NbdScript, ScriptedNbd, option_reply};
 
@@ -208,6 +210,67 @@ fn block_status_that_cannot_be_is_refused() {
     assert_eq!(slow.unwrap().bytes.len(), 1 << 20);
     let long = answering(|request| request.status(&[(u32::MAX, 3)])).unwrap();
     assert_eq!((long.bytes.len(), long.zeros), (1 << 20, 1 << 20));
+}
+
+#[test]
+fn a_reply_does_not_go_on_for_ever() {
+    let errors = reading!(request => request.chunk(false, 0x8001, b"\0\0\0\x05\0\0").repeat(5000));
+    refused(errors, "more than 4096 errors in the reply to one request");
+    refused(
+        answering(|request| match request.command {
+            7 => {
+                let half = [1u32, 4096, 0]
+                    .iter()
+                    .flat_map(|n| n.to_be_bytes())
+                    .collect::<Vec<_>>();
+                [request.chunk(false, 5, &half), request.chunk(true, 5, &half)].concat()
+            }
+            _ => request.sevens(),
+        }),
+        "block status twice in one reply",
+    );
+}
+
+#[test]
+fn status_that_comes_byte_by_byte_is_given_up() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let received = answering(|request| match request.command {
+        7 => {
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            request.status(&[(1, 0)])
+        }
+        _ => request.sevens(),
+    });
+    assert!(received.unwrap().bytes == vec![7; 1 << 20]);
+    assert!(ASKED.load(Ordering::Relaxed) < 20, "{ASKED:?}");
+}
+
+#[test]
+fn a_reply_that_drips_is_given_up() {
+    let script = NbdScript {
+        structured: false,
+        answer: |request| {
+            let mut head = 0x6744_6698_u32.to_be_bytes().to_vec();
+            head.extend([0; 4]);
+            head.extend(request.cookie.to_be_bytes());
+            head
+        },
+        drip: Some(Duration::from_millis(50)),
+        ..NbdScript::default()
+    };
+    let server = ScriptedNbd::start(script).unwrap();
+    let access = Access {
+        no_progress_limit: Duration::from_secs(3),
+        ..access()
+    };
+    let started = std::time::Instant::now();
+    let error = fetch_with(&server.uri(), &access).err().unwrap().to_string();
+    assert!(error.starts_with("no new byte for 3 s at byte 0"), "{error}");
+    assert!(
+        started.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        started.elapsed()
+    );
 }
 
 #[test]

@@ -11,7 +11,6 @@ mod import;
 mod servers;
 mod tls;
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -22,6 +21,7 @@ use datapath::source::{Body, Source};
 use datapath::target::is_known_zero;
 use importer::source::access::Access;
 use importer::source::nbd::NbdSource;
+use importer::source::policy::Policy;
 use importer::source::proxy::ProxyConfig;
 use testkit::{certs, disk};
 use tokio::runtime::Runtime;
@@ -38,7 +38,8 @@ fn access() -> Access {
         connections: NonZeroUsize::MIN,
         no_progress_limit: Duration::from_secs(20),
         retries: None,
-        environment: BTreeMap::new(),
+        policy: Policy::default(),
+        is_checked: false,
     }
 }
 

@@ -56,7 +56,7 @@ fn names_ports_and_sizes() {
     assert!(receive(&mut *source.body().unwrap()).unwrap().bytes == vec![5; 1_000_448]);
     let message = failure(&server.uri("other"));
     assert!(
-        message.starts_with("the NBD server has not got the export \"other\""),
+        message.contains(": the NBD server has not got the export \"other\""),
         "{message}"
     );
     let empty = NbdServer::nbdkit(["null", "0"]);

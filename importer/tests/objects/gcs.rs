@@ -42,8 +42,8 @@ fn an_emulator_is_found_by_its_variable() {
     assert!(read_all(&*source).unwrap() == setup.content);
 }
 
-#[test]
-fn a_service_account_signs_its_own_token() {
+/// The key file of a service account.
+pub(super) fn service_account() -> String {
     let key = Authority::new().unwrap().server(KeyKind::Rsa).unwrap().key_pem();
     let account = serde_json::json!({
         "type": "service_account",
@@ -51,9 +51,14 @@ fn a_service_account_signs_its_own_token() {
         "private_key": key,
         "private_key_id": "1",
     });
+    account.to_string()
+}
+
+#[test]
+fn a_service_account_signs_its_own_token() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("sa.json");
-    std::fs::write(&file, account.to_string()).unwrap();
+    std::fs::write(&file, service_account()).unwrap();
 
     let content = noise(7);
     GCS.put_with("private", "disk", &[], &content);

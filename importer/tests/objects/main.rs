@@ -7,11 +7,12 @@
 
 mod credentials;
 mod gcs;
+mod identity;
 mod s3;
 mod suite;
 mod whole;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use datapath::source::Source;
 use importer::source::access::Access;
 use importer::source::gcs::GcsOptions;
 use importer::source::http::Credentials;
+use importer::source::policy::{Granted, Policy};
 use importer::source::proxy::ProxyConfig;
 use importer::source::s3::S3Options;
 use testkit::certs;
@@ -66,18 +68,28 @@ fn access(kind: Kind) -> Access {
         connections: NonZeroUsize::MIN,
         no_progress_limit: Duration::from_secs(30),
         retries: None,
-        environment: BTreeMap::new(),
+        policy: policy(&[]),
+        is_checked: false,
     }
+}
+
+/// A policy that lends the identities in these variables to servers on loopback.
+fn policy(variables: &[(&str, &str)]) -> Policy {
+    let variables = variables
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let granted = Granted {
+        ambient_identity: true,
+        ..Granted::default()
+    };
+    Policy::command_line(&variables.collect::<HashMap<_, _>>(), true, &granted)
 }
 
 /// No keys, and variables that may lead to some.
 fn environment(variables: &[(&str, &str)]) -> Access {
-    let variables = variables
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     Access {
         credentials: None,
-        environment: variables.collect(),
+        policy: policy(variables),
         ..access(Kind::Moto)
     }
 }

@@ -71,12 +71,11 @@ fn a_wrong_region_is_corrected_once() {
 #[test]
 fn the_command_line_names_bucket_and_key() {
     let setup = Setup::new(&S3S, "addressing", Vec::new());
-    let variables = [
-        ("AWS_ENDPOINT_URL", setup.gateway.url("")),
-        ("AWS_REGION", "here".to_owned()),
-    ];
     let access = Access {
-        environment: variables.map(|(name, value)| (name.to_owned(), value)).into(),
+        policy: policy(&[
+            ("AWS_ENDPOINT_URL", &setup.gateway.url("")),
+            ("AWS_REGION", "here"),
+        ]),
         ..access(Kind::S3s)
     };
     let options = S3Options {

@@ -166,6 +166,25 @@ fn bad_images_are_blamed_on_the_right_step() {
 }
 
 #[test]
+fn a_source_that_hardly_sends_is_given_up() {
+    let origin = serve(Script {
+        rate: Some(20_000),
+        ..Script::new(disk::content(1, MIB))
+    });
+    let env = [
+        ("CDI_WORKERS_SPEED_LIMIT", "100000"),
+        ("CDI_WORKERS_SPEED_TIME", "4"),
+    ];
+    let pod = Pod::http(&origin.url("/disk"), &env);
+    assert_eq!(pod.run().code(), 1);
+    let message = pod.message().or_fail("a message");
+    let expected = "Unable to process data: Unable to transfer source data to target file: failed to pull image: \
+                    the source is too slow: ";
+    assert!(message.starts_with(expected), "{message}");
+    assert!(!pod.disk().exists());
+}
+
+#[test]
 fn a_page_is_no_archive() {
     let origin = serve(Script::new(LISTING));
     Pod::http(&origin.url("/folder/"), &[("IMPORTER_CONTENTTYPE", "archive")]).assert_fails_with(

@@ -2,10 +2,13 @@
 
 mod archive;
 mod blank;
+mod bombs;
 mod failure;
+mod identity;
 mod node_pull;
 mod pod;
 mod registry;
 mod running;
 mod success;
 mod vddk;
+mod vsphere;

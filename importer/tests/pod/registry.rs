@@ -2,12 +2,13 @@
 
 use testkit::certs::Authority;
 use testkit::disk;
-use testkit::docker_registry::{DockerRegistry, Setup};
+use testkit::docker_registry::{Auth, DockerRegistry, Setup, TokenIssuer};
 use testkit::fail::OrFail;
 use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::oci::{Compression, Image};
+use testkit::origin::Script;
 
-use super::pod::{MIB, Pod};
+use super::pod::{MIB, Pod, serve};
 
 /// What upstream says when it reads a container image.
 const PREFIX: &str = "Unable to process data: Unable to transfer source data to scratch space: Failed to read registry image: ";
@@ -64,6 +65,35 @@ fn what_cannot_be_pulled_is_said_in_upstreams_words() {
     pod("fedora", "amd64").assert_fails_with(&format!(
         "{PREFIX}Could not parse image: Invalid image name \"fedora\", expected colon-separated transport:reference"
     ));
+}
+
+#[test]
+fn a_password_goes_to_no_stranger_unless_an_administrator_names_it() {
+    let issuer = TokenIssuer::new();
+    let service = serve(Script::new(issuer.grant("a/b")));
+    let realm = service.url("/token").replace("127.0.0.1", "localhost");
+    let images = [Image::of_disk(&disk::content(1, MIB), Compression::None)];
+    let setup = Setup {
+        auth: Auth::Token(&issuer, &realm),
+        ..Setup::default()
+    };
+    let registry = DockerRegistry::start_with(setup, &[("a/b:1", &images)]);
+    let mut pod = pod(&registry.reference("a/b:1"), "amd64");
+    for (name, value) in [
+        ("IMPORTER_ACCESS_KEY_ID", "joe"),
+        ("IMPORTER_SECRET_KEY", "hidden"),
+    ] {
+        pod.env.push((name.to_owned(), value.to_owned()));
+    }
+    pod.assert_fails_with(&format!(
+        "{PREFIX}failed to pull image: reading manifest 1 in {}/a/b: the registry 127.0.0.1 wants its password to be sent to \
+         the token service localhost, which is not known to belong to it: name it in IMPORTER_TOKEN_SERVICES if it does",
+        registry.address()
+    ));
+    assert!(service.requests().is_empty(), "{:?}", service.requests());
+    let services = "auth.example.org, localhost".to_owned();
+    pod.env.push(("IMPORTER_TOKEN_SERVICES".to_owned(), services));
+    pod.run().assert_success("named");
 }
 
 #[test]

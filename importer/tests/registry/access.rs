@@ -166,6 +166,38 @@ fn a_password_is_not_shouted_to_a_token_service_without_tls() {
     assert!(service.requests().is_empty(), "{:?}", service.requests());
 }
 
+#[test]
+fn a_password_goes_to_no_token_service_that_is_a_stranger_to_the_registry() {
+    let (scene, issuer, authority) = (Scene::new(), TokenIssuer::new(), authority());
+    let tls = authority.server_config().or_fail("TLS");
+    let service = Origin::start_tls(Script::new(issuer.grant("a/b")), tls).or_fail("a token service");
+    // Another host than that of the registry, which is an address.
+    let realm = service.url("/token").replace("127.0.0.1", "localhost");
+    let (registry, content) = with_image(Setup {
+        authority: Some(&authority),
+        auth: Auth::Token(&issuer, &realm),
+        ..Setup::default()
+    });
+    let reference = registry.reference("a/b:1");
+    let import = || scene.strict_import(&reference).args(scene.trusting(&authority));
+    let finished = scene.assert_refused(
+        import().args(scene.as_user()),
+        SOURCE_FAILED,
+        "failed to pull image: ",
+    );
+    for part in ["registry 127.0.0.1", "token service localhost", "--token-service"] {
+        assert!(finished.stderr.contains(part), "{part}: {}", finished.stderr);
+    }
+    assert!(service.requests().is_empty(), "{:?}", service.requests());
+
+    let named = import()
+        .args(scene.as_user())
+        .args(["--token-service", "localhost"]);
+    scene.assert_imports(named, &content, "named");
+    assert!(service.requests()[0].request.header("authorization").is_some());
+    scene.assert_imports(import(), &content, "what has no password needs no permission");
+}
+
 /// Serves a folder, and ends with the test.
 struct Files(Child);
 

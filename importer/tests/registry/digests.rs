@@ -1,11 +1,11 @@
 //! The digest of what a reference names, for whoever wants to know whether there is something new.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use importer::source::access::Access;
+use importer::source::policy::Policy;
 use importer::source::proxy::ProxyConfig;
 use importer::source::registry::resolve_digest;
 use testkit::disk;
@@ -26,7 +26,8 @@ fn access() -> Access {
         connections: NonZeroUsize::MIN,
         no_progress_limit: Duration::from_secs(60),
         retries: None,
-        environment: BTreeMap::new(),
+        policy: Policy::default(),
+        is_checked: false,
     }
 }
 

@@ -1,11 +1,12 @@
 //! The command line: subcommands, flags, their help and how their values are parsed.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use program::command_line::{self, duration, listen};
+use program::command_line::{self, byte_rate, duration, listen};
 
 /// The name in the client's certificate, as CDI has it.
 const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
@@ -117,6 +118,16 @@ pub(super) struct ServeArgs {
     /// How long an interrupted resumable upload can be continued
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration, help_heading = "Server")]
     pub(super) resume_timeout: Duration,
+
+    /// Give up on a client that sends less than this many bytes a second over ten minutes of waiting; the suffixes K, M and G
+    /// are powers of 1024 [default: however slow it is]
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Server")]
+    pub(super) speed_limit: Option<NonZeroU64>,
+
+    /// Memory that the whole process may take; images that need more are refused [default: 256Mi, or less if a cgroup allows
+    /// less]
+    #[arg(long, value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Server")]
+    pub(super) memory: Option<u64>,
 
     /// Use the certificates in this folder: ca.crt, server.crt, server.key, client.crt and client.key. They are made if
     /// they are not there

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use daemon::logging::{self, LogFormat, LogOptions};
 use daemon::signal::{self, Signal};
 use daemon::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
+use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::target;
 use program::command_line::server_verbosity;
 use worker::volume::{Wanted, folder_of};
@@ -118,6 +119,7 @@ fn config(arguments: ServeArgs) -> Result<Config, Failure> {
             "who may upload? --client-ca FILE names the authority of the client, --insecure accepts everybody",
         ));
     }
+    worker::limits::of_command(arguments.memory);
     let destination = destination(&arguments)?;
     let access = if arguments.insecure {
         Access::Anyone
@@ -147,6 +149,10 @@ fn config(arguments: ServeArgs) -> Result<Config, Failure> {
         deadline: None,
         stall: arguments.stall_timeout,
         resume: arguments.resume_timeout,
+        speed_limit: arguments.speed_limit.map(|bytes_per_second| SpeedLimit {
+            bytes_per_second,
+            time: SPEED_TIME,
+        }),
         once: arguments.once,
     })
 }

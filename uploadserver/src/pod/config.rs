@@ -9,6 +9,7 @@ use daemon::tls::{Profile, ServerFiles};
 use daemon::{quantity, space};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use worker::limits;
 use worker::volume::Wanted;
 
 use super::KEY_VARIABLE;
@@ -86,6 +87,7 @@ pub(super) fn read(env: &dyn Strings, paths: &Paths) -> Result<Config, Refusal> 
         deadline,
         stall: seconds(&mut reader, STALL_SECONDS, STALL),
         resume: seconds(&mut reader, RESUME_SECONDS, RESUME),
+        speed_limit: limits::speed_of_pod(&mut reader),
         once: true,
     };
     reader.finish().map_err(Refusal::Environment)?;

@@ -67,6 +67,31 @@ fn a_client_that_stalls_frees_the_server() {
 }
 
 #[test]
+fn a_client_that_hardly_sends_is_given_up() {
+    let pod = UploadPod::new(BINARY)
+        .env("CDI_WORKERS_SPEED_LIMIT", "1000")
+        .env("CDI_WORKERS_SPEED_TIME", "3");
+    let server = pod.start();
+    let content = disk::content(1, 1 << 20);
+    let mut slow = server.begin_upload("/v1beta1/upload", content.len(), &content[..1]);
+    // A byte every tenth of a second: never silent, and hundreds of thousands of seconds to go.
+    let sent = content[1..].iter().take(200).position(|byte| {
+        std::thread::sleep(Duration::from_millis(100));
+        slow.send(&[*byte]).is_err() || server.log().contains("the source is too slow: ")
+    });
+    let sent = sent.expect("it is given up within 20 s");
+    assert!(sent > 20, "given up after {sent} bytes");
+    let answer = slow.response().unwrap();
+    assert!(
+        answer.status == 500 && answer.text().contains("the source is too slow: "),
+        "{answer:?}"
+    );
+    server.wait_until_idle();
+    server.post_last("/v1beta1/upload", &content);
+    assert!(std::fs::read(pod.disk()).unwrap() == content);
+}
+
+#[test]
 fn a_client_that_is_only_slow_is_waited_for() {
     let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_STALL_SECONDS", "2");
     let server = pod.start();

@@ -86,7 +86,7 @@ fn a_volume_survives_however_its_stream_is_cut() {
         };
         let packed = encode(encoding, &pieces);
         for sizes in [&[1 << 20][..], &[4096], &[1, 7, 70_000]] {
-            let unpacked = unpack_with(codec, &packed, sizes, Limits::default()).unwrap();
+            let unpacked = unpack_with(codec, &packed, sizes, &Limits::default()).unwrap();
             assert!(unpacked == expanded(&pieces), "{codec}, {sizes:?}");
         }
     }
@@ -176,7 +176,7 @@ fn a_large_frame_of_another_writer_fits() {
     ];
     let packed = stream(&frames, 2 << 20);
     for sizes in [&[1 << 22][..], &[1000]] {
-        let unpacked = unpack_with(Codec::Frames, &packed, sizes, Limits::default()).unwrap();
+        let unpacked = unpack_with(Codec::Frames, &packed, sizes, &Limits::default()).unwrap();
         assert!(unpacked == [&large[..], &large].concat());
     }
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::memory::{Budget, Exceeded};
 
 #[test]
 fn every_codec_gives_back_what_was_packed() {
@@ -11,7 +12,7 @@ fn every_codec_gives_back_what_was_packed() {
             let data = sample(length);
             let packed = pack(codec, &data);
             for size in [usize::MAX, 4096] {
-                let unpacked = unpack_with(codec, &packed, &[size], Limits::default());
+                let unpacked = unpack_with(codec, &packed, &[size], &Limits::default());
                 assert!(
                     unpacked.unwrap() == data,
                     "{codec}, {length} bytes in chunks of {size}"
@@ -27,7 +28,7 @@ fn members_that_follow_each_other_are_one_stream() {
     for codec in CODECS {
         let packed = [&first[..], b"", &second].map(|data| pack(codec, data)).concat();
         for size in [1, 2, 7, 4096] {
-            let unpacked = unpack_with(codec, &packed, &[size], Limits::default());
+            let unpacked = unpack_with(codec, &packed, &[size], &Limits::default());
             assert!(
                 unpacked.unwrap() == [&first[..], &second].concat(),
                 "{codec} in chunks of {size}"
@@ -189,7 +190,7 @@ fn skippable_frames_are_passed_over() {
     .concat();
     assert_eq!(super::super::sniff(&packed), Some(Codec::Zstd));
     for size in [1, 4096] {
-        let unpacked = unpack_with(Codec::Zstd, &packed, &[size], Limits::default());
+        let unpacked = unpack_with(Codec::Zstd, &packed, &[size], &Limits::default());
         assert_eq!(unpacked.unwrap(), data.repeat(2));
     }
     let cut = unpack(Codec::Zstd, &packed[..packed.len() - 1]);
@@ -213,6 +214,8 @@ fn a_first_block_smaller_than_a_sector_is_enough() {
 #[test]
 fn windows_over_the_limit_are_refused_with_both_numbers() {
     const WINDOW: u64 = 8 << 20;
+    // What the decoders take beside it.
+    const STATE: u64 = 1 << 20;
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
     encoder.window_log(23).unwrap();
     encoder.write_all(b"small").unwrap();
@@ -223,21 +226,26 @@ fn windows_over_the_limit_are_refused_with_both_numbers() {
     let with_xz = encoder.finish().unwrap();
 
     for (codec, packed) in [(Codec::Zstd, with_zstd), (Codec::Xz, with_xz)] {
-        let unpack_in = |window_bytes| {
+        let unpack_in = |bytes| {
             let limits = Limits {
-                window_bytes,
+                memory: Budget::new(bytes),
                 ..Limits::default()
             };
-            unpack_with(codec, &packed, &[1], limits)
+            unpack_with(codec, &packed, &[1], &limits)
         };
-        assert_eq!(unpack_in(WINDOW).unwrap(), b"small");
+        assert_eq!(unpack_in(WINDOW + STATE).unwrap(), b"small");
         match unpack_in(WINDOW / 2) {
-            Err(DecodeError::Memory { needed, limit, .. }) => {
+            Err(DecodeError::Memory { exceeded, .. }) => {
+                let Exceeded {
+                    needed,
+                    available,
+                    limit,
+                } = exceeded;
                 assert!(
-                    (WINDOW..WINDOW + (1 << 20)).contains(&needed),
+                    (WINDOW..=WINDOW + STATE).contains(&needed),
                     "{codec} needs {needed}"
                 );
-                assert!((WINDOW / 2..needed).contains(&limit), "{codec} may have {limit}");
+                assert_eq!((available, limit), (WINDOW / 2, WINDOW / 2), "{codec}");
             }
             other => panic!("{codec}: {other:?}"),
         }
@@ -268,7 +276,7 @@ proptest! {
     ) {
         let members: Vec<Vec<u8>> = lengths.iter().map(|length| sample(*length)).collect();
         let packed: Vec<u8> = members.iter().flat_map(|data| pack(codec, data)).collect();
-        let unpacked = unpack_with(codec, &packed, &sizes, Limits::default()).unwrap();
+        let unpacked = unpack_with(codec, &packed, &sizes, &Limits::default()).unwrap();
         prop_assert!(unpacked == members.concat());
     }
 
@@ -281,7 +289,7 @@ proptest! {
         let mut packed = pack(codec, &sample(600));
         packed.truncate(start);
         packed.extend_from_slice(&noise);
-        if let Ok(unpacked) = unpack_with(codec, &packed, &[64], Limits::default()) {
+        if let Ok(unpacked) = unpack_with(codec, &packed, &[64], &Limits::default()) {
             prop_assert_eq!(unpacked, sample(600));
         }
     }

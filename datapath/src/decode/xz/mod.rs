@@ -23,14 +23,11 @@ use super::decoder::{Decoder, Engine, Fault, Padding, cut};
 use super::{Codec, Limits};
 use crate::buffer::Filling;
 use crate::chunks::Chunks;
+use crate::memory::Grant;
 
 use self::framing::HEADER_MAGIC as MAGIC;
 use self::parallel::Parallel;
 use self::worker::Workers;
-
-/// What liblzma's limit counts beside the dictionary (decoder state, filters), rounded up, so that a
-/// dictionary of exactly the limit is accepted.
-const STATE_BYTES: u64 = 1 << 20;
 
 /// True if an xz stream begins with `head`.
 pub(super) fn begins_stream(head: &[u8]) -> bool {
@@ -41,25 +38,32 @@ pub(super) fn begins_stream(head: &[u8]) -> bool {
 pub(super) fn decoder(inner: Box<dyn Chunks>, limits: &Limits) -> Box<dyn Chunks> {
     match Workers::start(limits) {
         Some(workers) => Box::new(Parallel::new(inner, workers)),
-        None => Box::new(Decoder::<Xz>::new(inner, *limits)),
+        None => Box::new(Decoder::<Xz>::new(inner, limits)),
     }
 }
 
 /// liblzma's stream decoder, one for every stream of the file.
 pub(super) struct Xz {
     stream: Stream,
-    window_bytes: u64,
+    /// What its dictionary is taken from; `None` if somebody else has seen to that.
+    grant: Option<Grant>,
 }
 
 impl Xz {
-    fn stream(window_bytes: u64) -> Result<Stream, Fault> {
+    /// A decoder whose dictionary was granted already.
+    fn granted() -> Result<Self, Fault> {
+        let stream = Self::stream(u64::MAX)?;
+        Ok(Self { stream, grant: None })
+    }
+
+    fn stream(memory_bytes: u64) -> Result<Stream, Fault> {
         // Without the flag a check that liblzma does not know would be skipped in silence.
-        Stream::new_stream_decoder(window_bytes.saturating_add(STATE_BYTES), TELL_UNSUPPORTED_CHECK)
+        Stream::new_stream_decoder(memory_bytes.max(1), TELL_UNSUPPORTED_CHECK)
             .map_err(|error| Fault::Corrupt(error.to_string()))
     }
 
-    /// The memory that the current block asks for. The bindings do not tell, but the limit can be set to
-    /// nothing less: the need is found by halving. Nothing is allocated by this.
+    /// The memory that the current block asks for, which becomes the stream's limit. The bindings do not tell, but the limit
+    /// can be set to nothing less: the need is found by halving. Nothing is allocated by this.
     fn needed(&mut self) -> u64 {
         let (mut too_small, mut enough) = (self.stream.memlimit(), u64::MAX);
         while enough - too_small > 1 {
@@ -72,18 +76,20 @@ impl Xz {
         enough
     }
 
-    fn fault(&mut self, error: Error) -> Fault {
-        match error {
-            Error::MemLimit => {
-                let limit = self.stream.memlimit();
-                Fault::Memory {
-                    needed: self.needed(),
-                    limit,
-                }
-            }
-            Error::UnsupportedCheck => Fault::Corrupt("its integrity check is of an unknown type".to_owned()),
-            other => Fault::Corrupt(other.to_string()),
+    /// liblzma stops at a block that needs more than its limit, and goes on when it has that.
+    fn ask_for_memory(&mut self) -> Result<(), Fault> {
+        let needed = self.needed();
+        match &mut self.grant {
+            Some(grant) => Ok(grant.grow_to(needed)?),
+            None => Ok(()),
         }
+    }
+}
+
+fn fault(error: &Error) -> Fault {
+    match error {
+        Error::UnsupportedCheck => Fault::Corrupt("its integrity check is of an unknown type".to_owned()),
+        other => Fault::Corrupt(other.to_string()),
     }
 }
 
@@ -98,15 +104,14 @@ impl Engine for Xz {
     }
 
     fn new(limits: &Limits) -> Result<Self, Fault> {
-        let window_bytes = limits.window_bytes;
         Ok(Self {
-            stream: Self::stream(window_bytes)?,
-            window_bytes,
+            stream: Self::stream(0)?,
+            grant: Some(limits.memory.grant()),
         })
     }
 
     fn begin(&mut self, _head: &[u8]) -> Result<(), Fault> {
-        self.stream = Self::stream(self.window_bytes)?;
+        self.stream = Self::stream(self.grant.as_ref().map_or(u64::MAX, Grant::bytes))?;
         Ok(())
     }
 
@@ -117,7 +122,11 @@ impl Engine for Xz {
         output.filled(self.stream.total_out() - before.1);
         match outcome {
             Ok(status) => Ok(status == Status::StreamEnd),
-            Err(error) => Err(self.fault(error)),
+            Err(Error::MemLimit) => {
+                self.ask_for_memory()?;
+                self.step(input, output)
+            }
+            Err(error) => Err(fault(&error)),
         }
     }
 }

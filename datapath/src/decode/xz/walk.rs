@@ -168,13 +168,17 @@ impl Walk {
     }
 
     fn begin_chunk(&mut self) -> Result<Place, Error> {
-        let next = chunk(self.input.head(CHUNK_HEADER_BYTES)?);
+        let head = self.input.head(CHUNK_HEADER_BYTES)?;
+        let left = head.len() as u64;
+        let next = chunk(head);
         match next.map_err(|fault| self.fail(fault))? {
             Some(Chunk::Data { bytes, decoded }) => {
                 self.decoded = self.decoded.saturating_add(decoded);
                 Ok(Place::Inside(bytes, Then::Chunk))
             }
             Some(Chunk::End) => Ok(Place::Inside(self.end_block(), Then::End)),
+            // The decoder is shown the beginning of the header: it may not be that of any chunk.
+            None if left > 0 => Ok(Place::Inside(left, Then::Chunk)),
             None => Err(self.truncated()),
         }
     }

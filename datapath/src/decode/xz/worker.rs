@@ -13,7 +13,7 @@ use super::state::{Food, Taken};
 use super::walk::Block;
 use crate::buffer::{self, Filling};
 use crate::error::DecodeError;
-use crate::memory::Held;
+use crate::memory::Grant;
 
 /// Most threads, however many cores there are: each has up to 1 MiB of buffers, and more would only wait for
 /// dictionaries of the usual sizes.
@@ -39,7 +39,7 @@ impl Workers {
         };
         for _ in 0..wanted {
             let pool = Arc::clone(&workers.pool);
-            let limits = *limits;
+            let limits = limits.clone();
             let started = Builder::new()
                 .name("xz".to_owned())
                 .spawn(move || work(&pool, &limits));
@@ -95,7 +95,7 @@ pub(super) struct Decoder {
     engine: Xz,
     /// Bytes of its dictionary: that of the last block.
     pub(super) dictionary: u64,
-    held: Held,
+    grant: Grant,
 }
 
 impl Decoder {
@@ -110,20 +110,19 @@ impl Decoder {
             Some(used) => used,
             // What was used is dropped before: its memory is given back before more is taken.
             None => {
-                let mut engine = Xz::new(limits)?;
+                let mut engine = Xz::granted()?;
                 engine.step(&mut &block.stream_header[..], &mut buffers.take(0))?;
                 Self {
                     stream_header: block.stream_header,
                     engine,
                     dictionary: 0,
-                    held: Held::default(),
+                    grant: limits.memory.grant(),
                 }
             }
         };
+        // What the block can touch of its dictionary. liblzma reserves all of it, which costs nothing.
+        decoder.grant.resize(block.dictionary)?;
         decoder.dictionary = block.dictionary;
-        decoder
-            .held
-            .set(usize::try_from(block.dictionary).unwrap_or(usize::MAX));
         Ok(decoder)
     }
 }

@@ -39,6 +39,12 @@ impl Finals {
     }
 }
 
+/// Bytes of memory for a slot in one of the lists: 16 in a table or a node that is half full.
+const SLOT_BYTES: u64 = 48;
+
+/// And for a bit set: 512, and its place in a tree.
+const SET_BYTES: u64 = 576;
+
 /// The slots of a target; slot `n` is the range of guest cluster `n` (or behind the disk, where there is room).
 pub(super) struct Slots {
     cluster: u64,
@@ -72,6 +78,12 @@ impl Slots {
             stale: BTreeSet::new(),
             cut_off: virtual_size.div_ceil(cluster),
         }
+    }
+
+    /// Bytes of memory that the book of slots takes.
+    pub(super) fn bytes(&self) -> u64 {
+        let slots = self.taken.len() + self.free.len() + self.stale.len();
+        slots as u64 * SLOT_BYTES + self.finals.sets.len() as u64 * SET_BYTES
     }
 
     /// Marks the clusters of a guest range as final and makes stale ones zero. Returns the slots in it that are

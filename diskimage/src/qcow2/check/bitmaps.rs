@@ -41,12 +41,12 @@ pub(super) fn learn(
     directory: &[u8],
     clusters: &mut Clusters,
     findings: &mut Findings,
-) -> Result<Batch, Error> {
+    tables: &mut Batch,
+) -> Result<(), Error> {
     let Some(place) = &header.bitmaps else {
-        return Ok(Batch::default());
+        return Ok(());
     };
     clusters.count(Use::Other, place.start, place.end - place.start, 1, findings);
-    let mut tables = Batch::default();
     let (mut at, mut count) = (0, 0);
     while let Some(entry) = directory.get(at..).filter(|entry| !entry.is_empty()) {
         count += 1;
@@ -68,7 +68,7 @@ pub(super) fn learn(
             format!("the directory has {count} bitmaps, the header says {said}"),
         ));
     }
-    Ok(tables)
+    Ok(())
 }
 
 /// The clusters of one bitmap.

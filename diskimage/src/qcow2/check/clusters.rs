@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use crate::Error;
 use crate::check::Findings;
 use crate::qcow2::header::Header;
 use crate::qcow2::table::{COPIED, refcount, refcounts_per_block};
-use crate::stream::MAP_BYTES;
+use crate::wants::{Batch, bytes_of};
 
 /// What a cluster is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,16 +56,26 @@ pub(super) struct Clusters {
 }
 
 impl Clusters {
-    pub(super) fn new(bits: u32, image_length: u64) -> Result<Self, Error> {
-        let count = image_length.div_ceil(1 << bits).saturating_add(1);
-        if count.saturating_mul(size_of::<Cluster>() as u64) > MAP_BYTES {
-            return Err(Error::MapTooLarge { limit: MAP_BYTES });
-        }
-        Ok(Self {
+    pub(super) fn new(bits: u32, image_length: u64) -> Self {
+        Self {
             bits,
             image_length,
-            clusters: vec![Cluster::default(); usize::try_from(count).unwrap_or(0)],
-        })
+            clusters: Vec::new(),
+        }
+    }
+
+    /// Takes memory for all clusters, if `batch` has room for them.
+    pub(super) fn begin(&mut self, batch: &mut Batch) {
+        let count = self.image_length.div_ceil(1 << self.bits).saturating_add(1);
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if batch.charge(bytes_of::<Cluster>(count)) {
+            self.clusters = vec![Cluster::default(); count];
+        }
+    }
+
+    /// Bytes of memory that they take.
+    pub(super) fn bytes(&self) -> u64 {
+        bytes_of::<Cluster>(self.clusters.len())
     }
 
     /// Where the last cluster of the image ends.

@@ -9,8 +9,8 @@ mod snapshots;
 use self::clusters::{Clusters, Use};
 use super::header::Header;
 use super::table::{L1, L2, REFCOUNT_BLOCK, REFCOUNT_TABLE, refcounts_per_block};
-use crate::check::{Check, Findings, check_memory};
-use crate::wants::{Batch, Role, Table};
+use crate::check::{Check, Findings};
+use crate::wants::{Batch, Role, Table, bytes_of};
 use crate::{Error, bytes_at};
 
 /// The snapshot table.
@@ -57,17 +57,18 @@ enum Phase {
 }
 
 impl Qcow2Check {
-    pub(super) fn new(header: Header, image_length: u64) -> Result<Self, Error> {
-        Ok(Self {
-            clusters: Clusters::new(header.cluster_bits, image_length)?,
+    pub(super) fn new(header: Header, image_length: u64) -> Self {
+        Self {
+            clusters: Clusters::new(header.cluster_bits, image_length),
             header,
             phase: Phase::Refcounts,
             l2_tables: Vec::new(),
             l2_uses: Vec::new(),
-        })
+        }
     }
 
-    fn begin_refcounts(&mut self, findings: &mut Findings) -> Batch {
+    fn begin_refcounts(&mut self, findings: &mut Findings, tables: &mut Batch) {
+        self.clusters.begin(tables);
         let (host, length) = (
             self.header.refcount_table_offset,
             self.header.refcount_table_bytes,
@@ -75,30 +76,28 @@ impl Qcow2Check {
         self.clusters
             .count(Use::Header, 0, self.header.cluster_size(), 1, findings);
         self.clusters.count(Use::Refcounts, host, length, 1, findings);
-        let mut tables = Batch::default();
         tables.push(host, length, Role::Table(REFCOUNT_TABLE), 0);
-        tables
     }
 
-    fn begin_tables(&mut self, findings: &mut Findings) -> Batch {
-        let mut tables = Batch::default();
+    fn begin_tables(&mut self, findings: &mut Findings, tables: &mut Batch) {
         let bytes = self.header.l1_size * 8;
         if bytes > 0 {
             self.clusters
                 .count(Use::L1, self.header.l1_offset, bytes, 1, findings);
             tables.push(self.header.l1_offset, bytes, Role::Table(L1), 0);
         }
-        snapshots::begin(&self.header, &mut tables);
-        bitmaps::begin(&self.header, &mut tables);
-        tables
+        snapshots::begin(&self.header, tables);
+        bitmaps::begin(&self.header, tables);
     }
 
     /// Each table is looked at once, however many refer to it.
-    fn begin_l2_tables(&mut self) -> Batch {
+    fn begin_l2_tables(&mut self, tables: &mut Batch) {
         self.l2_tables.sort_unstable();
-        let mut tables = Batch::default();
         for same in self.l2_tables.chunk_by(|one, other| one.0 == other.0) {
             let Some((host, _)) = same.first() else { continue };
+            if !tables.make_room(&mut self.l2_uses) {
+                return;
+            }
             self.l2_uses.push(L2Uses {
                 host: *host,
                 times: u32::try_from(same.len()).unwrap_or(u32::MAX),
@@ -107,12 +106,10 @@ impl Qcow2Check {
             tables.push(*host, self.header.cluster_size(), Role::Table(L2), 0);
         }
         self.l2_tables = Vec::new();
-        tables
     }
 
-    fn learn_refcount_table(&mut self, table: &[u8], findings: &mut Findings) -> Batch {
+    fn learn_refcount_table(&mut self, table: &[u8], findings: &mut Findings, blocks: &mut Batch) {
         let host_per_block = refcounts_per_block(&self.header).saturating_mul(self.header.cluster_size());
-        let mut blocks = Batch::default();
         for (index, entry) in words(table).enumerate() {
             let host = entry & !REFCOUNT_TABLE_RESERVED;
             if entry == 0 {
@@ -139,10 +136,9 @@ impl Qcow2Check {
                 counts_from,
             );
         }
-        blocks
     }
 
-    fn learn_l1(&mut self, bytes: &[u8], is_active: bool, findings: &mut Findings) -> Result<(), Error> {
+    fn learn_l1(&mut self, bytes: &[u8], is_active: bool, findings: &mut Findings, batch: &mut Batch) {
         for (index, entry) in words(bytes).enumerate() {
             if entry == 0 {
                 continue;
@@ -161,9 +157,10 @@ impl Qcow2Check {
             if is_active {
                 self.clusters.compare_flag(host, entry, findings);
             }
-            self.l2_tables.push((host, is_active));
+            if batch.make_room(&mut self.l2_tables) {
+                self.l2_tables.push((host, is_active));
+            }
         }
-        check_memory(&self.l2_tables)
     }
 
     fn is_aligned(&self, host: u64) -> bool {
@@ -172,33 +169,39 @@ impl Qcow2Check {
 }
 
 impl Check for Qcow2Check {
-    fn next(&mut self, findings: &mut Findings) -> Result<Batch, Error> {
+    fn next(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
         match self.phase {
             Phase::Refcounts => {
                 self.phase = Phase::Tables;
-                Ok(self.begin_refcounts(findings))
+                self.begin_refcounts(findings, tables);
             }
             Phase::Tables => {
                 self.phase = Phase::L2Tables;
-                let tables = self.begin_tables(findings);
-                Ok(tables)
+                self.begin_tables(findings, tables);
             }
             Phase::L2Tables => {
                 self.phase = Phase::End;
-                Ok(self.begin_l2_tables())
+                self.begin_l2_tables(tables);
             }
-            Phase::End => Ok(Batch::default()),
+            Phase::End => {}
         }
+        Ok(())
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8], findings: &mut Findings) -> Result<Batch, Error> {
+    fn learn(
+        &mut self,
+        table: Table,
+        bytes: &[u8],
+        findings: &mut Findings,
+        tables: &mut Batch,
+    ) -> Result<(), Error> {
         match table.kind {
-            REFCOUNT_TABLE => return Ok(self.learn_refcount_table(bytes, findings)),
+            REFCOUNT_TABLE => self.learn_refcount_table(bytes, findings, tables),
             REFCOUNT_BLOCK => self.clusters.learn_block(&self.header, table.at, bytes),
-            L1 => self.learn_l1(bytes, true, findings)?,
-            SNAPSHOT_L1 => self.learn_l1(bytes, false, findings)?,
-            SNAPSHOTS => return snapshots::learn(&self.header, bytes, &mut self.clusters, findings),
-            BITMAPS => return bitmaps::learn(&self.header, bytes, &mut self.clusters, findings),
+            L1 => self.learn_l1(bytes, true, findings, tables),
+            SNAPSHOT_L1 => self.learn_l1(bytes, false, findings, tables),
+            SNAPSHOTS => snapshots::learn(&self.header, bytes, &mut self.clusters, findings, tables)?,
+            BITMAPS => bitmaps::learn(&self.header, bytes, &mut self.clusters, findings, tables)?,
             BITMAP_TABLE => bitmaps::learn_table(&self.header, table, bytes, &mut self.clusters, findings)?,
             _ => {
                 let uses = self.l2_uses.binary_search_by_key(&table.host, |uses| uses.host);
@@ -207,7 +210,13 @@ impl Check for Qcow2Check {
                 }
             }
         }
-        Ok(Batch::default())
+        Ok(())
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.clusters.bytes()
+            + bytes_of::<(u64, bool)>(self.l2_tables.capacity())
+            + bytes_of::<L2Uses>(self.l2_uses.capacity())
     }
 
     fn finish(&mut self, findings: &mut Findings) {

@@ -32,8 +32,8 @@ pub(super) fn learn(
     table: &[u8],
     clusters: &mut Clusters,
     findings: &mut Findings,
-) -> Result<Batch, Error> {
-    let mut tables = Batch::default();
+    tables: &mut Batch,
+) -> Result<(), Error> {
     let mut at = 0usize;
     for index in 0..header.snapshots {
         at = at.next_multiple_of(8);
@@ -64,7 +64,7 @@ pub(super) fn learn(
         }
     }
     clusters.count(Use::Other, header.snapshot_table_offset, at as u64, 1, findings);
-    Ok(tables)
+    Ok(())
 }
 
 /// QEMU does not open an image of which it cannot read the snapshots.

@@ -132,6 +132,25 @@ fn the_importer_has_what_cdi_runs_in_it_besides() {
 }
 
 #[test]
+fn the_importer_answers_how_cdis_tests_look_at_disks() {
+    // As GNU's du and ls answer, by which those tests were written (tests/utils, `VerifySparse`; import_test.go, upload_test.go).
+    let script = "set -e
+        cd /tmp && mkdir pvc pvc/lost+found && dd if=/dev/zero of=pvc/disk.img bs=1 count=0 seek=1234567 2>/dev/null && echo 4567890 >pvc/other
+        du -s --apparent-size -B 1 /tmp/pvc/disk.img | cut -f 1
+        du -s -B 1 pvc/disk.img | cut -f 1
+        ls -I lost+found /tmp/pvc | wc -l
+        ls -I lost+found pvc
+        ls pvc
+        stat -c %s pvc/disk.img";
+    let ended = run(Image::Importer, Some(&["/bin/sh", "-c", script]), &[]);
+    assert_eq!(
+        ended.log, "1234567\n0\n2\ndisk.img\nother\ndisk.img\nlost+found\nother\n1234567\n",
+        "{}",
+        ended.code
+    );
+}
+
+#[test]
 fn the_prep_pod_of_clones_finds_its_shell() {
     // Contract §4.5, word by word.
     let ended = run(

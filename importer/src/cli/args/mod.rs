@@ -37,6 +37,11 @@ pub const DEFAULT_OVERHEAD: f64 = 0.06;
     after_help = EXIT_CODES
 )]
 pub struct Cli {
+    /// Memory that the whole process may take; images that need more are refused [default: 256Mi, or less if a cgroup allows
+    /// less]
+    #[arg(long, global = true, value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Transfer")]
+    pub memory: Option<u64>,
+
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

@@ -1,11 +1,14 @@
 //! What is read and how: shared by the subcommands.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
+use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::transfer::Envelope;
 use diskimage::Format;
+use program::command_line::byte_rate;
 
 /// What to read and how: shared by the subcommands.
 #[derive(Debug, Args)]
@@ -39,13 +42,23 @@ pub struct SourceArgs {
     #[arg(long, conflicts_with = "user", help_heading = "Source")]
     pub anonymous: bool,
 
-    /// Key file of a Google service account [default: GOOGLE_APPLICATION_CREDENTIALS]
+    /// Use the identity of this machine (keys in variables, mounted files, metadata service) for any S3 or GCS server, not
+    /// only for Amazon's and Google's own
+    #[arg(long, conflicts_with_all = ["anonymous", "user", "key_file"], help_heading = "Source")]
+    pub ambient_identity: bool,
+
+    /// Key file of a Google service account [default: GOOGLE_APPLICATION_CREDENTIALS, for Google's own hosts]
     #[arg(long, value_name = "FILE", conflicts_with = "anonymous", value_hint = ValueHint::FilePath, help_heading = "Source")]
     pub key_file: Option<PathBuf>,
 
     /// Platform of a multi-arch container image, as Go spells it: amd64, arm64, s390x, … [default: this machine's]
     #[arg(long, value_name = "ARCH", help_heading = "Source")]
     pub architecture: Option<String>,
+
+    /// Host of a token service that may hear the password of a registry, besides the registry's own and its neighbours below
+    /// the same domain; may be repeated
+    #[arg(long = "token-service", value_name = "HOST", help_heading = "Source")]
+    pub token_services: Vec<String>,
 
     /// Snapshot of an oVirt disk to read, instead of the disk as it is now
     #[arg(long, value_name = "ID", help_heading = "Source")]
@@ -71,6 +84,10 @@ pub struct SourceArgs {
     #[arg(long, conflicts_with = "ca_dir", help_heading = "Source")]
     pub insecure: bool,
 
+    /// Send passwords, tokens and secret headers also over plain HTTP, where everybody on the way can read them
+    #[arg(long, help_heading = "Source")]
+    pub cleartext_secrets: bool,
+
     /// Attempts in a row without a new byte before giving up [default: only the time limit counts]
     #[arg(long, value_name = "N", help_heading = "Source")]
     pub retries: Option<u32>,
@@ -82,6 +99,26 @@ pub struct SourceArgs {
     /// Give up after this many seconds without a new byte
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, help_heading = "Source")]
     pub no_progress_timeout: Duration,
+
+    /// Give up on a source that sends less than this many bytes a second; the suffixes K, M and G are powers of 1024 [default:
+    /// however slow it is]
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Source")]
+    pub speed_limit: Option<NonZeroU64>,
+
+    /// Seconds of waiting over which --speed-limit is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = SPEED_TIME.as_secs(), requires = "speed_limit",
+          value_parser = clap::value_parser!(u64).range(1..), help_heading = "Source")]
+    pub speed_time: u64,
+}
+
+impl SourceArgs {
+    /// The speed below which the source is given up.
+    pub fn floor(&self) -> Option<SpeedLimit> {
+        Some(SpeedLimit {
+            bytes_per_second: self.speed_limit?,
+            time: Duration::from_secs(self.speed_time),
+        })
+    }
 }
 
 /// How the content of a source is taken.

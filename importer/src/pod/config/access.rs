@@ -1,6 +1,5 @@
 //! Who is asking, whom to trust and which way to go: the same variables for every source on a network.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,8 +10,9 @@ use daemon::secret::Secret;
 use daemon::tls::{self, TlsError};
 
 use crate::source::NO_PROGRESS_LIMIT;
-use crate::source::access::{self, Access};
+use crate::source::access::Access;
 use crate::source::http::Credentials;
+use crate::source::policy::Policy;
 use crate::source::proxy::ProxyConfig;
 
 /// User and password, or access key and secret key: both or none.
@@ -35,7 +35,7 @@ pub struct AccessConfig {
     /// True if certificates are not verified.
     pub(crate) insecure: bool,
     proxy: ProxyConfig,
-    environment: BTreeMap<String, String>,
+    policy: Policy,
 }
 
 impl AccessConfig {
@@ -45,13 +45,14 @@ impl AccessConfig {
         if let Err(error) = &proxy {
             reader.reject(PROXY, error.to_string());
         }
+        let insecure = reader.lenient_bool(INSECURE_TLS);
         Some(Self {
             user: reader.secret(ACCESS_KEY_ID),
             password: reader.secret(SECRET_KEY),
             cert_dir: reader.text(CERT_DIR).map(Into::into),
-            insecure: reader.lenient_bool(INSECURE_TLS),
+            insecure,
             proxy: proxy.ok()?,
-            environment: access::environment(env),
+            policy: Policy::pod(env, !insecure),
         })
     }
 
@@ -72,7 +73,8 @@ impl AccessConfig {
             connections: NonZeroUsize::MIN,
             no_progress_limit: NO_PROGRESS_LIMIT,
             retries: None,
-            environment: self.environment.clone(),
+            is_checked: false,
+            policy: self.policy.clone(),
         })
     }
 }

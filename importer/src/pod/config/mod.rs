@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use daemon::env::{EnvErrors, EnvReader, Strings, go_bool};
 use daemon::{quantity, space};
+use datapath::floor::SpeedLimit;
 use datapath::target::Cache;
+use worker::limits;
 use worker::volume::Wanted;
 use worker::wording::Made;
 
@@ -39,6 +41,7 @@ pub(super) struct Config {
     pub(super) wanted: Wanted,
     pub(super) ready_file: Option<PathBuf>,
     pub(super) done_file: Option<PathBuf>,
+    pub(super) speed_limit: Option<SpeedLimit>,
 }
 
 impl Config {
@@ -70,6 +73,7 @@ impl Config {
             },
             ready_file: reader.text(READY_FILE).map(Into::into),
             done_file: reader.text(DONE_FILE).map(Into::into),
+            speed_limit: limits::speed_of_pod(&mut reader),
         };
         match reader.finish() {
             Ok(()) => Ok(config),

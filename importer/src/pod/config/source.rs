@@ -70,6 +70,7 @@ pub(crate) enum Kind {
     },
     Gcs {
         endpoint: String,
+        /// Of the DataVolume, or of the pod: its path tells.
         key_file: Option<PathBuf>,
     },
     Registry {

@@ -13,31 +13,76 @@ use url::Url;
 use super::GcsOptions;
 use crate::source::access::Access;
 use crate::source::http::{BoxFuture, Dialect, Refusal, Verdict};
-use crate::source::objects::{Connector, StoreError, credential_failure, patience, take_no_proxy};
+use crate::source::objects::{Connector, StoreError, advised, credential_failure, patience, take_no_proxy};
+use crate::source::policy::{Cloud, Found};
 
 /// Longest wait for the token of a machine: elsewhere than at Google there is none.
 const MACHINE_LIMIT: Duration = Duration::from_secs(3);
 
+/// The variable that Google's libraries find a key file by.
+const KEY_FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+
 pub(super) struct GcsDialect {
     access: Access,
-    /// Who asks, according to a file.
-    account: Option<GcpCredentialProvider>,
-    /// Who asks, according to the machine; looked for once, when nobody is refused.
+    /// The account in a key file.
+    account: Option<Account>,
+    /// The account of the machine; looked for once, when an unsigned request was refused.
     machine: OnceCell<Option<GcpCredentialProvider>>,
+    /// The reason why no identity is used, and what helps.
+    withheld: Option<String>,
     /// The generation that was found, which all later requests are about.
     generation: OnceLock<String>,
 }
 
+/// The account that a key file describes.
+struct Account {
+    provider: GcpCredentialProvider,
+    /// Where the file was found, unless it came with the import.
+    found: Option<Found>,
+}
+
 impl GcsDialect {
-    pub(super) fn new(access: &Access, options: GcsOptions) -> Result<Self, SourceError> {
-        let key_file = options.key_file.filter(|_| !options.anonymous);
-        let account = key_file.map(|file| provider(access, Some(&file.to_string_lossy())));
-        Ok(Self {
+    /// For an object at `url`.
+    pub(super) fn new(url: &Url, access: &Access, options: GcsOptions) -> Result<Self, SourceError> {
+        let policy = &access.policy;
+        let mut dialect = Self {
             access: access.clone(),
-            account: account.transpose()?,
-            machine: OnceCell::new_with(options.anonymous.then_some(None)),
+            account: None,
+            machine: OnceCell::new(),
+            withheld: None,
             generation: OnceLock::new(),
-        })
+        };
+        let (key_file, found) = match options.key_file {
+            _ if options.anonymous => (None, None),
+            Some(given) => (Some(given.to_string_lossy().into_owned()), None),
+            None => match policy.lend(Found::Mounted, Cloud::Google, url) {
+                Ok(lent) => (lent.get(KEY_FILE).map(str::to_owned), Some(Found::Mounted)),
+                Err(advice) => {
+                    dialect.withheld = Some(advice);
+                    (None, None)
+                }
+            },
+        };
+        if let Some(file) = key_file {
+            let provider = provider(access, Some(&file))?;
+            dialect.account = Some(Account { provider, found });
+        }
+        if options.anonymous || policy.lend(Found::Machine, Cloud::Google, url).is_err() {
+            dialect.machine = OnceCell::new_with(Some(None));
+        }
+        Ok(dialect)
+    }
+
+    /// Who asks for `url`. What was found is not for every place that a server leads to.
+    fn provider_for(&self, url: &Url) -> Option<&GcpCredentialProvider> {
+        let is_lent = |found| self.access.policy.lend(found, Cloud::Google, url).is_ok();
+        match &self.account {
+            Some(account) => Some(&account.provider).filter(|_| account.found.is_none_or(is_lent)),
+            None => {
+                let machine = self.machine.get().and_then(Option::as_ref);
+                machine.filter(|_| is_lent(Found::Machine))
+            }
+        }
     }
 
     /// From now on, only this generation is asked for.
@@ -54,14 +99,11 @@ impl GcsDialect {
         // other bytes.
         let gzip = HeaderValue::from_static("gzip");
         request.headers_mut().insert(header::ACCEPT_ENCODING, gzip);
-        let machine = self
-            .machine
-            .get()
-            .and_then(Option::as_ref)
-            .filter(|_| is_google(request.url()));
-        let Some(provider) = self.account.as_ref().or(machine) else {
+        let Some(provider) = self.provider_for(request.url()) else {
             return Ok(());
         };
+        let secret = "the token for Google Cloud Storage";
+        self.access.policy.reveal(secret, request.url())?;
         let token = provider
             .get_credential()
             .await
@@ -77,8 +119,8 @@ impl GcsDialect {
 
     async fn judge(&self, refusal: Refusal<'_>) -> Verdict {
         let status = refusal.status.as_u16();
-        let is_refused_to_nobody = matches!(status, 401 | 403) && self.account.is_none();
-        if is_refused_to_nobody && is_google(refusal.url) && !self.machine.initialized() {
+        let is_refused_to_nobody = refusal.is_about_who_asks() && self.account.is_none();
+        if is_refused_to_nobody && !self.machine.initialized() {
             let machine = self.machine.get_or_init(|| of_machine(&self.access)).await;
             if machine.is_some() {
                 return Verdict::Again(None);
@@ -94,22 +136,19 @@ impl GcsDialect {
                 transient: false,
             };
         }
+        let advice = self.withheld.as_deref().filter(|_| is_refused_to_nobody);
         match StoreError::parse(refusal.body) {
             Some(error) => Verdict::Described {
                 transient: status >= 500 || matches!(status, 408 | 429),
-                text: error.sentence(),
+                text: advised(error.sentence(), advice),
+            },
+            None if advice.is_some() => Verdict::Described {
+                transient: false,
+                text: advised(refusal.status.to_string(), advice),
             },
             None => Verdict::Plain,
         }
     }
-}
-
-/// Whoever has the token of a machine can do all that the machine may: nobody but Google gets it, whatever the endpoint
-/// says.
-fn is_google(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let is_storage = host == "storage.googleapis.com" || host.ends_with(".storage.googleapis.com");
-    url.scheme() == "https" && is_storage
 }
 
 /// The provider of a machine at Google, or of a workload there that is bound to an account.
@@ -150,24 +189,5 @@ impl Dialect for GcsDialect {
 
     fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict> {
         Box::pin(self.judge(refusal))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_token_of_a_machine_is_for_google_only() {
-        for (url, expected) in [
-            ("https://storage.googleapis.com/b/o", true),
-            ("https://b.storage.googleapis.com/o", true),
-            ("http://storage.googleapis.com/b/o", false),
-            ("https://storage.googleapis.com.example/b/o", false),
-            ("https://xstorage.googleapis.com/b/o", false),
-            ("https://127.0.0.1/b/o", false),
-        ] {
-            assert_eq!(is_google(&Url::parse(url).unwrap()), expected, "{url}");
-        }
     }
 }

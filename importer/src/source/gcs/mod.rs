@@ -1,11 +1,10 @@
 //! Google Cloud Storage, through its XML API.
 //!
-//! Objects are read by `HttpSource`: resumed under `If-Match` and pinned to the generation that was found first. Who asks
-//! stands in a service account's key file, or the machine's metadata server knows it; otherwise nobody asks.
+//! Objects are read by `HttpSource`: resumed under `If-Match` and pinned to the generation that was found first. The account
+//! stands in a key file, or the machine's metadata server knows it, where the policy allows that; otherwise there is none.
 
 mod dialect;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,6 +22,7 @@ use super::access::Access;
 use super::http::{Continuity, HttpConfig, redacted};
 use super::objects::{StoredObject, open_object};
 use super::objects::{encoded, survives_urls};
+use super::policy::Policy;
 
 /// Where objects are without an endpoint of one's own.
 const GOOGLE: &str = "https://storage.googleapis.com";
@@ -42,7 +42,7 @@ const STORED_ENCODING: &str = "x-goog-stored-content-encoding";
 /// What is particular to an import from Google Cloud Storage.
 #[derive(Debug, Clone, Default)]
 pub struct GcsOptions {
-    /// The key file of a service account or the application default credentials of a user.
+    /// The key file, of a service account or of a user, that came with the import.
     pub key_file: Option<PathBuf>,
     /// Nobody asks, whatever keys there are.
     pub anonymous: bool,
@@ -56,9 +56,9 @@ pub fn open(
     handle: Handle,
     stop: CancellationToken,
 ) -> Result<StoredObject, SourceError> {
-    let place = Place::parse(endpoint, &access.environment)?;
+    let place = Place::parse(endpoint, &access.policy)?;
     let what = format!("\"{}/{}\"", place.bucket, place.object);
-    let dialect = Arc::new(GcsDialect::new(access, options)?);
+    let dialect = Arc::new(GcsDialect::new(&place.url, access, options)?);
     let config = HttpConfig {
         dialect: Some(Arc::clone(&dialect) as _),
         continuity: Continuity::IfMatch,
@@ -86,7 +86,7 @@ struct Place {
 
 impl Place {
     /// As CDI does, takes bucket and object as they are written: nothing in them is decoded.
-    fn parse(endpoint: &str, environment: &BTreeMap<String, String>) -> Result<Self, SourceError> {
+    fn parse(endpoint: &str, policy: &Policy) -> Result<Self, SourceError> {
         let invalid = |reason: &str| {
             let endpoint = redacted(endpoint);
             let message = format!("GCS Importer: unable to parse endpoint \"{endpoint}\": {reason}");
@@ -97,11 +97,8 @@ impl Place {
             .ok_or_else(|| invalid("it has no scheme"))?;
         let (server, names) = match scheme {
             "gs" => {
-                let emulator = environment.get(EMULATOR).filter(|host| !host.is_empty());
-                (
-                    emulator.map_or_else(|| GOOGLE.to_owned(), |host| with_scheme(host)),
-                    rest,
-                )
+                let emulator = policy.setting(EMULATOR);
+                (emulator.map_or_else(|| GOOGLE.to_owned(), with_scheme), rest)
             }
             "http" | "https" => {
                 let (host, names) = rest.split_once('/').unwrap_or((rest, ""));
@@ -151,12 +148,14 @@ fn announced(headers: &HeaderMap, encoding: Option<&str>) -> Option<Checksum> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
     use http::{HeaderName, HeaderValue};
 
     fn place(endpoint: &str, emulator: &str) -> Result<Place, SourceError> {
-        let environment = BTreeMap::from([(EMULATOR.to_owned(), emulator.to_owned())]);
-        Place::parse(endpoint, &environment)
+        let environment = HashMap::from([(EMULATOR.to_owned(), emulator.to_owned())]);
+        Place::parse(endpoint, &Policy::pod(&environment, true))
     }
 
     #[test]

@@ -9,10 +9,12 @@ use reqwest::RequestBuilder;
 use rustls::ClientConfig;
 use url::Url;
 
-use super::cause::{plain_cause, transport_failure};
+use super::cause::{Route, plain_cause, transport_failure};
+use super::config::origin;
 use super::status::{MAX_ASKED_PAUSE, passes_soon, retry_after_now};
+use crate::source::policy::Policy;
 use crate::source::proxy::ProxyConfig;
-use crate::source::retry::{FIRST_ATTEMPTS, Failure, within};
+use crate::source::retry::{FIRST_ATTEMPTS, Failure};
 
 /// Longest wait for one connection, TLS handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
@@ -27,6 +29,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Agent {
     http: reqwest::Client,
+    proxy: ProxyConfig,
+    policy: Policy,
 }
 
 /// A whole answer, whatever its status.
@@ -44,9 +48,17 @@ pub struct Answer {
 
 impl Agent {
     /// An agent that calls itself `user_agent`.
-    pub fn new(tls: &ClientConfig, proxy: &ProxyConfig, user_agent: &str) -> Result<Self, SourceError> {
-        let http = client(tls, proxy.clone(), user_agent)?;
-        Ok(Self { http })
+    pub fn new(
+        tls: &ClientConfig,
+        proxy: &ProxyConfig,
+        policy: &Policy,
+        user_agent: &str,
+    ) -> Result<Self, SourceError> {
+        Ok(Self {
+            http: client(tls, proxy.clone(), policy, user_agent)?,
+            proxy: proxy.clone(),
+            policy: policy.clone(),
+        })
     }
 
     /// A request, to be completed and sent.
@@ -56,9 +68,18 @@ impl Agent {
 
     /// Sends one request and reads its answer, which has at most `limit` bytes. Redirects are answers.
     pub async fn send(&self, request: RequestBuilder, limit: usize) -> Result<Answer, SourceError> {
-        within(ANSWER_LIMIT, receive(request, limit))
-            .await
-            .map_err(Failure::into_error)
+        let (http, request) = request.build_split();
+        let request = request.map_err(|error| {
+            let message = format!("a request cannot be made: {}", plain_cause(error));
+            SourceError::new(SourceErrorKind::Invalid, message)
+        })?;
+        self.policy.visit(request.url())?;
+        let route = Route::new(request.url(), origin(request.url()), &self.proxy);
+        let received = tokio::time::timeout(ANSWER_LIMIT, receive(&http, request, limit, &route)).await;
+        received.map_or_else(
+            |_| Err(route.incomplete(ANSWER_LIMIT)),
+            |received| received.map_err(Failure::into_error),
+        )
     }
 
     /// Like [`Agent::send`], tried again while nobody is there or the server asks for patience.
@@ -92,10 +113,16 @@ fn is_passing(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
-async fn receive(request: RequestBuilder, limit: usize) -> Result<Answer, Failure> {
-    let mut response = request.send().await.map_err(transport_failure)?;
+async fn receive(
+    http: &reqwest::Client,
+    request: reqwest::Request,
+    limit: usize,
+    route: &Route,
+) -> Result<Answer, Failure> {
+    let failed = |error| transport_failure(error, route);
+    let mut response = http.execute(request).await.map_err(failed)?;
     let mut body = BytesMut::new();
-    while let Some(chunk) = response.chunk().await.map_err(transport_failure)? {
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
         if body.len() + chunk.len() > limit {
             let message =
                 format!("the answer has more than the {limit} bytes that are allowed for a document");
@@ -115,11 +142,16 @@ async fn receive(request: RequestBuilder, limit: usize) -> Result<Answer, Failur
 pub(super) fn client(
     tls: &ClientConfig,
     proxy: ProxyConfig,
+    policy: &Policy,
     user_agent: &str,
 ) -> Result<reqwest::Client, SourceError> {
     let mut tls = tls.clone();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    reqwest::Client::builder()
+    let builder = match policy.resolver() {
+        Some(resolver) => reqwest::Client::builder().dns_resolver(resolver),
+        None => reqwest::Client::builder(),
+    };
+    builder
         .http1_only()
         .tls_backend_preconfigured(tls)
         // Also what a proxy sees in CONNECT; an extra header of this name wins over it.

@@ -1,7 +1,7 @@
 //! One request: which headers go where, redirects, and what counts as a failure.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -9,10 +9,13 @@ use reqwest::Response;
 use url::{Origin, Url};
 
 use super::agent;
-use super::cause::transport_failure;
-use super::config::{Credentials, HttpConfig, printable};
+use super::cause::{Route, transport_failure};
+use super::config::{Credentials, HttpConfig, origin, printable};
 use super::dialect::{self, Dialect, Verdict};
 use super::headers::Header;
+use super::promise::{Promise, keeps_promise};
+use crate::source::policy::Policy;
+use crate::source::proxy::ProxyConfig;
 use crate::source::retry::Failure;
 
 /// Redirects that are followed before it is called a loop; what browsers and Go's client settled on
@@ -33,6 +36,9 @@ const RESERVED: [HeaderName; 10] = [
     header::UPGRADE,
 ];
 
+/// Headers whose values are secrets, also where the user does not say so.
+const SECRET: [HeaderName; 3] = [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
+
 /// Sends requests on behalf of one import.
 pub(super) struct Client {
     http: reqwest::Client,
@@ -40,6 +46,12 @@ pub(super) struct Client {
     credentials: Option<Credentials>,
     headers: HeaderMap,
     dialect: Option<Arc<dyn Dialect>>,
+    proxy: ProxyConfig,
+    policy: Policy,
+    is_named: bool,
+    is_checked: bool,
+    /// The log says at most once that TLS does not vouch for the bytes.
+    is_warned: Once,
     /// Origins that the dialect is spoken to: the first, and those that it named itself.
     acquainted: Mutex<HashSet<Origin>>,
 }
@@ -58,10 +70,18 @@ pub(super) struct Part {
 impl Client {
     pub(super) fn new(config: HttpConfig) -> Result<Self, SourceError> {
         let headers = extra_headers(config.headers);
-        let http = agent::client(&config.tls, config.proxy, &config.user_agent)?;
+        let http = agent::client(
+            &config.tls,
+            config.proxy.clone(),
+            &config.policy,
+            &config.user_agent,
+        )?;
         let mut start = config.url;
         let credentials = config.credentials.or_else(|| Credentials::of_url(&start));
         strip_user_info(&mut start);
+        if let Some(secret) = secret_of(credentials.as_ref(), &headers) {
+            config.policy.reveal(&secret, &start)?;
+        }
         start.set_fragment(None);
         Ok(Self {
             http,
@@ -70,6 +90,11 @@ impl Client {
             credentials,
             headers,
             dialect: config.dialect,
+            proxy: config.proxy,
+            policy: config.policy,
+            is_named: config.name.is_some(),
+            is_checked: config.is_checked,
+            is_warned: Once::new(),
         })
     }
 
@@ -85,7 +110,7 @@ impl Client {
         for _ in 0..=MAX_REDIRECTS {
             let (response, asked) = self.send(&url, part).await?;
             url = asked;
-            match redirect_target(&response, &url)? {
+            match redirect_target(&response, &url, &self.shown(&url))? {
                 None => return Ok((response, url)),
                 Some(target) => {
                     if let Some(dialect) = &self.dialect
@@ -100,12 +125,38 @@ impl Client {
         }
         let message = format!(
             "stopped after {MAX_REDIRECTS} redirects, the last one to {}",
-            printable(&url)
+            self.shown(&url)
         );
         Err(Failure::Final(SourceError::new(
             SourceErrorKind::Invalid,
             message,
         )))
+    }
+
+    /// The request to `url`, for the sentence about its failure.
+    pub(super) fn route(&self, url: &Url) -> Route {
+        let mut shown = self.shown(url);
+        if *url != self.start {
+            shown.push_str(&format!(" (to which {} led)", self.shown(&self.start)));
+        }
+        Route::new(url, shown, &self.proxy)
+    }
+
+    /// A silent server is named; other failures have named theirs.
+    pub(super) fn name_silence(&self, failure: Failure) -> Failure {
+        match failure.kind() {
+            SourceErrorKind::Stalled => failure.at(&self.shown(&self.start)),
+            _ => failure,
+        }
+    }
+
+    /// Where a source has a name of its own, paths tell nothing more or are secrets.
+    fn shown(&self, url: &Url) -> String {
+        if self.is_named {
+            origin(url)
+        } else {
+            printable(url)
+        }
     }
 
     /// One answer that the dialect has no more to say about, and where it came from.
@@ -118,7 +169,7 @@ impl Client {
             let Some(dialect) = dialect.filter(|_| dialect::is_refusal(&response)) else {
                 return Ok((response, url));
             };
-            match dialect::ask(dialect, &url, response).await? {
+            match dialect::ask(dialect, &url, response, &self.route(&url)).await? {
                 (Verdict::Again(elsewhere), _) if is_first => {
                     if let Some(elsewhere) = elsewhere {
                         self.get_acquainted(&elsewhere);
@@ -142,17 +193,24 @@ impl Client {
         part: Option<&Part>,
         dialect: Option<&dyn Dialect>,
     ) -> Result<Response, Failure> {
+        // Here, and not where redirects are read: resumed and relocated requests pass as well.
+        self.policy.visit(url).map_err(Failure::Final)?;
+        let promise = keeps_promise(&self.start, url, self.is_checked).map_err(Failure::Final)?;
+        if promise != Promise::Kept {
+            self.is_warned.call_once(|| promise.warn());
+        }
         let mut target = url.clone();
         strip_user_info(&mut target);
         let mut request = self.http.get(target).headers(self.headers_for(url, part));
         if let Some(credentials) = self.credentials_for(url) {
             request = request.basic_auth(&credentials.user, Some(&credentials.password));
         }
-        let mut request = request.build().map_err(transport_failure)?;
+        let failed = |error| transport_failure(error, &self.route(url));
+        let mut request = request.build().map_err(failed)?;
         if let Some(dialect) = dialect {
             dialect.authorize(&mut request).await.map_err(Failure::of)?;
         }
-        self.http.execute(request).await.map_err(transport_failure)
+        self.http.execute(request).await.map_err(failed)
     }
 
     fn is_acquainted(&self, url: &Url) -> bool {
@@ -207,6 +265,17 @@ fn strip_user_info(url: &mut Url) {
     url.set_password(None).ok();
 }
 
+/// What must not be overheard of all that goes to the first origin with each request.
+fn secret_of(credentials: Option<&Credentials>, headers: &HeaderMap) -> Option<String> {
+    let is_secret = |name: &HeaderName, value: &HeaderValue| value.is_sensitive() || SECRET.contains(name);
+    let header = headers.iter().find(|(name, value)| is_secret(name, value));
+    match (credentials, header) {
+        (_, Some((name, _))) => Some(format!("the header {name}")),
+        (Some(_), None) => Some("the password".to_owned()),
+        (None, None) => None,
+    }
+}
+
 fn extra_headers(extras: Vec<Header>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for extra in extras {
@@ -222,7 +291,7 @@ fn extra_headers(extras: Vec<Header>) -> HeaderMap {
     headers
 }
 
-fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, Failure> {
+fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Option<Url>, Failure> {
     let redirects = matches!(
         response.status(),
         StatusCode::MOVED_PERMANENTLY
@@ -235,10 +304,7 @@ fn redirect_target(response: &Response, from: &Url) -> Result<Option<Url>, Failu
         return Ok(None);
     };
     let refused = |reason: &str| {
-        let message = format!(
-            "{} redirects to a place that cannot be followed: {reason}",
-            printable(from)
-        );
+        let message = format!("{shown} redirects to a place that cannot be followed: {reason}",);
         Failure::Final(SourceError::new(SourceErrorKind::Invalid, message))
     };
     let location = std::str::from_utf8(location.as_bytes()).map_err(|_| refused("Location is not text"))?;

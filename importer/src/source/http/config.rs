@@ -13,6 +13,7 @@ use url::Url;
 use super::dialect::Dialect;
 use super::headers::Header;
 use super::regions::Regions;
+use crate::source::policy::Policy;
 use crate::source::proxy::ProxyConfig;
 use crate::source::retry;
 
@@ -46,8 +47,11 @@ pub struct HttpConfig {
     pub tls: Arc<ClientConfig>,
     /// Which requests go through which proxy.
     pub proxy: ProxyConfig,
-    /// The caller verifies a checksum of the whole object, so that a resume may do without a validator.
-    pub trust_unvalidated: bool,
+    /// Over which connections secrets may go.
+    pub policy: Policy,
+    /// The caller verifies a digest of the whole object that was given with the import: a resume may do without a validator,
+    /// and a server with TLS may hand the request on to one without.
+    pub is_checked: bool,
     /// Longest time without a new byte before the transfer is given up.
     pub no_progress_limit: Duration,
     /// Silence on one connection after which it is replaced by another.
@@ -89,7 +93,8 @@ impl HttpConfig {
             user_agent: USER_AGENT.to_owned(),
             tls,
             proxy: ProxyConfig::default(),
-            trust_unvalidated: false,
+            policy: Policy::default(),
+            is_checked: false,
             no_progress_limit: retry::NO_PROGRESS_LIMIT,
             idle_limit: retry::IDLE_LIMIT,
             retries: None,
@@ -126,12 +131,24 @@ pub(in crate::source) fn redacted(endpoint: &str) -> &str {
     visible.rsplit('@').next().unwrap_or_default()
 }
 
+/// Longest path that is printed: a server may redirect to any.
+const MAX_PATH_BYTES: usize = 512;
+
 /// A URL as it may be printed: without user-info, query and fragment, where secrets live.
 pub(super) fn printable(url: &Url) -> String {
+    // URLs are ASCII.
+    match url.path().get(..MAX_PATH_BYTES) {
+        Some(beginning) => format!("{}{beginning}…", origin(url)),
+        None => format!("{}{}", origin(url), url.path()),
+    }
+}
+
+/// Scheme, host and port of a URL, without the path: that of an image server is a secret too.
+pub(in crate::source) fn origin(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     match url.port() {
-        Some(port) => format!("{}://{host}:{port}{}", url.scheme(), url.path()),
-        None => format!("{}://{host}{}", url.scheme(), url.path()),
+        Some(port) => format!("{}://{host}:{port}", url.scheme()),
+        None => format!("{}://{host}", url.scheme()),
     }
 }
 

@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode, header};
 use reqwest::Response;
 use url::Url;
 
-use super::cause::transport_failure;
+use super::cause::{Route, transport_failure};
 use crate::source::retry::Failure;
 
 /// The bytes of a refusal that are looked at: every error document of an object store or registry is shorter.
@@ -46,6 +46,13 @@ pub struct Refusal<'a> {
     pub body: &'a [u8],
 }
 
+impl Refusal<'_> {
+    /// True if the object is refused to this account, and not in general.
+    pub fn is_about_who_asks(&self) -> bool {
+        matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    }
+}
+
 /// What follows from a [`Refusal`].
 #[derive(Debug)]
 pub enum Verdict {
@@ -79,12 +86,14 @@ pub(super) async fn ask(
     dialect: &dyn Dialect,
     url: &Url,
     response: Response,
+    route: &Route,
 ) -> Result<(Verdict, Response), Failure> {
     let (parts, body) = http::Response::<reqwest::Body>::from(response).into_parts();
     let mut rest = Response::from(http::Response::new(body));
     let mut text = Vec::new();
+    let failed = |error| transport_failure(error, route);
     while text.len() < MAX_REFUSAL_BYTES
-        && let Some(chunk) = rest.chunk().await.map_err(transport_failure)?
+        && let Some(chunk) = rest.chunk().await.map_err(failed)?
     {
         let room = MAX_REFUSAL_BYTES - text.len();
         text.extend_from_slice(&chunk[..chunk.len().min(room)]);

@@ -22,7 +22,7 @@ pub(super) struct Object {
     /// Where the redirects ended last time.
     pub(super) location: Mutex<Url>,
     pub(super) patience: Patience,
-    pub(super) trust_unvalidated: bool,
+    pub(super) is_checked: bool,
     pub(super) continuity: Continuity,
 }
 
@@ -61,7 +61,7 @@ impl Object {
     /// The request for the bytes from `start` on, or the reason why parts of this object cannot be joined.
     pub(super) fn part(&self, start: u64, end: Option<u64>) -> Result<Part, SourceError> {
         let condition = self.condition();
-        if condition.is_none() && !self.trust_unvalidated && self.continuity != Continuity::Immutable {
+        if condition.is_none() && !self.is_checked && self.continuity != Continuity::Immutable {
             let message = format!(
                 "the transfer broke after {start} bytes and cannot be continued: the server gives neither a \
                  strong ETag nor a usable Last-Modified, so the rest might be that of another object. \
@@ -179,16 +179,22 @@ impl<'a> Download<'a> {
     }
 
     async fn attempt(&mut self, attempts: &mut Attempts<'_>) -> Result<Option<Bytes>, Failure> {
+        let client = &self.object.client;
         if self.connection.is_none() {
             let limit = attempts.wait_limit();
-            self.connection = within(limit, self.connect()).await?;
+            let connecting = within(limit, self.connect()).await;
+            self.connection = connecting.map_err(|failure| client.name_silence(failure))?;
         }
         loop {
             let Some(connection) = &mut self.connection else {
                 return Ok(None);
             };
-            let read = async { connection.response.chunk().await.map_err(transport_failure) };
-            let Some(mut chunk) = within(attempts.wait_limit(), read).await? else {
+            let read = async { Ok(connection.response.chunk().await) };
+            let read = within(attempts.wait_limit(), read).await;
+            let chunk = read
+                .map_err(|failure| client.name_silence(failure))?
+                .map_err(|error| transport_failure(error, &client.route(connection.response.url())))?;
+            let Some(mut chunk) = chunk else {
                 return self.ended().map(|()| None);
             };
             if connection.repeated > 0 {
@@ -301,7 +307,7 @@ impl<'a> Download<'a> {
         let identity = Identity::of(response.headers(), response.content_length());
         self.object.check(&identity).map_err(Failure::Final)?;
         let proven = self.object.identity.is_proven_by(response.headers())
-            || self.object.trust_unvalidated
+            || self.object.is_checked
             || self.object.continuity == Continuity::Immutable;
         if self.bounded || !proven {
             let message = format!(

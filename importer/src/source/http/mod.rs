@@ -17,6 +17,7 @@ mod dialect;
 mod download;
 mod headers;
 mod identity;
+mod promise;
 mod pump;
 mod regions;
 mod segments;
@@ -40,12 +41,13 @@ pub use self::agent::{Agent, Answer};
 use self::body::{HttpBody, Surroundings, stopped};
 use self::client::Client;
 use self::config::printable;
-pub(in crate::source) use self::config::redacted;
 pub use self::config::{Continuity, Credentials, HttpConfig, USER_AGENT};
+pub(in crate::source) use self::config::{origin, redacted};
 pub use self::dialect::{BoxFuture, Dialect, Refusal, Verdict};
 use self::download::{Download, Object};
 pub use self::headers::{Header, parse_header, read_secret_headers};
 use self::identity::{ContentRange, Identity};
+pub(in crate::source) use self::promise::keeps_promise;
 pub use self::regions::Regions;
 use self::status::passes_soon;
 pub(in crate::source) use self::status::status_text;
@@ -77,7 +79,7 @@ impl HttpSource {
     pub fn open(config: HttpConfig, handle: Handle, stop: CancellationToken) -> Result<Self, SourceError> {
         let name = config.name.clone().unwrap_or_else(|| printable(&config.url));
         let patience = Patience::of(&config);
-        let (trust_unvalidated, continuity) = (config.trust_unvalidated, config.continuity);
+        let (is_checked, continuity) = (config.is_checked, config.continuity);
         let (bridge_budget_bytes, connections) = (config.bridge_budget_bytes, config.connections);
         let regions = config.regions.clone();
         let client = Client::new(config)?;
@@ -95,7 +97,7 @@ impl HttpSource {
             identity,
             location: Mutex::new(location),
             patience,
-            trust_unvalidated,
+            is_checked,
             continuity,
         });
         Ok(Self {
@@ -235,7 +237,8 @@ async fn ask(client: &Client, patience: &Patience) -> Result<(Response, Url), So
     let mut attempt = 1;
     loop {
         // No idle limit yet: a cache may fetch the whole object before it answers.
-        match within(patience.no_progress_limit, ask_once(client)).await {
+        let asked = within(patience.no_progress_limit, ask_once(client)).await;
+        match asked.map_err(|failure| client.name_silence(failure)) {
             Ok(answer) => return Ok(answer),
             Err(Failure::Transient { error, retry_after }) if attempt < attempts && passes_soon(&error) => {
                 // 1 s and 2 s with the default of half a second.

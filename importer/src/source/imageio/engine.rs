@@ -9,6 +9,9 @@ use super::session::{Session, segment};
 use crate::source::access::Access;
 use crate::source::xml::Element;
 
+/// Storage domains of one disk: that of a template may have copies in several.
+const MAX_DOMAINS: usize = 64;
+
 /// What is transferred.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Subject {
@@ -48,7 +51,7 @@ impl Engine {
 
     /// The disk, which has a size.
     async fn disk(&self, id: &str) -> Result<Element, SourceError> {
-        let path = format!("disks/{}", segment(id));
+        let path = format!("disks/{}", segment(id)?);
         let disk = self.session.call(Method::GET, &path, None).await?;
         let size = disk
             .text_of("total_size")
@@ -66,11 +69,20 @@ impl Engine {
     async fn snapshot_of(&self, disk_id: &str, snapshot: &str) -> Result<Subject, SourceError> {
         let disk = self.disk(disk_id).await?;
         let domains = disk.child("storage_domains");
-        let domains = domains
+        let domains: Vec<&str> = domains
             .iter()
-            .flat_map(|domains| domains.children("storage_domain"));
-        for domain in domains.filter_map(|domain| domain.id.as_deref()) {
-            let path = format!("storagedomains/{}/disksnapshots", segment(domain));
+            .flat_map(|domains| domains.children("storage_domain"))
+            .filter_map(|domain| domain.id.as_deref())
+            .collect();
+        if domains.len() > MAX_DOMAINS {
+            let message = format!(
+                "the engine says that disk {disk_id} lies in {} storage domains, more than {MAX_DOMAINS} make no sense",
+                domains.len()
+            );
+            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+        }
+        for domain in domains {
+            let path = format!("storagedomains/{}/disksnapshots", segment(domain)?);
             let snapshots = self.session.call(Method::GET, &path, None).await?;
             if snapshots
                 .children("disk_snapshot")

@@ -7,6 +7,7 @@ use url::Url;
 
 use crate::source::access::Access;
 use crate::source::http::USER_AGENT;
+use crate::source::words::plain;
 
 /// Bytes of the list, some 200 000 extents. A disk that is more fragmented is read as a whole.
 const MAX_LIST_BYTES: usize = 16 << 20;
@@ -75,7 +76,8 @@ fn parse(text: &[u8]) -> Result<Vec<Extent>, SourceError> {
         let message = format!("the extents of the disk are not usable: {reason}");
         SourceError::new(SourceErrorKind::Invalid, message)
     };
-    let extents: Vec<Extent> = serde_json::from_slice(text).map_err(|error| wrong(error.to_string()))?;
+    let extents: Vec<Extent> =
+        serde_json::from_slice(text).map_err(|error| wrong(plain(&error.to_string())))?;
     let mut end = 0u64;
     for extent in &extents {
         let next = extent.start.checked_add(extent.length);

@@ -30,7 +30,7 @@ use self::extents::{Extent, total};
 use self::ticket::{Progress, Ticket};
 use self::transfer::{Format, Transfer};
 use super::access::Access;
-use super::http::{Continuity, HttpConfig, HttpSource, Regions};
+use super::http::{Continuity, HttpConfig, HttpSource, Regions, keeps_promise};
 
 /// The snapshots of a warm import: what is copied, and what the target already holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,6 +70,7 @@ impl ImageIoSource {
     ) -> Result<Self, SourceError> {
         let transfer = handle.block_on(begin(api, disk_id, checkpoints, access, &handle, &stop))?;
         let url = transfer.data_url().clone();
+        keeps_promise(api, &url, access.is_checked)?.warn();
         let extents = match transfer.format() {
             Format::Raw => handle.block_on(unless(&stop, extents::read(access, &url)))?,
             Format::Cow => None,
@@ -85,12 +86,15 @@ impl ImageIoSource {
         let progress = Arc::new(Progress::default());
         let ticket = Ticket::keep(&handle, transfer.handle(), config.clone(), Arc::clone(&progress));
         let data = HttpSource::open(config, handle, stop)?;
-        if let (Some(extents), Some(length)) = (&extents, data.length())
-            && total(extents) != length
+        // Also without a length, which only a server has that cannot know whether it sent all.
+        if let Some(extents) = &extents
+            && data.length() != Some(total(extents))
         {
+            let length = data.length().map(|length| length.to_string());
             let message = format!(
-                "the extents of the disk end at byte {}, its data at byte {length}",
-                total(extents)
+                "the extents of the disk end at byte {}, its data at byte {}",
+                total(extents),
+                length.as_deref().unwrap_or("(unknown)")
             );
             return Err(SourceError::new(SourceErrorKind::Length, message));
         }

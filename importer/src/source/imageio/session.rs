@@ -8,10 +8,14 @@ use url::{Url, form_urlencoded};
 
 use crate::source::access::Access;
 use crate::source::http::{Agent, Answer, Credentials, USER_AGENT, status_text};
+use crate::source::words::plain;
 use crate::source::xml::{Element, escaped};
 
 /// Bytes of a document of the engine: a list of a thousand snapshots has one megabyte.
 const MAX_DOCUMENT_BYTES: usize = 8 << 20;
+
+/// Longest identifier; a UUID has 36 characters.
+const MAX_ID_BYTES: usize = 255;
 
 /// What the engine's API is used for (oVirt, "Authentication").
 const SCOPE: &str = "ovirt-app-api";
@@ -50,6 +54,7 @@ impl Session {
             let message = "oVirt needs a user name and a password, such as admin@internal";
             return Err(SourceError::new(SourceErrorKind::Invalid, message));
         };
+        access.policy.reveal("the password of the oVirt engine", &api)?;
         let session = Self {
             token: Mutex::default(),
             agent: access.agent(USER_AGENT)?,
@@ -96,7 +101,7 @@ impl Session {
                 let reason = token
                     .error
                     .or(token.error_code)
-                    .unwrap_or_else(|| status_text(answer.status));
+                    .map_or_else(|| status_text(answer.status), |reason| plain(&reason));
                 let message = format!("the engine refuses the user name or password: {reason}");
                 let kind = SourceErrorKind::Status(answer.status.as_u16());
                 Err(SourceError::new(kind, message))
@@ -200,8 +205,8 @@ impl Session {
 fn fault(status: StatusCode, document: Option<&Element>) -> Fault {
     let said = document.map(|fault| (fault.text_of("reason"), fault.text_of("detail")));
     let text = match said {
-        Some((Some(reason), Some(detail))) => format!("{reason}: {detail}"),
-        Some((Some(text), None) | (None, Some(text))) => text.to_owned(),
+        Some((Some(reason), Some(detail))) => format!("{}: {}", plain(reason), plain(detail)),
+        Some((Some(text), None) | (None, Some(text))) => plain(text),
         Some((None, None)) | None => status_text(status),
     };
     Fault { status, text }
@@ -213,9 +218,13 @@ fn form(pairs: &[(&str, &str)]) -> String {
         .finish()
 }
 
-/// An identifier as a part of a path.
-pub(super) fn segment(id: &str) -> String {
-    form_urlencoded::byte_serialize(id.as_bytes()).collect()
+/// An identifier as a part of a path. Those of engines are UUIDs; one that would lead to another path is none.
+pub(super) fn segment(id: &str) -> Result<String, SourceError> {
+    if matches!(id, "" | "." | "..") || id.len() > MAX_ID_BYTES {
+        let message = format!("the engine has nothing with the id {:?}", plain(id));
+        return Err(SourceError::new(SourceErrorKind::Invalid, message));
+    }
+    Ok(form_urlencoded::byte_serialize(id.as_bytes()).collect())
 }
 
 /// `<name>text</name>`.

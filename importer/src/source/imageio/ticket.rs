@@ -78,7 +78,7 @@ impl Drop for Ticket {
 /// The engine asks the image server when the data was last read.
 async fn touch(data: &HttpConfig) {
     let touched = async {
-        let agent = Agent::new(&data.tls, &data.proxy, &data.user_agent)?;
+        let agent = Agent::new(&data.tls, &data.proxy, &data.policy, &data.user_agent)?;
         let request = agent
             .request(http::Method::GET, data.url.clone())
             .header(http::header::RANGE, TOUCH_RANGE);

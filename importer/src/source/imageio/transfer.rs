@@ -13,6 +13,8 @@ use url::Url;
 use super::engine::{Engine, Subject};
 use super::session::{element, segment};
 use super::{Checkpoints, unless};
+use crate::source::retry::lookup;
+use crate::source::words::plain;
 use crate::source::xml::{Element, escaped};
 
 /// Seconds without a sign of us after which the engine gives the transfer up.
@@ -60,8 +62,8 @@ pub(super) struct Transfer {
 /// What is asked about a transfer while it lasts.
 pub(super) struct Shared {
     engine: Engine,
-    /// Known from the moment on from which there is something to be ended.
-    id: OnceLock<String>,
+    /// The transfer's identifier as a part of a path: known from the moment on from which there is something to be ended.
+    segment: OnceLock<String>,
 }
 
 impl Transfer {
@@ -80,9 +82,10 @@ impl Transfer {
         };
         let shared = Arc::new(Shared {
             engine,
-            id: OnceLock::new(),
+            segment: OnceLock::new(),
         });
-        let found = unless(stop, shared.engine.find(disk_id, checkpoints)).await;
+        let finding = lookup(shared.engine.find(disk_id, checkpoints));
+        let found = unless(stop, finding).await;
         let begun = match found {
             Ok(subject) => shared.begin(&request(&subject, format), stop).await,
             Err(error) => Err(error),
@@ -134,7 +137,7 @@ impl Shared {
                 "transferring" => return data_url(&transfer),
                 "initializing" if Instant::now() < deadline => {}
                 phase => {
-                    let message = format!("Error transfer phase: {phase}");
+                    let message = format!("Error transfer phase: {}", plain(phase));
                     return Err(SourceError::new(SourceErrorKind::Io, message));
                 }
             }
@@ -161,7 +164,8 @@ impl Shared {
                         let message = "the engine began an image transfer without an id";
                         return Err(SourceError::new(SourceErrorKind::Io, message));
                     };
-                    self.id.get_or_init(|| id.clone());
+                    let segment = segment(id)?;
+                    self.segment.get_or_init(|| segment);
                     return Ok(transfer);
                 }
                 Err(fault) if is_locked(&fault.text) && Instant::now() < deadline => {
@@ -182,11 +186,11 @@ impl Shared {
     }
 
     fn id(&self) -> &str {
-        self.id.get().map_or("", String::as_str)
+        self.segment.get().map_or("", String::as_str)
     }
 
     fn path(&self) -> String {
-        format!("imagetransfers/{}", segment(self.id()))
+        format!("imagetransfers/{}", self.id())
     }
 
     async fn look(&self) -> Result<Element, SourceError> {
@@ -210,7 +214,7 @@ impl Shared {
 
     /// Ends the transfer and the session; what cannot be ended is logged, and left to the engine's own time limit.
     async fn end(&self) {
-        if self.id.get().is_some()
+        if self.segment.get().is_some()
             && tokio::time::timeout(END_LIMIT, self.end_transfer())
                 .await
                 .is_err()
@@ -249,7 +253,7 @@ impl Shared {
             Err(fault) => return Err(fault.into()),
         };
         let phase = transfer.text_of("phase").unwrap_or("unknown");
-        tracing::debug!(phase, "ending image transfer {}", self.id());
+        tracing::debug!("ending image transfer {} in phase {}", self.id(), plain(phase));
         match phase {
             "transferring" => self.act("finalize").await.map(|()| true),
             "initializing" | "resuming" | "unknown" | "paused_system" | "paused_user" => {

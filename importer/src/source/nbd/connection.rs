@@ -28,6 +28,9 @@ const MAX_ERROR_BYTES: usize = 4 + 2 + MAX_STRING_BYTES + 8;
 /// Descriptors in one answer ("a server SHOULD NOT send more than 2^20").
 const MAX_DESCRIPTORS: u32 = 1 << 20;
 
+/// Errors in the reply to one request: a server may name each sector of it, and no more.
+const MAX_ERRORS: usize = 4096;
+
 /// A descriptor of block status: length and flags.
 const DESCRIPTOR_BYTES: u32 = 8;
 
@@ -47,7 +50,9 @@ struct Flight {
     cookie: u64,
     answer: Answer,
     is_done: bool,
+    /// The first one is the cause of the others.
     error: Option<ServerError>,
+    errors: usize,
 }
 
 enum Answer {
@@ -166,6 +171,7 @@ impl Connection {
             answer,
             is_done: false,
             error: None,
+            errors: 0,
         });
         let request = wire::request(command, self.last_cookie, range.start, length);
         within(limit, self.send(&request)).await
@@ -317,6 +323,10 @@ impl Connection {
                 "block status of a context that was not asked for".into(),
             ));
         }
+        // "A successful reply MUST contain exactly one chunk per negotiated context", of which there is one.
+        if matches!(&self.flight(chunk.cookie)?.answer, Answer::Status(status) if status.has_begun()) {
+            return Err(unexpected("block status twice in one reply".into()));
+        }
         for _ in 0..descriptors {
             let mut bytes = [0; DESCRIPTOR_BYTES as usize];
             self.take(&mut bytes).await?;
@@ -339,8 +349,13 @@ impl Connection {
         self.take(&mut payload).await?;
         let error = ServerError::parse(&payload)?;
         let flight = self.flight(chunk.cookie)?;
-        // The first one is the cause of the others.
         flight.error.get_or_insert(error);
+        flight.errors += 1;
+        if flight.errors > MAX_ERRORS {
+            return Err(unexpected(format!(
+                "more than {MAX_ERRORS} errors in the reply to one request"
+            )));
+        }
         Ok(())
     }
 

@@ -83,7 +83,14 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
             if let Some(bytes) = self.salvaged.pop_front() {
                 return Ok(Some(bytes));
             }
-            let failure = match self.attempt(attempts.wait_limit()).await {
+            // Each piece of a reply may take as long as the limit, and bytes are handed out when the reply is complete: all of it
+            // has to come while there is patience.
+            let attempt = tokio::time::timeout(attempts.remaining(), self.attempt(attempts.wait_limit()));
+            let stalled = || {
+                let message = "the NBD server sends less than a reply in that time";
+                Err(Failure::transient(SourceErrorKind::Stalled, message).into())
+            };
+            let failure = match attempt.await.unwrap_or_else(|_| stalled()) {
                 Ok(bytes) => return Ok(bytes),
                 Err(Trouble::Connection(failure)) => {
                     self.salvage();

@@ -40,7 +40,8 @@ impl Server {
             let stream = connect(&self.uri.address).await?;
             negotiate(stream, &self.uri, &self.tls).await
         };
-        let (stream, agreement) = within(limit, connecting).await?;
+        let connected = within(limit, connecting).await;
+        let (stream, agreement) = connected.map_err(|failure| failure.at(&self.uri.to_string()))?;
         Ok(Connection::new(stream, agreement, self.pool.clone()))
     }
 

@@ -14,6 +14,10 @@ const SMALL_HOLE_BYTES: u64 = 64 << 10;
 /// Extents that are kept of one answer; what follows is asked for again.
 const MAX_EXTENTS: usize = 1 << 16;
 
+/// An answer about less than this, where more was asked for, is of no use: so small a hole is read anyway. A server that tells byte by
+/// byte would have us ask for ever.
+const MIN_ANSWER_BYTES: u64 = SMALL_HOLE_BYTES;
+
 /// A run of an export, from where the one before ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
@@ -26,6 +30,8 @@ pub(super) struct Status {
     asked: Range<u64>,
     at: u64,
     extents: Vec<Extent>,
+    /// More came than is kept.
+    is_full: bool,
 }
 
 impl Status {
@@ -34,7 +40,13 @@ impl Status {
             at: asked.start,
             asked,
             extents: Vec::new(),
+            is_full: false,
         }
+    }
+
+    /// True once something was described.
+    pub(super) fn has_begun(&self) -> bool {
+        self.at > self.asked.start
     }
 
     /// All that was asked for.
@@ -61,15 +73,18 @@ impl Status {
         let end = self.at.min(self.asked.end);
         // A hole without this flag may hold anything.
         let zero = flags & STATE_ZERO != 0;
+        let has_room = self.extents.len() < MAX_EXTENTS;
         match self.extents.last_mut() {
+            _ if self.is_full => {}
             Some(last) if last.zero == zero => last.end = end,
-            _ => self.extents.push(Extent { end, zero }),
+            _ if has_room => self.extents.push(Extent { end, zero }),
+            _ => self.is_full = true,
         }
         Ok(())
     }
 
     /// What is known now: at least something.
-    pub(super) fn finish(mut self) -> Result<Vec<Extent>, Violation> {
+    pub(super) fn finish(self) -> Result<Vec<Extent>, Violation> {
         if self.extents.is_empty() {
             return Err(Violation(format!(
                 "no block status for {} bytes at offset {}",
@@ -77,7 +92,6 @@ impl Status {
                 self.asked.start
             )));
         }
-        self.extents.truncate(MAX_EXTENTS);
         Ok(self.extents)
     }
 }
@@ -148,6 +162,8 @@ impl Plan {
 
     /// The answer to [`Step::Ask`] from `from` on.
     pub(super) fn learn(&mut self, from: u64, extents: Vec<Extent>) {
+        let until = extents.last().map_or(from, |last| last.end);
+        self.asks &= until == self.size || until - from >= MIN_ANSWER_BYTES;
         self.known_from = from;
         self.known = extents.into();
     }
@@ -279,6 +295,54 @@ mod tests {
         assert_eq!(
             plan.step(&(64 * MIB..65 * MIB)),
             Step::Ask(64 * MIB..64 * MIB + (1 << 30))
+        );
+    }
+
+    #[test]
+    fn extents_without_end_take_bounded_memory() {
+        let mut status = Status::new(0..1 << 30);
+        for byte in 0..4 << 20 {
+            status
+                .descriptor(1, if byte % 2 == 0 { 0 } else { STATE_ZERO })
+                .unwrap();
+        }
+        assert!(
+            status.extents.capacity() <= 2 * MAX_EXTENTS,
+            "{}",
+            status.extents.capacity()
+        );
+        let extents = status.finish().unwrap();
+        let last = Extent {
+            end: MAX_EXTENTS as u64,
+            zero: true,
+        };
+        assert_eq!((extents.len(), extents.last()), (MAX_EXTENTS, Some(&last)));
+    }
+
+    #[test]
+    fn a_server_that_knows_byte_by_byte_is_not_asked_again() {
+        let mut slow = plan(MIB, 1, MIB);
+        assert_eq!(slow.step(&(0..MIB)), Step::Ask(0..MIB));
+        slow.learn(
+            0,
+            vec![Extent {
+                end: MIN_ANSWER_BYTES - 1,
+                zero: true,
+            }],
+        );
+        assert_eq!(slow.step(&(0..MIB)), Step::Read(0..MIB));
+        let mut usual = plan(MIB, 1, MIB);
+        usual.learn(
+            0,
+            vec![Extent {
+                end: MIN_ANSWER_BYTES,
+                zero: true,
+            }],
+        );
+        assert_eq!(usual.step(&(0..MIB)), Step::Zeros(0..MIN_ANSWER_BYTES));
+        assert_eq!(
+            usual.step(&(MIN_ANSWER_BYTES..MIB)),
+            Step::Ask(MIN_ANSWER_BYTES..MIB)
         );
     }
 

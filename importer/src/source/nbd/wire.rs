@@ -3,6 +3,8 @@
 //! Constants have their names from the specification, without `NBD_`:
 //! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>. All numbers are big-endian.
 
+use crate::source::words::plain;
+
 /// `NBDMAGIC`, with which every server begins.
 pub(super) const INIT_PASSWD: u64 = 0x4e42_444d_4147_4943;
 /// `IHAVEOPT`: a newstyle server follows up with it, and each option of the client begins with it.
@@ -318,9 +320,9 @@ fn errno_name(errno: u32) -> Option<&'static str> {
     })
 }
 
-/// A server's text as it may be printed: one line without control characters.
+/// A server's text as it may be printed.
 pub(super) fn printable(text: &[u8]) -> String {
-    printable::line(&String::from_utf8_lossy(text), MAX_STRING_BYTES)
+    plain(&String::from_utf8_lossy(text))
 }
 
 #[cfg(test)]

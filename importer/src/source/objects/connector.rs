@@ -13,10 +13,10 @@ use object_store::client::{
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use url::Url;
 
-use super::plain;
 use crate::source::access::Access;
 use crate::source::http::{Agent, USER_AGENT};
 use crate::source::proxy::ProxyConfig;
+use crate::source::words::plain;
 
 /// Longest document with credentials; real ones have some kilobytes.
 const MAX_DOCUMENT_BYTES: usize = 256 << 10;

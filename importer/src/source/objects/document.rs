@@ -4,8 +4,7 @@ use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
 
-/// Longest piece of a server's text that is passed on.
-const MAX_TEXT_CHARS: usize = 300;
+use crate::source::words::plain;
 
 /// `<Error><Code>…</Code><Message>…</Message>…</Error>`, of which everything may be missing.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -66,9 +65,12 @@ impl StoreError {
     }
 }
 
-/// A server's text as it may be printed: on one line, and not too long.
-pub(in crate::source) fn plain(text: &str) -> String {
-    printable::line(text, MAX_TEXT_CHARS)
+/// What a store says, and what may be done about it.
+pub(in crate::source) fn advised(said: String, advice: Option<&str>) -> String {
+    match advice {
+        Some(advice) => format!("{said}; {advice}"),
+        None => said,
+    }
 }
 
 #[cfg(test)]
@@ -98,12 +100,5 @@ mod tests {
         ] {
             assert_eq!(StoreError::parse(nothing.as_bytes()), None, "{nothing}");
         }
-    }
-
-    #[test]
-    fn what_a_server_says_is_bounded() {
-        let code = "x".repeat(100_000);
-        let error = StoreError::parse(format!("<Error><Code>{code}</Code></Error>").as_bytes()).unwrap();
-        assert_eq!(error.sentence().chars().count(), MAX_TEXT_CHARS + 1);
     }
 }

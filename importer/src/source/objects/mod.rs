@@ -6,7 +6,7 @@ mod key;
 mod stored;
 
 pub(super) use self::connector::{Connector, credential_failure, patience, take_no_proxy};
-pub(super) use self::document::{StoreError, plain};
+pub(super) use self::document::{StoreError, advised};
 pub(super) use self::key::{encoded, survives_urls};
 pub use self::stored::StoredObject;
 pub(super) use self::stored::open_object;

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use datapath::archive::{Member, MemberKind, Search};
 use datapath::error::{Error, SourceError, SourceErrorKind};
 
+use crate::source::words::plain;
+
 /// Where container disks keep their disk.
 const FOLDER: &[u8] = b"disk";
 
@@ -22,9 +24,6 @@ const MAX_HIDDEN: usize = 1024;
 
 /// Longest path (`PATH_MAX` of Linux).
 const MAX_PATH_BYTES: usize = 4096;
-
-/// Longest part of a name that messages show.
-const SHOWN_CHARS: usize = 200;
 
 /// The search through one layer, knowing the layers above it.
 #[derive(Debug, Default)]
@@ -152,7 +151,7 @@ fn not_located(reason: &str) -> SourceError {
 
 /// A name for messages.
 fn printable(name: &[u8]) -> String {
-    printable::start(name, SHOWN_CHARS)
+    plain(&String::from_utf8_lossy(name))
 }
 
 #[cfg(test)]

@@ -55,12 +55,12 @@ impl Remote {
         let answer = handle
             .block_on(stop.run_until_cancelled(greeted))
             .unwrap_or_else(|| Err(stopped()))?;
-        let may_be_heard = access.insecure;
         let session = Session::new(
             agent,
             access.credentials.clone(),
             &reference.repository,
-            may_be_heard,
+            answer.url.clone(),
+            access.policy.clone(),
         );
         match answer.status {
             StatusCode::OK => {}
@@ -90,7 +90,14 @@ impl Remote {
     }
 
     /// A GET below the repository. The answer of a registry may be a redirect to where its blobs are.
-    fn get(&self, what: &str, path: &str, headers: Vec<Header>) -> Result<HttpSource, SourceError> {
+    /// `is_checked` says that its digest is known and verified.
+    fn get(
+        &self,
+        what: &str,
+        path: &str,
+        headers: Vec<Header>,
+        is_checked: bool,
+    ) -> Result<HttpSource, SourceError> {
         let url = self.base.join(&format!("{}/{path}", self.reference.repository));
         let url = url.map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string()))?;
         let dialect = RegistryDialect::new(Arc::clone(&self.session));
@@ -99,6 +106,7 @@ impl Remote {
             headers: headers.into_iter().chain(agent_header()).collect(),
             dialect: Some(Arc::new(dialect)),
             continuity: Continuity::Immutable,
+            is_checked,
             first_attempts: ATTEMPTS,
             first_delay: FIRST_DELAY,
             max_delay: MAX_DELAY,
@@ -124,7 +132,13 @@ impl Remote {
             name: header::ACCEPT,
             value: HeaderValue::from_static(media_type),
         });
-        let source = self.get(&what, &format!("manifests/{version}"), accept.collect())?;
+        let is_checked = matches!(version, Version::Digest(_));
+        let source = self.get(
+            &what,
+            &format!("manifests/{version}"),
+            accept.collect(),
+            is_checked,
+        )?;
         let mut body = source.body()?;
         let mut bytes = BytesMut::new();
         while let Some(chunk) = body.next_chunk()? {
@@ -165,7 +179,7 @@ impl Store for Remote {
 
     fn open(&self, blob: &Descriptor) -> Result<Box<dyn Body>, SourceError> {
         let what = format!("reading blob {}", blob.digest);
-        let source = self.get(&what, &format!("blobs/{}", blob.digest), Vec::new())?;
+        let source = self.get(&what, &format!("blobs/{}", blob.digest), Vec::new(), true)?;
         match source.length() {
             Some(length) if length != blob.size => {
                 let message = format!(

@@ -15,6 +15,7 @@ use super::challenge::{Challenge, challenge};
 use super::refusal::words;
 use super::user_agent;
 use crate::source::http::{Agent, Credentials};
+use crate::source::policy::Policy;
 
 /// The largest answer of a token service; tokens with many rights have some KiB.
 const MAX_TOKEN_BYTES: usize = 256 << 10;
@@ -32,8 +33,8 @@ pub(super) struct Session {
     credentials: Option<Credentials>,
     /// `repository:<name>:pull`
     scope: String,
-    /// A password may be sent without TLS: the registry itself is spoken to that way, or whoever is asked is not verified.
-    may_be_heard: bool,
+    registry: Url,
+    policy: Policy,
     state: Mutex<State>,
 }
 
@@ -64,13 +65,15 @@ impl Session {
         agent: Agent,
         credentials: Option<Credentials>,
         repository: &str,
-        may_be_heard: bool,
+        registry: Url,
+        policy: Policy,
     ) -> Self {
         Self {
             agent,
             credentials,
             scope: format!("repository:{repository}:pull"),
-            may_be_heard,
+            registry,
+            policy,
             state: Mutex::default(),
         }
     }
@@ -80,8 +83,12 @@ impl Session {
         let mut state = self.state.lock().await;
         match state.challenge.clone() {
             None => Ok(None),
-            Some(Challenge::Basic) => self.credentials.as_ref().map(basic).transpose(),
+            Some(Challenge::Basic) => {
+                self.reveal("the password of the registry")?;
+                self.credentials.as_ref().map(basic).transpose()
+            }
             Some(Challenge::Bearer { realm, service }) => {
+                self.reveal("the token of the registry")?;
                 let is_due = state
                     .token
                     .as_ref()
@@ -91,6 +98,14 @@ impl Session {
                 }
                 Ok(state.token.as_ref().map(|token| token.value.clone()))
             }
+        }
+    }
+
+    /// Whether `secret` may go to the registry. What is had without a password is no secret.
+    fn reveal(&self, secret: &str) -> Result<(), SourceError> {
+        match &self.credentials {
+            Some(_) => self.policy.reveal(secret, &self.registry),
+            None => Ok(()),
         }
     }
 
@@ -118,9 +133,8 @@ impl Session {
             SourceError::new(kind, format!("the token service {host} of the registry {reason}"))
         };
         let password = self.credentials.as_ref().map(basic).transpose()?;
-        if password.is_some() && url.scheme() != "https" && !self.may_be_heard {
-            let reason = "is to be asked without TLS, which would show the password to everybody";
-            return Err(refused(SourceErrorKind::Invalid, reason));
+        if password.is_some() {
+            self.policy.admit(&self.registry, &url)?;
         }
         let make = || {
             let request = self.agent.request(Method::GET, url.clone()).headers(user_agent());

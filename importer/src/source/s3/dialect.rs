@@ -9,9 +9,11 @@ use object_store::client::{HttpRequest, HttpRequestBody};
 use url::Url;
 
 use super::keys::Keys;
-use super::place::{is_amazon, relocated};
+use super::place::relocated;
 use crate::source::http::{BoxFuture, Dialect, Refusal, Verdict};
-use crate::source::objects::{StoreError, plain};
+use crate::source::objects::{StoreError, advised};
+use crate::source::policy::Cloud;
+use crate::source::words::plain;
 
 /// Asks for the checksums that S3 keeps, which it says about whole objects only.
 const CHECKSUM_MODE: (HeaderName, HeaderValue) = (
@@ -83,7 +85,7 @@ impl S3Dialect {
             let (name, value) = CHECKSUM_MODE;
             request.headers_mut().insert(name, value);
         }
-        match self.keys.current().await? {
+        match self.keys.current(request.url()).await? {
             Some(key) => sign(request, &key, &self.region()),
             None => Ok(()),
         }
@@ -98,21 +100,23 @@ impl S3Dialect {
             *self.region.write().unwrap_or_else(PoisonError::into_inner) = region;
             return Verdict::Again(elsewhere);
         }
-        let may_be_known = EXPIRED.contains(&code) || self.is_refused_to_nobody(&refusal).await;
-        if may_be_known && self.keys.renew().await {
+        let is_refused_to_nobody =
+            refusal.is_about_who_asks() && matches!(self.keys.current(refusal.url).await, Ok(None));
+        if (EXPIRED.contains(&code) || is_refused_to_nobody) && self.keys.renew().await {
             return Verdict::Again(None);
         }
-        match error {
-            Some(error) => Verdict::Described {
+        let advice = self.keys.withheld().filter(|_| is_refused_to_nobody);
+        match (error, advice) {
+            (Some(error), advice) => Verdict::Described {
                 transient: is_passing(&refusal, &error),
-                text: error.sentence(),
+                text: advised(error.sentence(), advice),
             },
-            None => Verdict::Plain,
+            (None, Some(_)) => Verdict::Described {
+                transient: false,
+                text: advised(refusal.status.to_string(), advice),
+            },
+            (None, None) => Verdict::Plain,
         }
-    }
-
-    async fn is_refused_to_nobody(&self, refusal: &Refusal<'_>) -> bool {
-        matches!(refusal.status.as_u16(), 401 | 403) && matches!(self.keys.current().await, Ok(None))
     }
 
     /// The region that this answer says the bucket is in, if requests were signed for another.
@@ -180,7 +184,7 @@ impl Dialect for S3Dialect {
     }
 
     fn accompanies(&self, to: &Url) -> bool {
-        is_amazon(to)
+        Cloud::Amazon.owns(to)
     }
 
     fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict> {

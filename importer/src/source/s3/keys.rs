@@ -1,4 +1,4 @@
-//! Who asks: keys that were given, those that the environment of a workload leads to, or nobody.
+//! Keys that came with the import, or an identity that was found and may be used here, or neither.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,9 +7,13 @@ use std::time::{Duration, Instant};
 use datapath::error::{SourceError, SourceErrorKind};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider};
 use tokio::sync::Mutex;
+use url::Url;
 
+use super::place::domain;
 use crate::source::access::Access;
+use crate::source::http::Credentials;
 use crate::source::objects::{Connector, credential_failure, patience, take_no_proxy};
+use crate::source::policy::{Cloud, Found, Lent, Policy};
 
 /// Longest wait for the credentials of a machine: where no such service is, its address may lead nowhere.
 const MACHINE_LIMIT: Duration = Duration::from_secs(3);
@@ -17,15 +21,14 @@ const MACHINE_LIMIT: Duration = Duration::from_secs(3);
 /// Credentials that were renewed since are those that another connection's failure asked for.
 const JUST_NOW: Duration = Duration::from_secs(10);
 
-/// The variables that decide, in the order of the AWS SDKs, and what the library calls them.
-const WEB_IDENTITY: [(&str, AmazonS3ConfigKey); 4] = [
+/// Variables, and what the library calls them.
+const WEB_IDENTITY: [(&str, AmazonS3ConfigKey); 3] = [
     (
         "AWS_WEB_IDENTITY_TOKEN_FILE",
         AmazonS3ConfigKey::WebIdentityTokenFile,
     ),
     ("AWS_ROLE_ARN", AmazonS3ConfigKey::RoleArn),
     ("AWS_ROLE_SESSION_NAME", AmazonS3ConfigKey::RoleSessionName),
-    ("AWS_ENDPOINT_URL_STS", AmazonS3ConfigKey::StsEndpoint),
 ];
 const CONTAINER: [(&str, AmazonS3ConfigKey); 3] = [
     (
@@ -49,8 +52,10 @@ const MACHINE: [(&str, AmazonS3ConfigKey); 1] = [(
 /// Where keys come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// They were given and do not change.
+    /// They came with the import and do not change.
     Given,
+    /// The environment has them.
+    Variables,
     /// A token of the workload is exchanged for them (IRSA).
     WebIdentity,
     /// The platform hands them out to the container (ECS, EKS Pod Identity).
@@ -61,12 +66,39 @@ enum Origin {
     Nobody,
 }
 
+impl Origin {
+    /// Where an identity of this kind is found, if it is one that is found.
+    fn found(self) -> Option<Found> {
+        match self {
+            Self::Given | Self::Nobody => None,
+            Self::Variables => Some(Found::Variables),
+            Self::WebIdentity => Some(Found::Mounted),
+            Self::Container | Self::Machine => Some(Found::Machine),
+        }
+    }
+
+    /// Whether the variables name an identity of this kind.
+    fn is_named(self, lent: Lent<'_>) -> bool {
+        let has = |name: &str| lent.get(name).is_some();
+        match self {
+            Self::Given | Self::Nobody => false,
+            Self::Variables => has("AWS_ACCESS_KEY_ID") && has("AWS_SECRET_ACCESS_KEY"),
+            Self::WebIdentity => has("AWS_WEB_IDENTITY_TOKEN_FILE") && has("AWS_ROLE_ARN"),
+            Self::Container => CONTAINER.iter().take(2).any(|(name, _)| has(name)),
+            Self::Machine => lent.get("AWS_EC2_METADATA_DISABLED") != Some("true"),
+        }
+    }
+}
+
 /// Gives out keys, and gets new ones when they have expired.
 pub(super) struct Keys {
     origin: Origin,
     access: Access,
+    url: Url,
     region: String,
     current: Mutex<Current>,
+    /// The reason why no identity is used, and what helps.
+    withheld: Option<String>,
 }
 
 #[derive(Default)]
@@ -76,42 +108,32 @@ struct Current {
 }
 
 impl Keys {
-    /// The keys of `access`, or else those that its environment names. `region` is where tokens are exchanged.
-    pub(super) fn find(access: &Access, anonymous: bool, region: &str) -> Result<Self, SourceError> {
-        let given = given(access).filter(|_| !anonymous);
-        let has = |name: &str| {
-            access
-                .environment
-                .get(name)
-                .is_some_and(|value| !value.is_empty())
-        };
-        let origin = if anonymous {
-            Origin::Nobody
-        } else if given.is_some() {
-            Origin::Given
-        } else if has("AWS_WEB_IDENTITY_TOKEN_FILE") && has("AWS_ROLE_ARN") {
-            Origin::WebIdentity
-        } else if CONTAINER.iter().take(2).any(|(name, _)| has(name)) {
-            Origin::Container
-        } else if access
-            .environment
-            .get("AWS_EC2_METADATA_DISABLED")
-            .is_some_and(|value| value == "true")
-        {
-            Origin::Nobody
+    /// The keys of `access`, or else an identity that its policy lends for `url`. `region` is where tokens are exchanged.
+    pub(super) fn find(
+        access: &Access,
+        anonymous: bool,
+        url: &Url,
+        region: &str,
+    ) -> Result<Self, SourceError> {
+        let (origin, withheld) = if anonymous {
+            (Origin::Nobody, None)
+        } else if access.credentials.is_some() {
+            (Origin::Given, None)
         } else {
-            Origin::Machine
+            found(&access.policy, url)
         };
         let keys = Self {
             origin,
             access: access.clone(),
+            url: url.clone(),
             region: region.to_owned(),
             current: Mutex::default(),
+            withheld,
         };
-        let provider = match (origin, given) {
-            (Origin::Given, Some(key)) => Some(keys.provider(&[], Some(&key))?),
-            (Origin::WebIdentity | Origin::Container, _) => Some(keys.fresh()?),
-            _ => None,
+        // Most buckets that are read without keys are public: the machine is asked when one is not.
+        let provider = match origin {
+            Origin::Machine | Origin::Nobody => None,
+            _ => Some(keys.fresh()?),
         };
         Ok(Self {
             current: Mutex::new(Current {
@@ -122,8 +144,14 @@ impl Keys {
         })
     }
 
-    /// What to sign with; nothing if nobody asks.
-    pub(super) async fn current(&self) -> Result<Option<Arc<AwsCredential>>, SourceError> {
+    /// The key to sign a request to `url` with; none for an anonymous one. An identity that was found is not for every
+    /// place that a server leads to.
+    pub(super) async fn current(&self, url: &Url) -> Result<Option<Arc<AwsCredential>>, SourceError> {
+        if let Some(found) = self.origin.found()
+            && self.access.policy.lend(found, Cloud::Amazon, url).is_err()
+        {
+            return Ok(None);
+        }
         let provider = self.current.lock().await.provider.clone();
         let Some(provider) = provider else { return Ok(None) };
         let key = provider
@@ -131,14 +159,23 @@ impl Keys {
             .await
             .map_err(|error| credential_failure(&error))?;
         check(&key)?;
+        // A signature shows no key, but a token is one.
+        if key.token.is_some() {
+            self.access.policy.reveal("the session token for S3", url)?;
+        }
         Ok(Some(key))
+    }
+
+    /// The reason why no identity is used, and what helps.
+    pub(super) fn withheld(&self) -> Option<&str> {
+        self.withheld.as_deref()
     }
 
     /// Gets others, because the server takes these no longer. False if there are none.
     pub(super) async fn renew(&self) -> bool {
         let mut current = self.current.lock().await;
         let fresh = match self.origin {
-            Origin::Given | Origin::Nobody => return false,
+            Origin::Given | Origin::Variables | Origin::Nobody => return false,
             Origin::Machine if current.provider.is_none() && current.renewed.is_some() => return false,
             _ if current
                 .renewed
@@ -162,51 +199,66 @@ impl Keys {
         true
     }
 
+    /// The library's provider.
     fn fresh(&self) -> Result<AwsCredentialProvider, SourceError> {
-        match self.origin {
-            Origin::WebIdentity => self.provider(&WEB_IDENTITY, None),
-            Origin::Container => self.provider(&CONTAINER, None),
-            _ => self.provider(&MACHINE, None),
-        }
+        let lent = self.origin.found().map(|found| self.lent(found, &self.url));
+        let lent = lent.transpose()?;
+        let builder = self.builder()?;
+        let builder = match (self.origin, lent) {
+            (Origin::Variables, Some(lent)) => with_key(builder, &in_variables(lent))?,
+            (Origin::WebIdentity, Some(lent)) => {
+                let sts = self.token_exchange(lent)?;
+                with_variables(builder, &WEB_IDENTITY, lent).with_config(AmazonS3ConfigKey::StsEndpoint, sts)
+            }
+            (Origin::Container, Some(lent)) => with_variables(builder, &CONTAINER, lent),
+            (Origin::Machine, Some(lent)) => with_variables(builder, &MACHINE, lent),
+            _ => with_key(builder, &given(&self.access))?,
+        };
+        let store = builder.build().map_err(|error| credential_failure(&error))?;
+        Ok(Arc::clone(store.credentials()))
     }
 
-    /// The library's provider: of `key`, or what the `variables` lead to.
-    fn provider(
-        &self,
-        variables: &[(&str, AmazonS3ConfigKey)],
-        key: Option<&AwsCredential>,
-    ) -> Result<AwsCredentialProvider, SourceError> {
+    fn builder(&self) -> Result<AmazonS3Builder, SourceError> {
         let connector = match self.origin {
             Origin::Container | Origin::Machine => Connector::new(&take_no_proxy(&self.access))?,
             _ => Connector::new(&self.access)?,
         };
-        let mut builder = AmazonS3Builder::new()
+        Ok(AmazonS3Builder::new()
             // It wants one, though only credentials are asked of it.
             .with_bucket_name("any")
             .with_region(&self.region)
             .with_retry(patience())
-            .with_http_connector(connector);
-        for (name, config) in variables {
-            if let Some(value) = self
+            .with_http_connector(connector))
+    }
+
+    /// The URL at which the token of the workload is exchanged. The token can do all that the workload may.
+    fn token_exchange(&self, lent: Lent<'_>) -> Result<String, SourceError> {
+        let usual = || format!("https://sts.{}.{}", self.region, domain(&self.region));
+        let text = lent.get("AWS_ENDPOINT_URL_STS").map_or_else(usual, str::to_owned);
+        let url = Url::parse(&text).map_err(|error| {
+            let message = format!("the service that exchanges tokens for keys has no usable URL: {error}");
+            SourceError::new(SourceErrorKind::Invalid, message)
+        })?;
+        match self.access.policy.lend(Found::Mounted, Cloud::Amazon, &url) {
+            Ok(_) => self
                 .access
-                .environment
-                .get(*name)
-                .filter(|value| !value.is_empty())
-            {
-                builder = builder.with_config(*config, value);
+                .policy
+                .reveal("the token of the workload", &url)
+                .map(|()| text),
+            Err(_) => {
+                let host = url.host_str().unwrap_or_default();
+                let message = format!(
+                    "the token of this workload is for Amazon's own hosts with verified certificates, and {host}, which \
+                     AWS_ENDPOINT_URL_STS names, is none of them"
+                );
+                Err(SourceError::new(SourceErrorKind::Invalid, message))
             }
         }
-        if let Some(key) = key {
-            check(key)?;
-            builder = builder
-                .with_access_key_id(&key.key_id)
-                .with_secret_access_key(&key.secret_key);
-            if let Some(token) = &key.token {
-                builder = builder.with_token(token);
-            }
-        }
-        let store = builder.build().map_err(|error| credential_failure(&error))?;
-        Ok(Arc::clone(store.credentials()))
+    }
+
+    fn lent(&self, found: Found, url: &Url) -> Result<Lent<'_>, SourceError> {
+        let lent = self.access.policy.lend(found, Cloud::Amazon, url);
+        lent.map_err(|advice| SourceError::new(SourceErrorKind::Invalid, format!("no credentials: {advice}")))
     }
 }
 
@@ -216,27 +268,69 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// The pair that CDI or the user gives, or that of the environment.
-fn given(access: &Access) -> Option<AwsCredential> {
-    let variable = |name: &str| {
-        access
-            .environment
-            .get(name)
-            .filter(|value| !value.is_empty())
-            .cloned()
-    };
-    let token = variable("AWS_SESSION_TOKEN");
-    if let Some(pair) = &access.credentials {
-        return Some(AwsCredential {
-            key_id: pair.user().to_owned(),
-            secret_key: pair.password().to_owned(),
-            token,
-        });
+/// The first identity that the environment names and that may be used for `url`, in the order of the AWS SDKs; and if there
+/// is none, why.
+fn found(policy: &Policy, url: &Url) -> (Origin, Option<String>) {
+    let mut withheld = None;
+    for origin in [
+        Origin::Variables,
+        Origin::WebIdentity,
+        Origin::Container,
+        Origin::Machine,
+    ] {
+        let Some(found) = origin.found() else { continue };
+        match policy.lend(found, Cloud::Amazon, url) {
+            Ok(lent) if origin.is_named(lent) => return (origin, None),
+            Ok(_) => {}
+            Err(advice) => withheld = Some(advice),
+        }
     }
-    Some(AwsCredential {
-        key_id: variable("AWS_ACCESS_KEY_ID")?,
-        secret_key: variable("AWS_SECRET_ACCESS_KEY")?,
-        token,
+    (Origin::Nobody, withheld)
+}
+
+/// The pair that CDI or the user gives. A session token of the environment belongs to other keys.
+fn given(access: &Access) -> AwsCredential {
+    let part = |part: fn(&Credentials) -> &str| {
+        let pair = access.credentials.as_ref();
+        pair.map(part).unwrap_or_default().to_owned()
+    };
+    AwsCredential {
+        key_id: part(Credentials::user),
+        secret_key: part(Credentials::password),
+        token: None,
+    }
+}
+
+fn in_variables(lent: Lent<'_>) -> AwsCredential {
+    let variable = |name: &str| lent.get(name).map(str::to_owned);
+    AwsCredential {
+        key_id: variable("AWS_ACCESS_KEY_ID").unwrap_or_default(),
+        secret_key: variable("AWS_SECRET_ACCESS_KEY").unwrap_or_default(),
+        token: variable("AWS_SESSION_TOKEN"),
+    }
+}
+
+fn with_variables(
+    builder: AmazonS3Builder,
+    variables: &[(&str, AmazonS3ConfigKey)],
+    lent: Lent<'_>,
+) -> AmazonS3Builder {
+    let values = variables
+        .iter()
+        .filter_map(|(name, config)| Some((*config, lent.get(name)?)));
+    values.fold(builder, |builder, (config, value)| {
+        builder.with_config(config, value)
+    })
+}
+
+fn with_key(builder: AmazonS3Builder, key: &AwsCredential) -> Result<AmazonS3Builder, SourceError> {
+    check(key)?;
+    let builder = builder
+        .with_access_key_id(&key.key_id)
+        .with_secret_access_key(&key.secret_key);
+    Ok(match &key.token {
+        Some(token) => builder.with_token(token),
+        None => builder,
     })
 }
 

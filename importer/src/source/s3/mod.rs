@@ -46,7 +46,7 @@ pub enum Addressing {
     Bucket,
 }
 
-/// Asks for the object, with the credentials of `access` or those that its environment leads to, else without.
+/// Asks for the object, with the credentials of `access` or an identity that its policy lends, else without.
 pub fn open(
     endpoint: &str,
     access: &Access,
@@ -54,9 +54,9 @@ pub fn open(
     handle: Handle,
     stop: CancellationToken,
 ) -> Result<StoredObject, SourceError> {
-    let place = Place::parse(endpoint, options.addressing, options.region, &access.environment)?;
+    let place = Place::parse(endpoint, options.addressing, options.region, &access.policy)?;
     let what = format!("\"{}\"", place.name());
-    let keys = Keys::find(access, options.anonymous, &place.region)?;
+    let keys = Keys::find(access, options.anonymous, &place.url, &place.region)?;
     let dialect = Arc::new(S3Dialect::new(keys, place.region));
     let config = HttpConfig {
         dialect: Some(Arc::clone(&dialect) as _),

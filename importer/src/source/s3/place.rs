@@ -1,7 +1,5 @@
 //! Where an object lies: its URL, its names, and the region that its bucket is first looked for in.
 
-use std::collections::BTreeMap;
-
 use datapath::error::{SourceError, SourceErrorKind};
 use percent_encoding::percent_decode_str;
 use url::Url;
@@ -9,6 +7,7 @@ use url::Url;
 use super::Addressing;
 use crate::source::http::redacted;
 use crate::source::objects::{encoded, survives_urls};
+use crate::source::policy::Policy;
 
 /// The region that global endpoints belong to.
 const HOME_REGION: &str = "us-east-1";
@@ -31,7 +30,7 @@ impl Place {
         endpoint: &str,
         addressing: Addressing,
         region: Option<String>,
-        environment: &BTreeMap<String, String>,
+        policy: &Policy,
     ) -> Result<Self, SourceError> {
         let invalid = |reason: String| {
             let message = format!("unable to parse endpoint \"{}\": {reason}", redacted(endpoint));
@@ -48,7 +47,7 @@ impl Place {
                 let (host, names) = rest.split_once('/').unwrap_or((rest, ""));
                 (Some(format!("{scheme}://{host}")), names)
             }
-            Addressing::Bucket => (endpoint_of(environment), rest),
+            Addressing::Bucket => (endpoint_of(policy), rest),
         };
         let (bucket, key) = names_of(names).map_err(invalid)?;
         let mut place = match server {
@@ -60,12 +59,12 @@ impl Place {
                     encoded(bucket.as_bytes()),
                     encoded(&key)
                 ));
-                let region = region.unwrap_or_else(|| region_of(&url, environment));
+                let region = region.unwrap_or_else(|| region_of(&url, policy));
                 Self::new(url, bucket, &key, region)
             }
             None => {
                 let region = region
-                    .or_else(|| configured_region(environment))
+                    .or_else(|| configured_region(policy))
                     .unwrap_or_else(|| HOME_REGION.to_owned());
                 let url = amazon_url(&bucket, &key, &region).map_err(|error| invalid(error.to_string()))?;
                 Self::new(url, bucket, &key, region)
@@ -116,32 +115,31 @@ fn version_of(query: &str) -> Option<String> {
 }
 
 /// The server that the command line's environment names, as for the AWS SDKs.
-fn endpoint_of(environment: &BTreeMap<String, String>) -> Option<String> {
-    ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]
-        .iter()
-        .filter_map(|name| environment.get(*name))
-        .find(|value| !value.is_empty())
-        .cloned()
+fn endpoint_of(policy: &Policy) -> Option<String> {
+    first_setting(policy, ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
 }
 
-fn configured_region(environment: &BTreeMap<String, String>) -> Option<String> {
-    ["AWS_REGION", "AWS_DEFAULT_REGION"]
+fn configured_region(policy: &Policy) -> Option<String> {
+    first_setting(policy, ["AWS_REGION", "AWS_DEFAULT_REGION"])
+}
+
+fn first_setting(policy: &Policy, names: [&str; 2]) -> Option<String> {
+    names
         .iter()
-        .filter_map(|name| environment.get(*name))
-        .find(|value| !value.is_empty())
-        .cloned()
+        .find_map(|name| policy.setting(name))
+        .map(str::to_owned)
 }
 
 /// CDI's rule: what stands between `s3.` and `.amazonaws.com`, or else the first label of the host. Two exceptions, where
 /// that could only fail: Amazon's global endpoint, and an environment that names the region.
-fn region_of(url: &Url, environment: &BTreeMap<String, String>) -> String {
+fn region_of(url: &Url, policy: &Policy) -> String {
     let host = url.host_str().unwrap_or_default();
     if let Some(labels) = amazon_labels(host) {
         let region = labels.region.filter(|region| !region.is_empty());
         return region.unwrap_or_else(|| HOME_REGION.to_owned());
     }
     let first_label = || host.split('.').next().unwrap_or_default().to_owned();
-    configured_region(environment).unwrap_or_else(first_label)
+    configured_region(policy).unwrap_or_else(first_label)
 }
 
 /// The parts of a host of Amazon's S3, `[BUCKET.]s3[.dualstack][.REGION].amazonaws.com[.cn]`.
@@ -173,11 +171,6 @@ fn amazon_labels(host: &str) -> Option<AmazonLabels> {
     })
 }
 
-/// True for a host of Amazon's S3: what its servers redirect to may hear who asks.
-pub(super) fn is_amazon(url: &Url) -> bool {
-    url.scheme() == "https" && url.host_str().is_some_and(|host| amazon_labels(host).is_some())
-}
-
 /// The same object as asked for in `region`; none where the address does not depend on the region.
 pub(super) fn relocated(url: &Url, region: &str) -> Option<Url> {
     let labels = amazon_labels(url.host_str()?)?;
@@ -193,7 +186,8 @@ pub(super) fn relocated(url: &Url, region: &str) -> Option<Url> {
     Some(relocated)
 }
 
-fn domain(region: &str) -> &'static str {
+/// Where the services of a region are.
+pub(super) fn domain(region: &str) -> &'static str {
     if region.starts_with("cn-") {
         "amazonaws.com.cn"
     } else {
@@ -218,6 +212,8 @@ fn amazon_url(bucket: &str, key: &[u8], region: &str) -> Result<Url, url::ParseE
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
     fn place(
@@ -227,9 +223,9 @@ mod tests {
     ) -> Result<Place, SourceError> {
         let environment = environment
             .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
-        Place::parse(endpoint, addressing, None, &environment)
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let policy = Policy::pod(&environment.collect::<HashMap<_, _>>(), true);
+        Place::parse(endpoint, addressing, None, &policy)
     }
 
     #[test]
@@ -342,7 +338,6 @@ mod tests {
             "https://s3.amazonaws.com.evil.example/b/k",
         ] {
             assert_eq!(relocate(elsewhere), None);
-            assert!(!is_amazon(&Url::parse(elsewhere).unwrap()));
         }
     }
 }

@@ -3,10 +3,14 @@
 use datapath::error::{SourceError, SourceErrorKind};
 
 use super::soap::{Reference, Session};
+use crate::source::words::plain;
 use crate::source::xml::Element;
 
 /// Longest chain of files below a disk: vSphere allows 32 snapshots, and upstream looks at 25.
 const MAX_PARENTS: usize = 32;
+
+/// Longest file of a disk (`PATH_MAX` of ESXi's file system is shorter).
+const MAX_FILE_BYTES: usize = 4096;
 
 /// Snapshots of a machine that are looked at.
 const MAX_SNAPSHOTS: usize = 1024;
@@ -41,7 +45,11 @@ pub(super) async fn find(
     };
     let machine = machine.ok_or_else(|| missing(&format!("no machine with uuid {uuid}")))?;
     let properties = session.properties(&machine, &[DEVICES, "snapshot"]).await?;
-    let snapshots = properties.get("snapshot").map(snapshots).unwrap_or_default();
+    let snapshots = properties
+        .get("snapshot")
+        .map(snapshots)
+        .transpose()?
+        .unwrap_or_default();
     let mut id = properties
         .get(DEVICES)
         .and_then(|devices| disk_with(devices, file));
@@ -70,6 +78,7 @@ pub(super) async fn find(
                 .get(DEVICES)
                 .and_then(|devices| file_of(devices, &id))
                 .ok_or_else(|| missing(&format!("no such disk in the snapshot {wanted:?}")))?;
+            check_file(&file)?;
             (Some(object.name), file)
         }
     };
@@ -109,8 +118,19 @@ fn id_of(device: &Element) -> Option<DiskId> {
     Some(DiskId(id.to_owned()))
 }
 
+/// Refuses what cannot be the file of a disk: it becomes an argument of nbdkit.
+fn check_file(file: &str) -> Result<(), SourceError> {
+    if file.len() <= MAX_FILE_BYTES && !file.contains(char::is_control) {
+        return Ok(());
+    }
+    Err(missing(&format!(
+        "a disk in {:?}, which can be no file",
+        plain(file)
+    )))
+}
+
 /// All snapshots of a tree with their names, parents first.
-fn snapshots(info: &Element) -> Vec<(String, Reference)> {
+fn snapshots(info: &Element) -> Result<Vec<(String, Reference)>, SourceError> {
     let mut found = Vec::new();
     let mut waiting: Vec<&Element> = info.children("rootSnapshotList").collect();
     while let Some(tree) = waiting.pop() {
@@ -119,11 +139,11 @@ fn snapshots(info: &Element) -> Vec<(String, Reference)> {
         }
         if let Some(object) = tree.text_of("snapshot") {
             let name = tree.text_of("name").unwrap_or_default().to_owned();
-            found.push((name, Reference::new("VirtualMachineSnapshot", object)));
+            found.push((name, Reference::found("VirtualMachineSnapshot", object)?));
         }
         waiting.extend(tree.children("childSnapshotList"));
     }
-    found
+    Ok(found)
 }
 
 fn missing(what: &str) -> SourceError {
@@ -162,6 +182,7 @@ mod tests {
              </rootSnapshotList></val>",
         );
         let names: Vec<_> = snapshots(&info)
+            .unwrap()
             .into_iter()
             .map(|(name, object)| (name, object.name))
             .collect();

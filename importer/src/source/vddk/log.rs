@@ -10,6 +10,9 @@ const MAX_LINES: usize = 1000;
 /// Bytes of a line that are kept.
 const MAX_LINE_BYTES: u64 = 4096;
 
+/// Longest version and host: they go into the termination message, which has 4096 bytes, and a name of a host has 253.
+const MAX_INFO_CHARS: usize = 253;
+
 /// What the library says about itself and the host that it reads from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VddkInfo {
@@ -40,6 +43,14 @@ impl Log {
                 Ok(0) | Err(_) => return,
                 Ok(_) => self.add(String::from_utf8_lossy(&line).trim_end()),
             }
+            // The rest of a long line is dropped: a password may stand in it whose name does not.
+            while line.last() != Some(&b'\n') {
+                line.clear();
+                match (&mut pipe).take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
+                    Ok(0) | Err(_) => return,
+                    Ok(_) => {}
+                }
+            }
         }
     }
 
@@ -50,15 +61,15 @@ impl Log {
         }
         let mut lines = self.lines();
         if let Some(version) = version(line) {
-            version.clone_into(&mut lines.info.version);
+            lines.info.version = printable::line(version, MAX_INFO_CHARS);
         }
         if let Some(host) = host(line) {
-            host.clone_into(&mut lines.info.host);
+            lines.info.host = printable::line(host, MAX_INFO_CHARS);
         }
         if lines.last.len() == MAX_LINES {
             lines.last.pop_front();
         }
-        lines.last.push_back(line.to_owned());
+        lines.last.push_back(printable::text(line).into_owned());
     }
 
     /// What the library has said so far.
@@ -74,7 +85,12 @@ impl Log {
             .iter()
             .filter_map(|line| line.split_once("error: ").map(|(_, error)| error))
             .collect();
-        printable::text(&errors[errors.len().saturating_sub(3)..].join("; ")).into_owned()
+        errors[errors.len().saturating_sub(3)..].join("; ")
+    }
+
+    /// The last line.
+    pub(super) fn last(&self) -> String {
+        self.lines().last.back().cloned().unwrap_or_default()
     }
 
     /// Writes all lines to our own log.

@@ -10,6 +10,7 @@ mod disk;
 mod log;
 mod nbdkit;
 mod pin;
+mod program;
 mod soap;
 
 use std::ops::Range;
@@ -31,6 +32,7 @@ use self::soap::Session;
 use super::access::Access;
 use super::nbd::{NbdSource, NbdUri};
 use super::pumped::stopped;
+use super::retry::lookup;
 
 /// Which disk, and how to get at it.
 #[derive(Debug, Clone)]
@@ -144,7 +146,13 @@ impl Source for VddkSource {
 async fn find(options: &VddkOptions, access: &Access) -> Result<Found, SourceError> {
     let mut session = Session::open(&options.endpoint, access).await?;
     let snapshot = options.current_checkpoint.as_deref();
-    let found = disk::find(&mut session, &options.uuid, &options.backing_file, snapshot).await;
+    let found = lookup(disk::find(
+        &mut session,
+        &options.uuid,
+        &options.backing_file,
+        snapshot,
+    ))
+    .await;
     session.close().await;
     let found = found?;
     tracing::info!(?found, "vSphere knows the disk");

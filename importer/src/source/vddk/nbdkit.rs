@@ -8,24 +8,13 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
-use rustix::process::{Pid, Signal, kill_process};
 use tokio_util::sync::CancellationToken;
 
 use super::log::{Log, VddkInfo};
-
-/// How long nbdkit may take to listen: it loads the library, but connects only when somebody connects to it.
-const START_LIMIT: Duration = Duration::from_secs(15);
-
-/// How long nbdkit may take to close the disk before it is killed.
-const END_LIMIT: Duration = Duration::from_secs(5);
-
-/// How often nbdkit is looked at while it starts or ends.
-const POLL: Duration = Duration::from_millis(20);
+use super::program::{Running, State};
 
 /// Where programs and libraries lie.
 #[derive(Debug, Clone)]
@@ -65,10 +54,8 @@ pub(super) struct Disk<'a> {
 
 /// A running nbdkit.
 pub(super) struct Nbdkit {
-    child: Child,
+    program: Running,
     folder: Folder,
-    log: Log,
-    reader: Option<JoinHandle<()>>,
 }
 
 impl Installation {
@@ -80,8 +67,8 @@ impl Installation {
         }
     }
 
-    /// That all is there, in the words of whoever can help.
-    fn check(&self) -> Result<(), SourceError> {
+    /// Checks that all is there.
+    fn check(&self, stop: &CancellationToken) -> Result<(), SourceError> {
         if !self.library.join("lib64").is_dir() {
             let message = format!(
                 "the VDDK library is missing: there is no {}. It comes from a side-car image, which the ConfigMap \
@@ -92,20 +79,18 @@ impl Installation {
         }
         let mut probe = Command::new(&self.nbdkit);
         probe.arg("--dump-plugin").arg(self.plugin());
-        let output = probe
-            .arg(pair("libdir=", &self.library))
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| self.not_started(&error))?;
-        if !output.status.success() {
-            let text = String::from_utf8_lossy(&output.stderr);
-            let message = format!(
-                "nbdkit cannot load its plugin vddk: {}",
-                printable::text(text.lines().last().unwrap_or_default())
-            );
-            return Err(SourceError::new(SourceErrorKind::Invalid, message));
-        }
-        Ok(())
+        probe.arg(pair("libdir=", &self.library));
+        let mut probe = Running::start(&mut probe).map_err(|error| self.not_started(&error))?;
+        let state = match probe.wait(stop, || false)? {
+            State::Ended(status) if status.success() => return Ok(()),
+            state => state,
+        };
+        probe.end();
+        let message = format!(
+            "nbdkit cannot load its plugin vddk and {state}: {}",
+            probe.log.last()
+        );
+        Err(SourceError::new(SourceErrorKind::Invalid, message))
     }
 
     fn not_started(&self, error: &io::Error) -> SourceError {
@@ -159,52 +144,31 @@ impl Nbdkit {
         disk: &Disk<'_>,
         stop: &CancellationToken,
     ) -> Result<Self, SourceError> {
-        installation.check()?;
+        installation.check(stop)?;
         let folder = Folder::create(disk.password).map_err(|error| {
             let message = format!("cannot prepare a folder for nbdkit: {}", errno_text(&error));
             SourceError::new(SourceErrorKind::Io, message)
         })?;
-        let mut child = Command::new(&installation.nbdkit)
-            .args(installation.arguments(disk, &folder))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| installation.not_started(&error))?;
-        let log = Log::default();
-        let reader = child.stderr.take().map(|pipe| {
-            let log = log.clone();
-            thread::spawn(move || log.follow(pipe))
-        });
-        let mut nbdkit = Self {
-            child,
-            folder,
-            log,
-            reader,
-        };
+        let mut command = Command::new(&installation.nbdkit);
+        command.args(installation.arguments(disk, &folder));
+        let program = Running::start(&mut command).map_err(|error| installation.not_started(&error))?;
+        let mut nbdkit = Self { program, folder };
         nbdkit.wait_until_ready(stop)?;
         nbdkit.folder.forget_password();
         Ok(nbdkit)
     }
 
     fn wait_until_ready(&mut self, stop: &CancellationToken) -> Result<(), SourceError> {
-        let start = Instant::now();
         // Written when it listens. To try the socket would be a connection that it complains about.
-        while !self.folder.pid().exists() {
-            let ended = self.child.try_wait().ok().flatten();
-            if ended.is_some() || start.elapsed() > START_LIMIT || stop.is_cancelled() {
-                let how = match ended {
-                    Some(status) => format!("ended ({status})"),
-                    None => format!("does not listen after {} s", start.elapsed().as_secs()),
-                };
-                // Until the pipe is at its end, not all was said.
-                self.end();
-                let message = format!("nbdkit {how}: {}", self.log.errors());
-                return Err(SourceError::new(SourceErrorKind::Connect, message));
-            }
-            thread::sleep(POLL);
-        }
-        Ok(())
+        let pid = self.folder.pid();
+        let state = match self.program.wait(stop, || pid.exists())? {
+            State::Ready => return Ok(()),
+            state => state,
+        };
+        // Until the pipe is at its end, not all was said.
+        self.program.end();
+        let message = format!("nbdkit {state}: {}", self.program.log.errors());
+        Err(SourceError::new(SourceErrorKind::Connect, message))
     }
 
     /// Where it listens.
@@ -212,51 +176,27 @@ impl Nbdkit {
         self.folder.socket()
     }
 
-    /// What the library has said about itself so far.
     /// What is being said, also when nbdkit has ended.
     pub(super) fn log(&self) -> Log {
-        self.log.clone()
+        self.program.log.clone()
     }
 
+    /// What the library has said about itself so far.
     pub(super) fn info(&self) -> VddkInfo {
-        self.log.info()
+        self.program.log.info()
     }
 
     /// Ends it. The last errors that it reported tell why something failed.
     pub(super) fn end_with_reason(mut self) -> String {
-        self.end();
-        self.log.errors()
-    }
-
-    /// Does nothing when it has ended already.
-    fn end(&mut self) {
-        if self.reader.is_none() {
-            return;
-        }
-        if let Err(errno) = kill_process(Pid::from_child(&self.child), Signal::TERM) {
-            tracing::debug!("nbdkit has ended already: {errno}");
-        }
-        let start = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if start.elapsed() > END_LIMIT {
-                tracing::warn!("nbdkit does not end, killing it");
-                if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
-                    tracing::warn!("cannot kill nbdkit: {}", errno_text(&error));
-                }
-                break;
-            }
-            thread::sleep(POLL);
-        }
-        if self.reader.take().is_some_and(|reader| reader.join().is_err()) {
-            tracing::warn!("the thread that reads the log of nbdkit failed");
-        }
+        self.program.end();
+        self.program.log.errors()
     }
 }
 
 impl Drop for Nbdkit {
     fn drop(&mut self) {
-        self.end();
-        self.log.print();
+        self.program.end();
+        self.program.log.print();
     }
 }
 

@@ -8,12 +8,14 @@ use url::Url;
 
 use crate::source::access::Access;
 use crate::source::http::{Agent, USER_AGENT};
+use crate::source::words::plain;
 use crate::source::xml::{Element, escaped};
 
-/// Characters of a fault that are repeated.
-const MAX_FAULT_CHARS: usize = 1000;
 /// Bytes of an answer: the devices of one machine take some tens of KiB, a tree of snapshots less.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
+
+/// Longest name of an object.
+const MAX_NAME_BYTES: usize = 128;
 
 /// The version of the API that is spoken: vSphere 6.5, which all later ones understand.
 const ACTION: &str = "urn:vim25/6.5";
@@ -31,6 +33,24 @@ impl Reference {
             kind,
             name: name.to_owned(),
         }
+    }
+
+    /// An object that the server names. Names become arguments of nbdkit, and real ones are like `vm-42` or `12-snapshot-3`.
+    pub(super) fn found(kind: &'static str, name: &str) -> Result<Self, SourceError> {
+        let name = name.trim();
+        let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let begins = name
+            .bytes()
+            .next()
+            .is_some_and(|byte| byte.is_ascii_alphanumeric());
+        if begins && name.len() <= MAX_NAME_BYTES && name.bytes().all(is_usual) {
+            return Ok(Self::new(kind, name));
+        }
+        let message = format!(
+            "vSphere calls a {kind} {:?}, which is no name of an object",
+            plain(name)
+        );
+        Err(SourceError::new(SourceErrorKind::Invalid, message))
     }
 
     fn xml(&self, element: &str) -> String {
@@ -55,6 +75,7 @@ impl Session {
             let message = "vSphere needs a user name and a password";
             return Err(SourceError::new(SourceErrorKind::Invalid, message));
         };
+        access.policy.reveal("the password of vSphere", endpoint)?;
         let mut session = Self {
             agent: access.agent(USER_AGENT)?,
             url: sdk(endpoint),
@@ -97,7 +118,9 @@ impl Session {
             escaped(uuid)
         );
         let found = first(self.call(&index, "FindByUuid", &arguments).await?);
-        Ok(found.map(|found| Reference::new("VirtualMachine", found.text.trim())))
+        found
+            .map(|found| Reference::found("VirtualMachine", &found.text))
+            .transpose()
     }
 
     /// Some properties of an object: an element each, in any order, without those that are not set.
@@ -164,7 +187,7 @@ impl Session {
         let body = Element::parse(&answer.body)
             .ok()
             .filter(|envelope| envelope.name == "Envelope")
-            .and_then(|envelope| envelope.child("Body").cloned())
+            .and_then(|envelope| envelope.into_child("Body"))
             .and_then(first);
         match body {
             Some(fault) if fault.name == "Fault" => Err(fault_error(method, &fault)),
@@ -213,8 +236,7 @@ fn session_cookie(headers: &HeaderMap) -> Option<String> {
 }
 
 fn fault_error(method: &str, fault: &Element) -> SourceError {
-    let text = fault.text_of("faultstring").unwrap_or("no reason");
-    let text = printable::line(text, MAX_FAULT_CHARS);
+    let text = plain(fault.text_of("faultstring").unwrap_or("no reason"));
     SourceError::new(
         SourceErrorKind::Invalid,
         format!("vSphere refuses {method}: {text}"),

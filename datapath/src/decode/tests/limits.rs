@@ -1,0 +1,191 @@
+//! What a stack of layers may cost together: memory, and bytes that decode to nothing.
+
+use super::super::{open, open_clone};
+use super::*;
+use crate::memory::{Budget, Exceeded};
+
+/// A beginning, and then the same bytes for ever.
+struct Endless {
+    first: Option<Bytes>,
+    then: Bytes,
+}
+
+/// `first`, and then `then` for ever, many at once.
+fn endless(first: &[u8], then: &[u8]) -> Box<dyn Chunks> {
+    Box::new(Endless {
+        first: Some(Bytes::copy_from_slice(first)).filter(|first| !first.is_empty()),
+        then: then.repeat(10_000 / then.len()).into(),
+    })
+}
+
+impl Chunks for Endless {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        Ok(Some(self.first.take().unwrap_or_else(|| self.then.clone())))
+    }
+}
+
+const SPARE: u64 = 1 << 20;
+
+fn impatient() -> Limits {
+    Limits {
+        spare_bytes: SPARE,
+        ..limits(2)
+    }
+}
+
+fn assert_barren(what: &str, outcome: Result<Vec<u8>, Error>, most: u64) {
+    match decode_error(outcome) {
+        Err(DecodeError::Barren {
+            consumed, decoded, ..
+        }) => {
+            assert!(consumed <= most + 4 * decoded, "{what}: {consumed}");
+        }
+        Ok(bytes) => panic!("{what}: {} bytes", bytes.len()),
+        Err(other) => panic!("{what}: {other}"),
+    }
+}
+
+/// gzip, with a name that goes on and on.
+const NAMED: &[u8] = b"\x1F\x8B\x08\x08\0\0\0\0\0\x03";
+/// gzip, and empty stored blocks that are not the last (RFC 1951 §3.2.4).
+const STORED: &[u8] = b"\x1F\x8B\x08\0\0\0\0\0\0\x03";
+const EMPTY_BLOCK: &[u8] = b"\0\0\0\xFF\xFF";
+/// RFC 8878 §3.1.2.
+const SKIPPABLE: &[u8] = b"\x50\x2A\x4D\x18\x04\0\0\0void";
+
+#[test]
+fn streams_that_decode_to_nothing_end() {
+    let nothing = |codec| pack(codec, b"");
+    for (what, first, then) in [
+        ("empty gzip members", Vec::new(), nothing(Codec::Gzip)),
+        ("empty bzip2 streams", Vec::new(), nothing(Codec::Bzip2)),
+        ("empty xz streams", Vec::new(), nothing(Codec::Xz)),
+        ("empty zstd frames", Vec::new(), nothing(Codec::Zstd)),
+        ("skippable frames", pack(Codec::Zstd, b"x"), SKIPPABLE.to_vec()),
+        ("padding of xz", pack(Codec::Xz, b"x"), vec![0; 4]),
+        ("padding of gzip", pack(Codec::Gzip, b"x"), vec![0]),
+        ("a name without end", NAMED.to_vec(), b"name".to_vec()),
+        ("empty blocks", STORED.to_vec(), EMPTY_BLOCK.to_vec()),
+    ] {
+        let outcome = open(endless(&first, &then), &impatient()).and_then(|decoded| read_all(decoded.stream));
+        assert_barren(what, outcome, SPARE + 20_000);
+    }
+    // Padding (framing_format.txt §4.6).
+    let snappy = pack(Codec::Snappy, b"x");
+    let padding = endless(&snappy, b"\xFE\x04\0\0void");
+    assert_barren(
+        "padding of snappy",
+        read_all(open_clone(Codec::Snappy, padding, &impatient())),
+        SPARE + 20_000,
+    );
+}
+
+#[test]
+fn an_outer_layer_makes_no_endless_padding_for_an_inner_one() {
+    let empty = pack(Codec::Gzip, b"");
+    let inner = empty.repeat(64 << 20 >> 5);
+    let packed = pack(Codec::Zstd, &inner);
+    assert!(
+        (packed.len() as u64) < SPARE,
+        "the outer layer alone is no offence"
+    );
+    let outcome = open(pieces(&packed, &[4096]), &impatient()).and_then(|decoded| read_all(decoded.stream));
+    // Chunks between the layers are large.
+    assert_barren("gzip in zstd", outcome, SPARE + (256 << 10));
+}
+
+#[test]
+fn little_for_much_is_refused_as_well() {
+    // A byte in every thousand.
+    let member = [pack(Codec::Gzip, b"x"), pack(Codec::Gzip, b"").repeat(50)].concat();
+    let outcome = open(endless(&[], &member), &impatient()).and_then(|decoded| read_all(decoded.stream));
+    assert_barren("a byte now and then", outcome, SPARE + 20_000);
+}
+
+#[test]
+fn indexes_and_padding_of_real_streams_are_no_offence() {
+    let data = sample(3 << 20);
+    for codec in CODECS {
+        let stream = pack(codec, &data);
+        let trailing: &[u8] = match codec {
+            Codec::Gzip | Codec::Xz => &[0; 1 << 20],
+            // An index behind the frames, as of the seekable format.
+            Codec::Zstd => &[&b"\x5E\x2A\x4D\x18\0\0\x10\0"[..], &[7; 1 << 20]].concat(),
+            _ => &[],
+        };
+        let packed = [&stream[..], trailing].concat();
+        // Threads that decode xz read ahead.
+        let limits = Limits {
+            spare_bytes: 8 << 20,
+            ..limits(2)
+        };
+        let decoded = open(pieces(&packed, &[100_000]), &limits).unwrap();
+        assert!(read_all(decoded.stream).unwrap() == data, "{codec}");
+    }
+}
+
+fn with_window(log: u32, data: &[u8]) -> Vec<u8> {
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    encoder.window_log(log).unwrap();
+    encoder.write_all(data).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn the_windows_of_all_layers_are_taken_from_one_budget() {
+    const MIB: u64 = 1 << 20;
+    // Each layer needs a window of 4 MiB and the state of its decoder.
+    let each = 5 * MIB;
+    let mut packed = b"content".to_vec();
+    for _ in 0..3 {
+        // The frame of a window and the rest apart, and between them what needs no window: the decoder keeps it all the same.
+        let (first, rest) = packed.split_at(packed.len() / 2);
+        packed = [
+            with_window(22, first),
+            SKIPPABLE.repeat(100),
+            pack(Codec::Zstd, rest),
+        ]
+        .concat();
+    }
+    let unpack_in = |bytes| {
+        let limits = Limits {
+            memory: Budget::new(bytes),
+            ..limits(1)
+        };
+        decode_error(open(pieces(&packed, &[7]), &limits).and_then(|decoded| read_all(decoded.stream)))
+    };
+    assert_eq!(unpack_in(3 * each).unwrap(), b"content");
+    match unpack_in(3 * each - 1) {
+        Err(DecodeError::Memory { codec, exceeded }) => {
+            let expected = Exceeded {
+                needed: each,
+                available: each - 1,
+                limit: 3 * each - 1,
+            };
+            assert_eq!((codec, exceeded), ("zstd", expected));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_layer_gives_its_memory_back() {
+    let data = sample(100_000);
+    for codec in CODECS {
+        let packed = pack(codec, &data);
+        let memory = Budget::new(64 << 20);
+        for threads in [1, 3] {
+            let limits = Limits {
+                memory: memory.clone(),
+                ..limits(threads)
+            };
+            let decoded = open(pieces(&packed, &[4096]), &limits).unwrap();
+            assert!(read_all(decoded.stream).unwrap() == data, "{codec}");
+            assert_eq!(
+                memory.grant().available(),
+                64 << 20,
+                "{codec} with {threads} threads"
+            );
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Whose identity the pod uses: that of the DataVolume, or one that was mounted into it, and nobody else's.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use testkit::certs::{Authority, KeyKind};
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::forward_proxy::ForwardProxy;
+use testkit::gateway::{Fault, Gateway, Plan};
+use testkit::origin::{Origin, Recorded, Script};
+use testkit::syscalls;
+
+use super::pod::{MIB, Pod, SUCCESS, write};
+
+/// What no server may ever see.
+const BORROWED: &str = "borrowed";
+
+/// Whoever the platform would ask for an identity, in one place; it hands out whatever it is asked for.
+struct Platform {
+    server: Origin,
+    folder: tempfile::TempDir,
+}
+
+impl Platform {
+    fn start() -> Self {
+        let document = format!(
+            "{{\"AccessKeyId\": \"{BORROWED}\", \"SecretAccessKey\": \"{BORROWED}\", \"Token\": \"{BORROWED}\", \
+              \"Expiration\": \"2099-01-01T00:00:00Z\", \"access_token\": \"{BORROWED}\", \"expires_in\": 3600}}"
+        );
+        let folder = tempfile::tempdir().or_fail("a folder");
+        write(&folder.path().join("token"), BORROWED);
+        Self {
+            server: Origin::start(Script::new(document)).or_fail("a platform"),
+            folder,
+        }
+    }
+
+    fn token(&self) -> PathBuf {
+        self.folder.path().join("token")
+    }
+
+    /// The variables by which libraries find an identity, all of which lead here.
+    fn variables(&self) -> Vec<(String, String)> {
+        let (url, address) = (self.server.url(""), self.server.address().to_string());
+        let token = self.token().display().to_string();
+        let pairs = [
+            ("AWS_ACCESS_KEY_ID", BORROWED),
+            ("AWS_SECRET_ACCESS_KEY", BORROWED),
+            ("AWS_SESSION_TOKEN", BORROWED),
+            ("AWS_WEB_IDENTITY_TOKEN_FILE", &token),
+            ("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/node"),
+            ("AWS_ENDPOINT_URL_STS", &url),
+            (
+                "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+                &format!("{url}/v1/credentials"),
+            ),
+            ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", &token),
+            ("AWS_EC2_METADATA_SERVICE_ENDPOINT", &url),
+            ("GCE_METADATA_HOST", &address),
+            ("GCE_METADATA_ROOT", &address),
+            ("GCE_METADATA_IP", &address),
+        ];
+        pairs
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into()
+    }
+}
+
+/// Runs a pod that is to be refused, and tells whom it connected to besides `expected`.
+fn refused(pod: &Pod, expected: &[SocketAddr]) -> (String, Vec<String>) {
+    let log = pod.path("connections");
+    let finished = syscalls::watched_connecting(pod.program(), &log).start().wait();
+    assert_eq!(finished.code(), 1, "{}", finished.stderr);
+    let metrics: SocketAddr = pod.metrics.parse().or_fail("an address");
+    let expected = [expected, &[metrics]].concat();
+    (
+        pod.message().or_fail("a message"),
+        syscalls::strangers(&log, &expected),
+    )
+}
+
+#[track_caller]
+fn assert_nothing_borrowed(requests: &[Recorded], case: &str) {
+    assert!(!requests.is_empty(), "{case}: nobody asked");
+    for Recorded { request, .. } in requests {
+        let text = format!("{request:?}");
+        assert!(!text.contains(BORROWED), "{case}: {text}");
+        assert_eq!(request.header("x-amz-security-token"), None, "{case}");
+    }
+}
+
+/// Keys of the DataVolume, or none.
+const KEYS: [&[(&str, &str)]; 2] = [
+    &[],
+    &[
+        ("IMPORTER_ACCESS_KEY_ID", "givenkey"),
+        ("IMPORTER_SECRET_KEY", "givensecret"),
+    ],
+];
+
+#[test]
+fn a_store_that_refuses_makes_the_pod_ask_nobody_for_an_identity() {
+    for status in [401, 403] {
+        for keys in KEYS {
+            for with_variables in [false, true] {
+                let case = format!("{status}, {keys:?}, variables: {with_variables}");
+                let platform = Platform::start();
+                let store = Origin::start(Script {
+                    expires: [("/bucket/disk".to_owned(), (0, status))].into(),
+                    ..Script::new("")
+                })
+                .or_fail("a store");
+                let mut pod = Pod::new(&[
+                    ("IMPORTER_SOURCE", "s3"),
+                    ("IMPORTER_ENDPOINT", &store.url("/bucket/disk")),
+                ]);
+                pod.env
+                    .extend(keys.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
+                if with_variables {
+                    pod.env.extend(platform.variables());
+                }
+                let (message, strangers) = refused(&pod, &[store.address()]);
+                assert!(strangers.is_empty(), "{case}: {strangers:#?}");
+                assert!(platform.server.requests().is_empty(), "{case}");
+                assert_nothing_borrowed(&store.requests(), &case);
+                let expected =
+                    "Unable to connect to s3 data source: could not get s3 object: \"bucket/disk\": ";
+                assert!(message.starts_with(expected), "{case}: {message}");
+                let is_told = message.contains("they have to be in the Secret of the DataVolume");
+                assert_eq!(is_told, keys.is_empty(), "{case}: {message}");
+            }
+        }
+    }
+}
+
+/// A cloud: every host that is asked for through the proxy is this one server.
+struct Clouds {
+    object: Origin,
+    gateway: Gateway,
+    proxy: ForwardProxy,
+    authority: Authority,
+}
+
+impl Clouds {
+    /// `object` is what all paths hold, and requests of any method that `plan` does not answer.
+    fn start(hosts: &[&str], object: Script, plan: Plan) -> Self {
+        let authority = Authority::new().or_fail("an authority");
+        let object = Origin::start(object).or_fail("an object");
+        let tls = authority.server_config_for(hosts).or_fail("TLS");
+        let gateway = Gateway::start_tls(object.address(), plan, tls).or_fail("a gateway");
+        let proxy = ForwardProxy::start(gateway.address()).or_fail("a proxy");
+        Self {
+            object,
+            gateway,
+            proxy,
+            authority,
+        }
+    }
+
+    /// A pod that gets to these clouds, and trusts them.
+    fn pod(&self, env: &[(&str, &str)]) -> Pod {
+        let mut pod = Pod::new(env);
+        let certificates = pod.path("certs");
+        write(&certificates.join("ca.crt"), &self.authority.pem());
+        pod.env
+            .push(("IMPORTER_CERT_DIR".to_owned(), certificates.display().to_string()));
+        pod.env.push((
+            "HTTPS_PROXY".to_owned(),
+            format!("http://{}", self.proxy.address()),
+        ));
+        pod
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        let requests = self.gateway.requests();
+        let host = |recorded: &Recorded| recorded.request.header("host").unwrap_or_default().to_owned();
+        requests.iter().map(host).collect()
+    }
+}
+
+#[test]
+fn a_cloud_that_refuses_makes_the_pod_ask_no_metadata_service() {
+    for (source, host, endpoint) in [
+        ("gcs", "storage.googleapis.com", "gs://bucket/disk"),
+        (
+            "gcs",
+            "storage.googleapis.com",
+            "https://storage.googleapis.com/bucket/disk",
+        ),
+        (
+            "s3",
+            "s3.eu-west-1.amazonaws.com",
+            "https://s3.eu-west-1.amazonaws.com/bucket/disk",
+        ),
+    ] {
+        for status in [401, 403] {
+            let case = format!("{endpoint}, {status}");
+            let refuse = Fault::Status(status, Vec::new());
+            let clouds = Clouds::start(&[host], Script::new(""), Plan::of(vec![refuse; 9]));
+            let platform = Platform::start();
+            let mut pod = clouds.pod(&[("IMPORTER_SOURCE", source), ("IMPORTER_ENDPOINT", endpoint)]);
+            // A web identity is the one that a pod may have at Amazon.
+            let variables = platform.variables().into_iter();
+            pod.env
+                .extend(variables.filter(|(name, _)| !name.contains("WEB_IDENTITY")));
+            // Somebody's login, where the libraries look for one.
+            let home = pod.path("home");
+            let login = home.join(".config/gcloud/application_default_credentials.json");
+            write(&login, &authorized_user());
+            pod.env.push(("HOME".to_owned(), home.display().to_string()));
+            let (message, strangers) = refused(&pod, &[clouds.proxy.address()]);
+            assert!(strangers.is_empty(), "{case}: {strangers:#?}");
+            assert!(platform.server.requests().is_empty(), "{case}");
+            assert_nothing_borrowed(&clouds.gateway.requests(), &case);
+            assert_eq!(clouds.hosts(), [host], "{case}: asked once, and nobody else");
+            assert!(message.contains(&status.to_string()), "{case}: {message}");
+        }
+    }
+}
+
+#[test]
+fn no_endpoint_leads_the_pod_to_a_metadata_service() {
+    let metadata = "http://169.254.169.254/latest/meta-data/iam/security-credentials/node";
+    let leading = Origin::start(Script {
+        redirects: [("/disk".to_owned(), vec![metadata.to_owned()])].into(),
+        ..Script::new("")
+    })
+    .or_fail("a server");
+    for (source, endpoint) in [
+        ("http", metadata),
+        ("http", "http://[fd00:ec2::254]/latest/meta-data"),
+        ("http", "http://metadata.google.internal/computeMetadata/v1/"),
+        ("http", "https://2852039166/"),
+        ("http", &leading.url("/disk")),
+        ("s3", "http://169.254.169.254/bucket/key"),
+        ("gcs", "http://169.254.169.254/bucket/key"),
+        ("registry", "docker://169.254.169.254/a/b"),
+        ("imageio", "http://169.254.169.254/ovirt-engine/api"),
+        ("vddk", "http://169.254.169.254/"),
+    ] {
+        let pod = Pod::new(&[
+            ("IMPORTER_SOURCE", source),
+            ("IMPORTER_ENDPOINT", endpoint),
+            ("IMPORTER_EXTRA_HEADER_0", "Metadata-Flavor: Google"),
+            ("IMPORTER_ACCESS_KEY_ID", "user"),
+            ("IMPORTER_SECRET_KEY", "secret"),
+            ("IMPORTER_DISK_ID", "1"),
+            ("IMPORTER_UUID", "1"),
+            ("IMPORTER_BACKING_FILE", "a"),
+            ("INSECURE_TLS", "true"),
+        ]);
+        let (message, strangers) = refused(&pod, &[leading.address()]);
+        assert!(strangers.is_empty(), "{source} {endpoint}: {strangers:#?}");
+        assert!(
+            message.contains("the metadata service of this machine"),
+            "{source} {endpoint}: {message}"
+        );
+    }
+}
+
+#[test]
+fn no_name_leads_the_pod_to_a_metadata_service() {
+    let pod = Pod::http("http://images.example/disk", &[]);
+    let hosts = pod.path("hosts");
+    write(&hosts, "127.0.0.1 localhost\n169.254.169.254 images.example\n");
+    let script = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
+    let finished = pod
+        .program()
+        .under("unshare", ["--mount", "sh", "-c", &script, "sh"])
+        .start()
+        .wait();
+    finished.assert_failure(1, "images.example is the metadata service of this machine");
+}
+
+fn authorized_user() -> String {
+    format!(
+        "{{\"type\": \"authorized_user\", \"client_id\": \"{BORROWED}\", \"client_secret\": \"{BORROWED}\", \
+          \"refresh_token\": \"{BORROWED}\"}}"
+    )
+}
+
+/// The key file of a service account, which signs its own tokens.
+fn service_account() -> String {
+    let key = Authority::new().and_then(|authority| authority.server(KeyKind::Rsa));
+    serde_json::json!({
+        "type": "service_account",
+        "client_email": "importer@project.iam.gserviceaccount.com",
+        "private_key": key.or_fail("a key").key_pem(),
+        "private_key_id": "1",
+    })
+    .to_string()
+}
+
+const AMAZON: [&str; 2] = ["s3.eu-west-1.amazonaws.com", "sts.eu-west-1.amazonaws.com"];
+
+fn exchange() -> Plan {
+    let keys = "<AccessKeyId>EXCHANGED</AccessKeyId><SecretAccessKey>s</SecretAccessKey>\
+                <SessionToken>session</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration>";
+    let result = format!(
+        "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>{keys}</Credentials>\
+         </AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
+    );
+    Plan {
+        matching: |request| {
+            request
+                .header("host")
+                .is_some_and(|host| host.starts_with("sts."))
+        },
+        ..Plan::of(vec![Fault::Answer(200, Vec::new(), result)])
+    }
+}
+
+fn web_identity(token: &Path) -> Vec<(String, String)> {
+    let token = token.display().to_string();
+    let role = "arn:aws:iam::123456789012:role/importer";
+    [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", token.as_str()),
+        ("AWS_ROLE_ARN", role),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
+}
+
+#[test]
+fn what_was_mounted_into_the_pod_opens_the_clouds_own_hosts() {
+    let content = disk::content(1, MIB);
+    let clouds = Clouds::start(&AMAZON, Script::new(content.clone()), exchange());
+    let platform = Platform::start();
+    let endpoint = "https://s3.eu-west-1.amazonaws.com/bucket/disk";
+    let mut pod = clouds.pod(&[("IMPORTER_SOURCE", "s3"), ("IMPORTER_ENDPOINT", endpoint)]);
+    pod.env.extend(web_identity(&platform.token()));
+    pod.assert_succeeds_with(SUCCESS);
+    assert_eq!(std::fs::read(pod.disk()).ok(), Some(content));
+    let signed = clouds.object.requests();
+    let header = |name| {
+        signed
+            .first()
+            .or_fail("a request")
+            .request
+            .header(name)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    assert!(
+        header("authorization").contains("Credential=EXCHANGED/"),
+        "{signed:?}"
+    );
+    assert_eq!(header("x-amz-security-token"), "session");
+    let asked = clouds.gateway.requests();
+    assert!(
+        asked[0].request.target.contains("WebIdentityToken=borrowed"),
+        "{asked:?}"
+    );
+
+    let google = Clouds::start(
+        &["storage.googleapis.com"],
+        Script::new(disk::content(1, MIB)),
+        Plan::default(),
+    );
+    let mut pod = google.pod(&[
+        ("IMPORTER_SOURCE", "gcs"),
+        ("IMPORTER_ENDPOINT", "gs://bucket/disk"),
+    ]);
+    let mounted = pod.path("var/run/identity.json");
+    write(&mounted, &service_account());
+    pod.env.push((
+        "GOOGLE_APPLICATION_CREDENTIALS".to_owned(),
+        mounted.display().to_string(),
+    ));
+    pod.assert_succeeds_with(SUCCESS);
+    let bearer = google.object.requests()[0]
+        .request
+        .header("authorization")
+        .map(str::to_owned);
+    assert!(
+        bearer.or_fail("a token").starts_with("Bearer ey"),
+        "of the mounted account"
+    );
+}
+
+#[test]
+fn what_was_mounted_into_the_pod_stays_from_strangers() {
+    let platform = Platform::start();
+    // A stranger over TLS, the cloud's own host without verification, and a stranger who would exchange tokens.
+    let stranger = "https://s3.eu-west-1.amazonaws.com.example/bucket/disk";
+    let own = "https://s3.eu-west-1.amazonaws.com/bucket/disk";
+    let sts = (
+        "AWS_ENDPOINT_URL_STS",
+        "https://sts.eu-west-1.amazonaws.com.example",
+    );
+    for (endpoint, more, is_asked) in [
+        (stranger, ("INSECURE_TLS", "false"), true),
+        (own, ("INSECURE_TLS", "true"), true),
+        (own, sts, false),
+    ] {
+        let hosts = [AMAZON.as_slice(), &["s3.eu-west-1.amazonaws.com.example"]].concat();
+        let refuse = Fault::Status(403, Vec::new());
+        let clouds = Clouds::start(&hosts, Script::new(""), Plan::of(vec![refuse; 9]));
+        let mut pod = clouds.pod(&[("IMPORTER_SOURCE", "s3"), ("IMPORTER_ENDPOINT", endpoint), more]);
+        pod.env.extend(web_identity(&platform.token()));
+        let (message, strangers) = refused(&pod, &[clouds.proxy.address()]);
+        assert!(strangers.is_empty(), "{endpoint} {more:?}: {strangers:#?}");
+        let asked = clouds.gateway.requests();
+        assert_eq!(
+            asked.is_empty(),
+            !is_asked,
+            "{endpoint} {more:?}: {asked:?} {message}"
+        );
+        if is_asked {
+            assert_nothing_borrowed(&asked, endpoint);
+        }
+        let reason = if is_asked {
+            "was asked without keys"
+        } else {
+            "is none of them"
+        };
+        assert!(message.contains(reason), "{endpoint} {more:?}: {message}");
+    }
+    let hosts = ["storage.googleapis.com.example"];
+    let clouds = Clouds::start(&hosts, Script::new(disk::content(1, MIB)), Plan::default());
+    let endpoint = "https://storage.googleapis.com.example/bucket/disk";
+    let mut pod = clouds.pod(&[("IMPORTER_SOURCE", "gcs"), ("IMPORTER_ENDPOINT", endpoint)]);
+    let mounted = pod.path("var/run/identity.json");
+    write(&mounted, &service_account());
+    let variable = "GOOGLE_APPLICATION_CREDENTIALS".to_owned();
+    pod.env.push((variable.clone(), mounted.display().to_string()));
+    pod.assert_succeeds_with(SUCCESS);
+    assert_eq!(clouds.object.requests()[0].request.header("authorization"), None);
+
+    // What the DataVolume brings is for the endpoint that it names.
+    let given = pod.path("google/credentials.json");
+    write(&given, &service_account());
+    pod.env.retain(|(name, _)| *name != variable);
+    pod.env.push((variable, given.display().to_string()));
+    pod.assert_succeeds_with(SUCCESS);
+    let requests = clouds.object.requests();
+    assert!(
+        requests
+            .last()
+            .or_fail("a request")
+            .request
+            .header("authorization")
+            .is_some()
+    );
+}

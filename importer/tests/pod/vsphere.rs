@@ -1,0 +1,404 @@
+//! vSphere servers and libraries that mean harm, or are out of order.
+
+use std::fmt;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use testkit::adversary::{Adversary, Reply};
+use testkit::cases::check_all;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::process::{Finished, PEAK_RSS_BYTES};
+use testkit::tools;
+use testkit::vsphere::build_plugin;
+
+use super::pod::{MIB, Pod, write};
+
+const PASSWORD: &str = "swordfish";
+const COOKIE: &str = "vmware_soap_session=the-session";
+
+/// What an attack may take at most.
+const TIMEOUT: Duration = Duration::from_secs(40);
+
+/// What may be said about it, log lines of every step included.
+const MAX_WORDS_BYTES: usize = 16 << 10;
+
+const FILE: &str = "[ds] vm/disk.vmdk";
+
+/// Clears a terminal, turns what follows around, and goes on for megabytes.
+fn loud() -> String {
+    format!("&#27;[2J\u{202e}\u{2028}begin{}", "x".repeat(3 << 20))
+}
+
+/// An answer to one method that is not what it should be; the others are.
+type Attack = Arc<dyn Fn(&str) -> Option<Reply> + Send + Sync>;
+
+struct Case(&'static str, Attack);
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl Case {
+    fn on(name: &'static str, method: &'static str, reply: Reply) -> Self {
+        Self(
+            name,
+            Arc::new(move |called| (called == method).then(|| reply.clone())),
+        )
+    }
+}
+
+const METHODS: [&str; 5] = [
+    "RetrieveServiceContent",
+    "Login",
+    "FindByUuid",
+    "RetrievePropertiesEx",
+    "Logout",
+];
+
+fn vsphere(attack: Attack) -> Adversary {
+    Adversary::start(move |_, body| {
+        let called = METHODS
+            .iter()
+            .find(|method| body.contains(&format!("<{method} ")));
+        let called = called.copied().unwrap_or_default();
+        attack(called).unwrap_or_else(|| honest(called))
+    })
+}
+
+fn honest(method: &str) -> Reply {
+    let answer = match method {
+        "RetrieveServiceContent" => {
+            "<returnval><sessionManager>SessionManager</sessionManager><searchIndex>SearchIndex</searchIndex>\
+             <propertyCollector>propertyCollector</propertyCollector></returnval>"
+                .to_owned()
+        }
+        "FindByUuid" => machine("vm-1"),
+        "RetrievePropertiesEx" => properties(FILE, "snapshot-1"),
+        _ => String::new(),
+    };
+    soap(&answer).with("Set-Cookie", format!("{COOKIE}; Path=/; HttpOnly"))
+}
+
+fn soap(answer: &str) -> Reply {
+    Reply::of(format!(
+        "<?xml version=\"1.0\"?><Envelope><Body><Response>{answer}</Response></Body></Envelope>"
+    ))
+}
+
+fn fault(text: &str) -> Reply {
+    let fault =
+        format!("<Fault><faultcode>ServerFaultCode</faultcode><faultstring>{text}</faultstring></Fault>");
+    Reply::status(500, format!("<Envelope><Body>{fault}</Body></Envelope>"))
+}
+
+fn machine(name: &str) -> String {
+    format!("<returnval type=\"VirtualMachine\">{name}</returnval>")
+}
+
+/// A disk in this file, and a snapshot with this name of its object.
+fn properties(file: &str, snapshot: &str) -> String {
+    let set = |name: &str, value: &str| format!("<propSet><name>{name}</name><val>{value}</val></propSet>");
+    let device = format!(
+        "<VirtualDevice><key>2000</key><backing><fileName>{file}</fileName></backing></VirtualDevice>"
+    );
+    let tree =
+        format!("<rootSnapshotList><snapshot>{snapshot}</snapshot><name>first</name></rootSnapshotList>");
+    let sets = [set("config.hardware.device", &device), set("snapshot", &tree)].concat();
+    format!("<returnval><objects>{sets}</objects></returnval>")
+}
+
+/// A pod with all that a side-car image brings.
+fn pod(server: &Adversary) -> Pod {
+    let pod = Pod::new(&[
+        ("IMPORTER_SOURCE", "vddk"),
+        ("IMPORTER_ENDPOINT", &server.url("")),
+        ("IMPORTER_UUID", "uuid"),
+        ("IMPORTER_BACKING_FILE", FILE),
+        ("IMPORTER_ACCESS_KEY_ID", "user"),
+        ("IMPORTER_SECRET_KEY", PASSWORD),
+    ]);
+    for folder in ["opt/testing", "opt/vmware-vix-disklib-distrib/lib64", "vddk-args"] {
+        std::fs::create_dir_all(pod.path(folder)).or_fail(folder);
+    }
+    build_plugin(&pod.path("opt/testing"));
+    let plugin = pod.path("opt/testing/nbdkit-vddk-plugin.so");
+    std::fs::rename(plugin, pod.path("opt/testing/libvddk-test-plugin.so")).or_fail("the plugin");
+    let served = pod.path("served");
+    std::fs::write(&served, disk::content(1, MIB)).or_fail("the disk of the machine");
+    let config = format!("disk={}\n", served.display());
+    std::fs::write(pod.path("vddk-args/vddk-config-file"), config).or_fail("the configuration");
+    pod
+}
+
+/// Puts a script in the place of nbdkit; `$NBDKIT` is the real one.
+fn with_nbdkit(pod: &mut Pod, script: &str) {
+    let program = pod.path("bin/nbdkit");
+    let real = tools::find("nbdkit").display().to_string();
+    write(&program, &format!("#!/bin/sh\nNBDKIT={real}\n{script}\n"));
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).or_fail("a program");
+    let path = std::env::var("PATH").unwrap_or_default();
+    pod.env
+        .push(("PATH".to_owned(), format!("{}:{path}", pod.path("bin").display())));
+}
+
+/// What holds however an attack ends; the message, without CDI's words.
+#[track_caller]
+fn assert_refused(pod: &Pod, finished: &Finished, name: &str) -> String {
+    assert_eq!(finished.code(), 1, "{name}: {}", finished.stderr);
+    assert!(
+        !finished.crashed() && !pod.disk().exists(),
+        "{name}: {}",
+        finished.stderr
+    );
+    let message = pod.message().or_fail("a message");
+    let expected = "Unable to connect to vddk data source: ";
+    assert!(message.starts_with(expected), "{name}: {message}");
+    let words = format!("{message}{}", finished.stderr);
+    assert!(
+        words.len() <= MAX_WORDS_BYTES,
+        "{name}: {} bytes of words",
+        words.len()
+    );
+    for char in ['\u{1b}', '\u{202e}', '\u{2028}'] {
+        assert!(!words.contains(char), "{name}: {char:?} in {words}");
+    }
+    assert!(
+        !words.contains(PASSWORD) && !words.contains("the-session"),
+        "{name}: {words}"
+    );
+    let peak = finished.peak_rss_bytes.unwrap_or(0);
+    assert!(peak <= PEAK_RSS_BYTES, "{name}: a peak of {peak} bytes");
+    message
+}
+
+#[test]
+fn an_honest_answer_is_taken_and_the_session_stays_with_its_server() {
+    let stranger = Adversary::start(|_, _| soap(""));
+    let server = vsphere(Arc::new(|_| None));
+    let pod_ = pod(&server);
+    pod_.run().assert_success("the attacks are the only difference");
+    assert!(std::fs::read(pod_.disk()).or_fail("the disk") == disk::content(1, MIB));
+    let requests = server.requests();
+    assert!(
+        requests
+            .iter()
+            .skip(1)
+            .all(|(request, _)| request.header("cookie") == Some(COOKIE)),
+        "{requests:?}"
+    );
+    for method in METHODS.iter().take(4) {
+        for status in [301, 302, 307, 308] {
+            let redirect = Reply::status(status, "").with("Location", stranger.url("/sdk"));
+            let Case(name, attack) = Case::on("redirect", method, redirect);
+            let server = vsphere(attack);
+            let pod = pod(&server);
+            assert_refused(&pod, &pod.program().timeout(TIMEOUT).run(), name);
+            assert!(stranger.requests().is_empty(), "{method} {status}");
+        }
+    }
+}
+
+#[test]
+fn what_vsphere_says_is_short_and_draws_nothing() {
+    let cases = METHODS
+        .iter()
+        .take(4)
+        .map(|method| Case::on(method, method, fault(&loud())));
+    check_all(cases.collect::<Vec<_>>(), |Case(name, attack)| {
+        let server = vsphere(Arc::clone(attack));
+        let pod = pod(&server);
+        let message = assert_refused(&pod, &pod.program().timeout(TIMEOUT).run(), name);
+        assert!(
+            message.contains(&format!("vSphere refuses {name}: ")) && message.contains("begin"),
+            "{message}"
+        );
+    });
+}
+
+#[test]
+fn documents_take_bounded_memory_and_time() {
+    let elements = |one: &str| soap(&one.repeat(199_000));
+    let mut bomb = String::from("<!DOCTYPE x [<!ENTITY a0 \"ha\">");
+    for n in 1..30 {
+        bomb += &format!("<!ENTITY a{n} \"&a{0};&a{0};\">", n - 1);
+    }
+    let attributes: String = (0..1_000_000).map(|n| format!("a{n}='' ")).collect();
+    let first = "RetrieveServiceContent";
+    check_all(
+        [
+            Case::on("elements", first, elements("<a/>")),
+            Case::on("elements with ids and texts", first, elements("<a id='i'>t</a>")),
+            Case::on(
+                "elements without end",
+                first,
+                Reply::endless("<a/>".repeat(4096), Duration::ZERO),
+            ),
+            Case::on("depth", first, soap(&"<a>".repeat(1_000_000))),
+            Case::on(
+                "entities",
+                first,
+                Reply::of(format!("{bomb}]><Envelope><Body>&a29;</Body></Envelope>")),
+            ),
+            Case::on("attributes", first, soap(&format!("<a {attributes}/>"))),
+            Case::on("a long name", first, soap(&format!("<{}/>", "a".repeat(7 << 20)))),
+            Case::on("a long text", "FindByUuid", soap(&machine(&"a".repeat(7 << 20)))),
+            Case::on("a page", "Login", Reply::of("<html>log in</html>")),
+            Case::on("nothing", "FindByUuid", Reply::of("")),
+            Case::on("no machine", "FindByUuid", soap("")),
+        ],
+        |Case(name, attack)| {
+            let server = vsphere(Arc::clone(attack));
+            let pod = pod(&server);
+            assert_refused(&pod, &pod.program().timeout(TIMEOUT).run(), name);
+        },
+    );
+}
+
+#[test]
+fn names_of_objects_are_no_options_of_nbdkit() {
+    for name in [
+        "vm-1 password=+/etc/passwd",
+        "vm-1&#10;libdir=/tmp",
+        "--run=touch",
+        "a=b",
+        "../vm",
+        "",
+        &"a".repeat(5000),
+    ] {
+        let Case(_, attack) = Case::on("machine", "FindByUuid", soap(&machine(name)));
+        let server = vsphere(attack);
+        let pod = pod(&server);
+        let finished = pod.program().timeout(TIMEOUT).run();
+        assert_refused(&pod, &finished, name);
+        assert!(
+            !finished.stderr.contains("from nbdkit"),
+            "{name:?}: {}",
+            finished.stderr
+        );
+    }
+    for (file, snapshot) in [
+        (FILE, "snapshot-1&#10;x=y"),
+        ("[ds] a&#10;password=b", "snapshot-1"),
+        (&*format!("[ds] {}", "a".repeat(5000)), "snapshot-1"),
+    ] {
+        // The first answer is about the machine, the second one about the snapshot.
+        let answers = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let wrong = properties(file, snapshot);
+        let attack = move |method: &str| {
+            let asked = method == "RetrievePropertiesEx";
+            let nth = if asked {
+                answers.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+            } else {
+                0
+            };
+            let is_wrong = asked && (nth > 0 || !snapshot_is_usual(&wrong));
+            is_wrong.then(|| soap(&wrong))
+        };
+        let server = vsphere(Arc::new(attack));
+        let mut pod = pod(&server);
+        pod.env
+            .push(("IMPORTER_CURRENT_CHECKPOINT".to_owned(), "first".to_owned()));
+        let finished = pod.program().timeout(TIMEOUT).run();
+        assert_refused(&pod, &finished, snapshot);
+        assert!(
+            !finished.stderr.contains("from nbdkit"),
+            "{file:?}: {}",
+            finished.stderr
+        );
+    }
+}
+
+fn snapshot_is_usual(properties: &str) -> bool {
+    properties.contains("<snapshot>snapshot-1</snapshot>")
+}
+
+#[test]
+fn nbdkit_gets_no_secret_of_the_pod_but_the_file_with_its_password() {
+    let server = vsphere(Arc::new(|_| None));
+    let mut pod = pod(&server);
+    pod.env
+        .push(("AWS_SECRET_ACCESS_KEY".to_owned(), PASSWORD.to_owned()));
+    let seen = pod.path("seen");
+    with_nbdkit(
+        &mut pod,
+        &format!(
+            "{{ env; echo \"$@\"; }} >> {}\nexec $NBDKIT \"$@\"",
+            seen.display()
+        ),
+    );
+    pod.run().assert_success("through the script");
+    let seen = std::fs::read_to_string(seen).or_fail("what nbdkit was told");
+    assert!(
+        seen.contains("--dump-plugin") && seen.contains("password=+/"),
+        "{seen}"
+    );
+    assert!(
+        seen.contains("PATH=") && !seen.contains(PASSWORD) && !seen.contains("IMPORTER_"),
+        "{seen}"
+    );
+}
+
+#[test]
+fn a_library_that_hangs_is_given_up_and_stopped() {
+    let server = vsphere(Arc::new(|_| None));
+    for hanging in ["--dump-plugin", "--foreground"] {
+        let script = format!("case \"$1\" in {hanging}) exec sleep 1000 ;; *) exec $NBDKIT \"$@\" ;; esac");
+        let mut hung = pod(&server);
+        with_nbdkit(&mut hung, &script);
+        let message = assert_refused(&hung, &hung.program().timeout(TIMEOUT).run(), hanging);
+        assert!(message.contains("nbdkit"), "{message}");
+
+        let mut stopped = pod(&server);
+        let started = stopped.path("started");
+        with_nbdkit(&mut stopped, &format!("touch {}\n{script}", started.display()));
+        let running = stopped.program().timeout(TIMEOUT).start();
+        while !started.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        running.signal(Signal::TERM);
+        let finished = running.wait();
+        assert_eq!(finished.code(), 143, "{}", finished.stderr);
+        assert!(finished.wall < Duration::from_secs(12), "{:?}", finished.wall);
+    }
+}
+
+#[test]
+fn what_nbdkit_says_is_kept_in_lines_without_passwords() {
+    let server = vsphere(Arc::new(|_| None));
+    let mut pod = pod(&server);
+    let long_host = "h".repeat(3000);
+    let script = format!(
+        "case \"$1\" in --dump-plugin) yes ;; *)\n\
+         {{ printf '\\033[2J\\342\\200\\256draws\\n'\n\
+           head -c 4090 /dev/zero | tr '\\0' 'x'; printf 'password={PASSWORD}\\n'\n\
+           printf \"DISKLIB-LINK  : Opened 'vpxa-nfcssl://[ds] d.vmdk@{long_host}:902' (0x1e): x\\n\"\n\
+           printf 'VMware VixDiskLib ({long_host}) Release build-1\\n'; }} >&2 ;; esac\n\
+         exec $NBDKIT \"$@\""
+    );
+    with_nbdkit(
+        &mut pod,
+        &script.replace("yes ;;", "head -c 100000000 /dev/zero ;;"),
+    );
+    let finished = pod.program().timeout(TIMEOUT).run();
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+    let message = pod.message().or_fail("a message");
+    assert!(
+        message.len() < 1024 && message.contains("Import Complete"),
+        "{message}"
+    );
+    assert!(
+        finished.stderr.contains("draws") && !finished.stderr.contains(PASSWORD),
+        "{}",
+        finished.stderr
+    );
+    for char in ['\u{1b}', '\u{202e}'] {
+        assert!(!finished.stderr.contains(char), "{char:?}: {}", finished.stderr);
+    }
+    let peak = finished.peak_rss_bytes.unwrap_or(0);
+    assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes");
+}

@@ -1,0 +1,233 @@
+//! An HTTP server whose every answer a test makes up, for engines and hypervisors that mean harm.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsAcceptor;
+
+use crate::fail::OrFail;
+use crate::wire::{self, Request, Stream};
+
+/// Longest body of a request that is read.
+const BODY_LIMIT_BYTES: u64 = 64 * 1024;
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// Its status.
+    pub status: u16,
+    /// Headers besides those that frame the body.
+    pub headers: Vec<(String, String)>,
+    /// What follows.
+    pub body: Body,
+}
+
+/// The body of an answer.
+#[derive(Debug, Clone)]
+pub enum Body {
+    /// These bytes, with their length.
+    Whole(Bytes),
+    /// These bytes in one chunk, and then the end.
+    Chunked(Bytes),
+    /// These bytes as a chunk, again and again, with this pause between them.
+    Endless(Bytes, Duration),
+    /// Not even a head: the connection stays open.
+    Silence,
+}
+
+impl Reply {
+    /// 200 with this body.
+    pub fn of(body: impl Into<Bytes>) -> Self {
+        Self::status(200, body)
+    }
+
+    /// This status with this body.
+    pub fn status(status: u16, body: impl Into<Bytes>) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body: Body::Whole(body.into()),
+        }
+    }
+
+    /// 200 with this body, without its length.
+    pub fn chunked(body: impl Into<Bytes>) -> Self {
+        Self {
+            body: Body::Chunked(body.into()),
+            ..Self::of("")
+        }
+    }
+
+    /// 200 with a body that never ends.
+    pub fn endless(piece: impl Into<Bytes>, pause: Duration) -> Self {
+        Self {
+            body: Body::Endless(piece.into(), pause),
+            ..Self::of("")
+        }
+    }
+
+    /// No answer.
+    pub fn silence() -> Self {
+        Self {
+            body: Body::Silence,
+            ..Self::of("")
+        }
+    }
+
+    /// With one more header.
+    pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+}
+
+type Answer = dyn Fn(&Request, &str) -> Reply + Send + Sync;
+
+struct Shared {
+    answer: Box<Answer>,
+    tls: Option<TlsAcceptor>,
+    seen: Mutex<Vec<(Request, String)>>,
+}
+
+impl Shared {
+    fn record(&self, request: Request, body: String) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.push((request, body));
+    }
+}
+
+/// A running server on a loopback port of its own; stops when dropped.
+pub struct Adversary {
+    address: SocketAddr,
+    scheme: &'static str,
+    shared: Arc<Shared>,
+    runtime: Option<Runtime>,
+}
+
+impl Adversary {
+    /// Answers each request (and its body) with what `answer` makes of it.
+    pub fn start(answer: impl Fn(&Request, &str) -> Reply + Send + Sync + 'static) -> Self {
+        Self::spawn(Box::new(answer), None)
+    }
+
+    /// The same over HTTPS (see [`crate::certs`]).
+    pub fn start_tls(
+        answer: impl Fn(&Request, &str) -> Reply + Send + Sync + 'static,
+        tls: Arc<rustls::ServerConfig>,
+    ) -> Self {
+        Self::spawn(Box::new(answer), Some(tls.into()))
+    }
+
+    fn spawn(answer: Box<Answer>, tls: Option<TlsAcceptor>) -> Self {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .or_fail("a runtime");
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
+        let listener = listener.or_fail("a port");
+        let address = listener.local_addr().or_fail("a port");
+        let shared = Arc::new(Shared {
+            answer,
+            tls,
+            seen: Mutex::default(),
+        });
+        let serving = Arc::clone(&shared);
+        runtime.spawn(async move {
+            while let Ok((tcp, _)) = listener.accept().await {
+                // A client that hangs up is what many tests are about.
+                tokio::spawn(connection(Arc::clone(&serving), tcp));
+            }
+        });
+        Self {
+            address,
+            scheme,
+            shared,
+            runtime: Some(runtime),
+        }
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL of `path` (which begins with `/`) on this server.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}://{}{path}", self.scheme, self.address)
+    }
+
+    /// Every request so far with its body, in order of arrival.
+    pub fn requests(&self) -> Vec<(Request, String)> {
+        let seen = self.shared.seen.lock();
+        seen.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Adversary {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn connection(shared: Arc<Shared>, tcp: TcpStream) -> io::Result<()> {
+    let mut stream: Box<dyn Stream> = match &shared.tls {
+        None => Box::new(tcp),
+        Some(tls) => Box::new(tls.accept(tcp).await?),
+    };
+    while let Some(request) = Request::read(&mut *stream).await? {
+        let length = request
+            .header("content-length")
+            .and_then(|length| length.parse().ok());
+        let mut body = Vec::new();
+        (&mut *stream)
+            .take(length.unwrap_or(0).min(BODY_LIMIT_BYTES))
+            .read_to_end(&mut body)
+            .await?;
+        let body = String::from_utf8_lossy(&body).into_owned();
+        let reply = (shared.answer)(&request, &body);
+        shared.record(request, body);
+        write(&mut *stream, reply).await?;
+    }
+    Ok(())
+}
+
+async fn write(stream: &mut dyn Stream, reply: Reply) -> io::Result<()> {
+    let framing = match &reply.body {
+        Body::Whole(bytes) => ("Content-Length".to_owned(), bytes.len().to_string()),
+        Body::Chunked(_) | Body::Endless(..) => ("Transfer-Encoding".to_owned(), "chunked".to_owned()),
+        Body::Silence => std::future::pending().await,
+    };
+    let headers = [reply.headers, vec![framing]].concat();
+    wire::write_head(stream, reply.status, &headers).await?;
+    match reply.body {
+        Body::Whole(bytes) => stream.write_all(&bytes).await?,
+        Body::Chunked(bytes) => {
+            write_chunk(stream, &bytes).await?;
+            stream.write_all(b"0\r\n\r\n").await?;
+        }
+        Body::Endless(bytes, pause) => loop {
+            write_chunk(stream, &bytes).await?;
+            tokio::time::sleep(pause).await;
+        },
+        Body::Silence => {}
+    }
+    stream.flush().await
+}
+
+async fn write_chunk(stream: &mut dyn Stream, bytes: &[u8]) -> io::Result<()> {
+    let size = format!("{:x}\r\n", bytes.len());
+    stream.write_all(size.as_bytes()).await?;
+    stream.write_all(bytes).await?;
+    stream.write_all(b"\r\n").await?;
+    stream.flush().await
+}

@@ -1,0 +1,228 @@
+//! Small files that ask for much: memory above all. What they stand for is told where each is made.
+
+use crate::tools;
+
+/// A file that asks for too much.
+pub struct Bomb {
+    /// What it asks for.
+    pub name: &'static str,
+    /// The file.
+    pub bytes: Vec<u8>,
+    /// True if it is large by itself: its effect is that of an image which is not compressed.
+    pub is_large: bool,
+    /// A part of the sentence with which it is refused where there are 256 MiB.
+    pub refused: &'static str,
+}
+
+const MIB: usize = 1 << 20;
+
+/// The largest window that `zstd` takes without being told to: 128 MiB.
+const LONG: [&str; 4] = ["-c", "-q", "-1", "--long=27"];
+
+/// All of them.
+pub fn all() -> Vec<Bomb> {
+    let bomb = |name, bytes| Bomb {
+        name,
+        bytes,
+        is_large: false,
+        refused: " bytes of memory",
+    };
+    vec![
+        bomb("four windows", windows(4, vec![0; 64 * MIB])),
+        bomb("a window, a dictionary and a window", window_dictionary_window()),
+        bomb(
+            "a map in three windows",
+            windows(3, packed(&compressed_map(1 << 20))),
+        ),
+        Bomb {
+            is_large: true,
+            ..bomb("a map alone", compressed_map(9 << 20))
+        },
+        bomb("a map alone, as it comes", packed(&compressed_map(9 << 20))),
+        bomb("a map of short runs", packed(&alternating_map(9 << 20))),
+        Bomb {
+            // It fits: 32 MiB, and three times that for what it refers to.
+            refused: "truncated: an L2 table",
+            ..bomb("an L1 table of the largest size", packed(&large_l1()))
+        },
+        bomb("clusters of zeros that wait", packed(&waiting_zeros())),
+        bomb("clusters of data that wait", packed(&waiting_data())),
+        bomb("a block map of many blocks", packed(&block_map())),
+    ]
+}
+
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    tools::filter("zstd", ["-c", "-q", "-3"], bytes)
+}
+
+/// Layers of zstd with the largest window each. A skippable frame of 150 MiB follows each frame but the outermost: while it
+/// passes, the window of its own layer looks unused, and those around it fill up.
+fn windows(layers: usize, content: Vec<u8>) -> Vec<u8> {
+    const SKIPPED: usize = 150 * MIB;
+    let mut bytes = content;
+    for layer in (0..layers).rev() {
+        bytes = tools::filter("zstd", LONG, &bytes);
+        if layer > 0 {
+            bytes.extend(0x184D_2A50_u32.to_le_bytes());
+            bytes.extend(u32::try_from(SKIPPED).unwrap_or(0).to_le_bytes());
+            bytes.resize(bytes.len() + SKIPPED, 0);
+        }
+    }
+    bytes
+}
+
+/// 64 MiB of dictionary between two windows of 128 MiB, all of them used.
+fn window_dictionary_window() -> Vec<u8> {
+    let inner = tools::filter("zstd", LONG, &vec![0; 150 * MIB]);
+    let inner = [
+        inner,
+        b"\x50\x2A\x4D\x18\0\0\xC0\x08".to_vec(),
+        vec![0; 140 * MIB],
+    ]
+    .concat();
+    let middle = tools::filter("xz", ["-c", "-q", "-T1", "--lzma2=preset=0,dict=64MiB"], &inner);
+    let mut outer = tools::filter("zstd", LONG, &middle);
+    // A pod takes nothing for an image that is shorter than a header.
+    outer.extend(0x184D_2A50_u32.to_le_bytes());
+    outer.extend(512_u32.to_le_bytes());
+    outer.resize(outer.len() + 512, 0);
+    outer
+}
+
+/// The smallest clusters: disks of a few GiB have millions of them.
+const CLUSTER_BITS: u32 = 9;
+const CLUSTER: usize = 1 << CLUSTER_BITS;
+const ENTRIES: usize = CLUSTER / 8;
+
+/// A qcow2 head without refcounts that help, with an L1 table of `tables` L2 tables behind it, which `entry` fills: its
+/// argument is the number of the guest's cluster.
+fn qcow2(tables: usize, entry: impl Fn(usize) -> u64) -> Vec<u8> {
+    let l1_clusters = (tables * 8).div_ceil(CLUSTER);
+    let first_table = 1 + l1_clusters;
+    let mut image = vec![0; (first_table + tables) * CLUSTER];
+    head(
+        &mut image,
+        CLUSTER_BITS,
+        (tables * ENTRIES * CLUSTER) as u64,
+        tables,
+        CLUSTER as u64,
+    );
+    for table in 0..tables {
+        let at = (first_table + table) * CLUSTER;
+        put_be64(&mut image, CLUSTER + table * 8, at as u64 | 1 << 63);
+        for index in 0..ENTRIES {
+            put_be64(&mut image, at + index * 8, entry(table * ENTRIES + index));
+        }
+    }
+    image
+}
+
+/// Version 3, dirty: the refcounts are not to be looked at.
+fn head(image: &mut [u8], cluster_bits: u32, virtual_size: u64, l1_entries: usize, l1_offset: u64) {
+    put(image, 0, b"QFI\xfb\0\0\0\x03");
+    put_be32(image, 20, cluster_bits);
+    put_be64(image, 24, virtual_size);
+    put_be32(image, 36, u32::try_from(l1_entries).unwrap_or(u32::MAX));
+    put_be64(image, 40, l1_offset);
+    // The refcount table has to be somewhere.
+    put_be64(image, 48, 1 << cluster_bits);
+    put_be32(image, 56, 1);
+    put_be64(image, 72, 1);
+    put_be32(image, 96, 4);
+    put_be32(image, 100, 104);
+}
+
+fn put(image: &mut [u8], at: usize, bytes: &[u8]) {
+    image[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+fn put_be32(image: &mut [u8], at: usize, value: u32) {
+    put(image, at, &value.to_be_bytes());
+}
+
+fn put_be64(image: &mut [u8], at: usize, value: u64) {
+    put(image, at, &value.to_be_bytes());
+}
+
+/// Every cluster of the guest is the same compressed one, far behind: 24 bytes of memory for 8 of the image, which are the same
+/// 8 again and again.
+fn compressed_map(clusters: usize) -> Vec<u8> {
+    let tables = clusters / ENTRIES;
+    let behind = (tables as u64 + 100) << CLUSTER_BITS;
+    let mut image = qcow2(tables, |_| behind | 1 << 62);
+    image.resize(image.len() + 200 * CLUSTER, 0xff);
+    image
+}
+
+/// The guest's clusters are five of the image in turn, always the next but one: no run is longer than one.
+fn alternating_map(clusters: usize) -> Vec<u8> {
+    let tables = clusters / ENTRIES;
+    // They do not come: to write them all would take time, and no more memory.
+    let behind = (tables as u64 + 100_000) << CLUSTER_BITS;
+    qcow2(tables, |cluster| {
+        (behind + ((cluster as u64 * 2 % 5) << CLUSTER_BITS)) | 1 << 63
+    })
+}
+
+/// 4 Mi L2 tables, each of them elsewhere, in clusters of 512 bytes.
+fn large_l1() -> Vec<u8> {
+    const TABLES: usize = 4 << 20;
+    let l1 = 1024_usize;
+    let mut image = vec![0; l1 + TABLES * 8];
+    head(&mut image, 9, (TABLES * 64 * 512) as u64, TABLES, l1 as u64);
+    let behind = image.len().next_multiple_of(512) as u64;
+    for table in 0..TABLES {
+        put_be64(
+            &mut image,
+            l1 + table * 8,
+            (behind + 512 * table as u64) | 1 << 63,
+        );
+    }
+    image.resize(image.len() + 512 * 1000, 0);
+    image
+}
+
+/// A disk of zeros in front of its tables, in the smallest clusters: each of them waits.
+fn waiting_zeros() -> Vec<u8> {
+    let l1_at = 800 * MIB;
+    let mut image = vec![0; l1_at + 512];
+    head(&mut image, 9, 1 << 35, 1 << 20, l1_at as u64);
+    image
+}
+
+/// The same with data that is no zeros, and no room for it on the target but behind the disk.
+fn waiting_data() -> Vec<u8> {
+    let l1_at = 640 * MIB;
+    let mut image = vec![0x55; l1_at + 512];
+    image[..4096].fill(0);
+    head(&mut image, 9, 1 << 31, 1 << 16, l1_at as u64);
+    image
+}
+
+/// A VDI whose ten million blocks are all the first one, which does not come: 24 bytes of memory for 4 of the image.
+fn block_map() -> Vec<u8> {
+    const BLOCKS: u32 = 10 << 20;
+    let map_at = 512_u32;
+    let data_at = (map_at + BLOCKS * 4).next_multiple_of(1 << 20);
+    let mut image = vec![0; data_at as usize];
+    put(&mut image, 0, b"<<< Oracle VM VirtualBox Disk Image >>>\n");
+    // `VDICore.h`: signature, version, size of the header, dynamic, places, sectors, blocks.
+    for (at, value) in [
+        (0x40, 0xbeda_107f),
+        (0x44, 0x0001_0001),
+        (0x48, 0x190),
+        (0x4c, 1),
+        (0x154, map_at),
+        (0x158, data_at),
+        (0x168, 512),
+        (0x178, 1 << 20),
+        (0x180, BLOCKS),
+        (0x184, BLOCKS),
+    ] {
+        put(&mut image, at, &value.to_le_bytes());
+    }
+    put(&mut image, 0x170, &(u64::from(BLOCKS) << 20).to_le_bytes());
+    // The identity of the image must not be zero.
+    put(&mut image, 0x188, &[7; 16]);
+    image
+}

@@ -1,0 +1,77 @@
+//! What a job may cost: memory, and time for a sender that hardly sends.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use daemon::cgroup;
+use daemon::env::EnvReader;
+use datapath::floor::SpeedLimit;
+use datapath::memory::{Budget, PROCESS_BYTES};
+
+/// Ours: bytes a second that a source or client has to send on average; 0 for none.
+const SPEED_LIMIT: &str = "CDI_WORKERS_SPEED_LIMIT";
+/// Ours: seconds of waiting over which that is measured.
+const SPEED_TIME: &str = "CDI_WORKERS_SPEED_TIME";
+
+/// A pod takes what its cgroup allows: whoever gave it that much memory meant it.
+pub fn of_pod() {
+    Budget::limit_process(cgroup::memory_bytes().unwrap_or(PROCESS_BYTES));
+}
+
+/// A command takes `wanted`, or the default as far as the cgroup allows that.
+pub fn of_command(wanted: Option<u64>) {
+    let allowed = cgroup::memory_bytes().unwrap_or(u64::MAX);
+    Budget::limit_process(wanted.unwrap_or(PROCESS_BYTES.min(allowed)));
+}
+
+/// The speed below which a pod gives up.
+pub fn speed_of_pod(reader: &mut EnvReader<'_>) -> Option<SpeedLimit> {
+    let number = |text: &str| {
+        text.parse::<u64>()
+            .map_err(|_| format!("{text:?} is not a whole number"))
+    };
+    let default = SpeedLimit::POD;
+    let limit = reader.parsed(SPEED_LIMIT, number);
+    let time = reader.parsed(SPEED_TIME, |text| match number(text)? {
+        0 => Err("at least one second is needed".to_owned()),
+        seconds => Ok(Duration::from_secs(seconds)),
+    });
+    Some(SpeedLimit {
+        bytes_per_second: NonZeroU64::new(limit.unwrap_or(default.bytes_per_second.get()))?,
+        time: time.unwrap_or(default.time),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Option<SpeedLimit>, String> {
+        let env: HashMap<String, String> = pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let mut reader = EnvReader::new(&env);
+        let limit = speed_of_pod(&mut reader);
+        reader
+            .finish()
+            .map(|()| limit)
+            .map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn a_pod_gives_up_on_senders_that_hardly_send() {
+        assert_eq!(read(&[]), Ok(Some(SpeedLimit::POD)));
+        assert_eq!(read(&[(SPEED_LIMIT, "0")]), Ok(None));
+        let other = SpeedLimit {
+            bytes_per_second: NonZeroU64::MIN,
+            time: Duration::from_secs(7),
+        };
+        assert_eq!(read(&[(SPEED_LIMIT, "1"), (SPEED_TIME, "7")]), Ok(Some(other)));
+        for pairs in [[(SPEED_LIMIT, "fast")], [(SPEED_TIME, "0")]] {
+            assert!(read(&pairs).is_err(), "{pairs:?}");
+        }
+    }
+}
