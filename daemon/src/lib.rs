@@ -7,7 +7,7 @@
 //! 2. [`mod@env`]: the whole environment, every bad variable reported at once; [`quantity`] and [`space`]
 //!    turn sizes into bytes; [`secret`] keeps passwords out of logs.
 //! 3. [`listener`], [`body`] and [`reply`] serve HTTPS; [`signal`], [`metrics`], [`tls`], [`cpus`], [`mod@cgroup`]: what runs beside the
-//!    work, and what it may use. [`printable`] shows what others say.
+//!    work, and what it may use.
 //! 4. [`report`]: the termination message, the last thing a process writes.
 //!
 //! Without the feature `https` there are neither TLS nor listener, replies and metrics.
@@ -27,7 +27,6 @@ pub mod logging;
 #[cfg(feature = "https")]
 pub mod metrics;
 pub mod paths;
-pub mod printable;
 pub mod quantity;
 #[cfg(feature = "https")]
 pub mod reply;

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crate::archive::{ArchiveError, ArchiveErrorKind};
 use crate::memory::Exceeded;
-use crate::words::one_line;
 
 /// The four nouns of the data path; also the label of log fields, metrics and exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -121,7 +120,7 @@ impl SourceError {
     pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
-            message: one_line(&message.into(), MAX_MESSAGE_CHARS),
+            message: printable::line(&message.into(), MAX_MESSAGE_CHARS),
         }
     }
 

@@ -36,7 +36,6 @@ pub mod source;
 pub mod storage;
 pub mod target;
 pub mod transfer;
-pub mod words;
 
 pub use error::{Error, Stage};
 pub use transfer::transfer;

@@ -1,6 +1,7 @@
 //! What all command lines share: looks, what they can print about themselves, and how values are written.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::process::ExitCode;
@@ -71,6 +72,12 @@ pub fn print_summary(program: &str, summary: &str) {
         )
         .ok();
     }
+}
+
+/// Writes why `program` fails to standard error. Nobody is left to tell when that is closed; the exit code still says it.
+pub fn complain(program: &str, sentence: impl Display) {
+    let sentence = sentence.to_string();
+    writeln!(io::stderr(), "{program}: {}", printable::text(&sentence)).ok();
 }
 
 /// An address to listen on, `ADDRESS:PORT`; no address means all.

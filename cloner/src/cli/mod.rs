@@ -187,8 +187,7 @@ fn finish(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Nobody is left to tell when stderr is closed; the exit code still says it.
-            writeln!(io::stderr(), "{PROGRAM}: {failure}").ok();
+            program::command_line::complain(PROGRAM, &failure);
             ExitCode::from(failure.exit_code())
         }
     }

@@ -28,7 +28,7 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), Failure> {
         Ok((source.name(), check(&*source, &options, arguments.data)?))
     })?;
     let text = if is_json {
-        format!("{:#}\n", as_json(&name, &report))
+        printable::json(&format!("{:#}\n", as_json(&name, &report))).into_owned()
     } else {
         as_text(&name, &report)
     };
@@ -56,6 +56,7 @@ fn as_json(name: &str, report: &Report) -> Value {
         "table_bytes": findings.table_bytes,
         "unused_bytes": unused_bytes(report),
         "errors": findings.error_count,
+        "errors_unknown_to_qemu": findings.unknown_to_qemu,
         "first_errors": findings.errors,
         "leaked_clusters": findings.leaked_clusters,
         "inflated_clusters": report.inflated_clusters,
@@ -67,7 +68,7 @@ fn as_text(name: &str, report: &Report) -> String {
     let mut text = String::new();
     let mut row = |label: &str, value: String| {
         // Writing to a String cannot fail.
-        writeln!(text, "{label:<18} {value}").ok();
+        writeln!(text, "{label:<18} {}", printable::text(&value)).ok();
     };
     row("source", name.to_owned());
     row("format", report.format.to_string());

@@ -59,7 +59,7 @@ impl Event<'_> {
 
     fn line(&self) -> String {
         match serde_json::to_string(self) {
-            Ok(line) => line + "\n",
+            Ok(line) => printable::json(&line).into_owned() + "\n",
             Err(error) => {
                 tracing::debug!(%error, "an event has no JSON form");
                 String::new()

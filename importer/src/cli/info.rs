@@ -31,7 +31,7 @@ pub(super) fn run(arguments: InfoArgs) -> Result<(), Failure> {
         Ok((source.name(), inspect(&*source, &options)?))
     })?;
     let text = if json {
-        format!("{:#}\n", as_json(&name, &inspection, overhead))
+        printable::json(&format!("{:#}\n", as_json(&name, &inspection, overhead))).into_owned()
     } else {
         as_text(&name, &inspection, overhead)
     };
@@ -63,7 +63,7 @@ fn as_text(name: &str, image: &Inspection, overhead: f64) -> String {
     let mut text = String::new();
     let mut row = |label: &str, value: String| {
         // Writing to a String cannot fail.
-        writeln!(text, "{label:<18} {value}").ok();
+        writeln!(text, "{label:<18} {}", printable::text(&value)).ok();
     };
     row("source", name.to_owned());
     row(
@@ -107,9 +107,9 @@ fn size(bytes: u64) -> String {
     format!("{} ({bytes} bytes)", BinaryBytes(bytes))
 }
 
-/// `a, b`, or `none`. Names come from the image, so control characters in them are made visible.
+/// `a, b`, or `none`.
 fn list(items: impl Iterator<Item = String>) -> String {
-    let items: Vec<String> = items.map(|item| item.escape_debug().to_string()).collect();
+    let items: Vec<String> = items.collect();
     if items.is_empty() {
         "none".to_owned()
     } else {

@@ -14,7 +14,6 @@ mod unpack;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -115,8 +114,7 @@ fn finish(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Nobody is left to tell when stderr is closed; the exit code still says it.
-            writeln!(io::stderr(), "{PROGRAM}: {}", failure.sentence()).ok();
+            program::command_line::complain(PROGRAM, failure.sentence());
             ExitCode::from(failure.exit_code())
         }
     }

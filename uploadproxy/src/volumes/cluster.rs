@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use daemon::printable;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};

@@ -1,6 +1,5 @@
 //! What the annotations of a PVC say about an upload. Without any I/O: CDI's controller writes them, and we read.
 
-use daemon::printable;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 
