@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use daemon::listener::Engagement;
 use datapath::error::{SourceError, SourceErrorKind};
 use futures_util::stream::{self, Stream};
 use http::{HeaderMap, header};
@@ -58,6 +59,7 @@ enum BodyError {
 pub(crate) struct FileField {
     field: Field<'static>,
     body: Shared,
+    engagement: Engagement,
 }
 
 /// The boundary between the parts, as the header of a request has it.
@@ -70,17 +72,25 @@ pub(crate) fn boundary(headers: &HeaderMap) -> Result<String, FormError> {
 }
 
 /// Reads up to the file; what comes before is skipped.
-pub(crate) async fn file(body: Incoming, boundary: String) -> Result<FileField, FormError> {
+pub(crate) async fn file(
+    body: Incoming,
+    boundary: String,
+    engagement: Engagement,
+) -> Result<FileField, FormError> {
     let body = Arc::new(Mutex::new(body));
     let in_file = Arc::new(AtomicBool::new(false));
     let parts = Multipart::new(data(Arc::clone(&body), Arc::clone(&in_file)), boundary);
     match find_file(parts).await {
         Ok(field) => {
             in_file.store(true, Ordering::Relaxed);
-            Ok(FileField { field, body })
+            Ok(FileField {
+                field,
+                body,
+                engagement,
+            })
         }
         Err(error) => {
-            drain(body);
+            drain(body, engagement);
             Err(error)
         }
     }
@@ -127,9 +137,10 @@ fn data(body: Shared, in_file: Arc<AtomicBool>) -> impl Stream<Item = Result<Byt
     })
 }
 
-fn drain(body: Shared) {
+fn drain(body: Shared, engagement: Engagement) {
     tokio::spawn(timeout(reply::LINGER, async move {
         while let Some(Ok(_)) = body.lock().await.frame().await {}
+        drop(engagement);
     }));
 }
 
@@ -151,6 +162,6 @@ impl FileField {
 
     /// Reads what a client still sends, for a while, and drops it.
     pub(crate) fn drain(self) {
-        drain(self.body);
+        drain(self.body, self.engagement);
     }
 }

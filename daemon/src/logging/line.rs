@@ -9,6 +9,9 @@ use tracing::{Event, Level};
 
 use super::clock::Utc;
 
+/// Bytes of a message or a field at most: servers and annotations of users have their say in them.
+const TEXT_BYTES: usize = 4 << 10;
+
 /// The parts of an event, in the order in which a line shows them.
 pub(super) struct Line {
     level: Level,
@@ -115,11 +118,22 @@ impl Line {
     }
 
     fn add(&mut self, field: &Field, value: Value) {
+        let value = match value {
+            Value::String(text) if text.len() > TEXT_BYTES => shortened(&text).into(),
+            value => value,
+        };
         match (field.name(), value) {
             ("message", Value::String(message)) => self.message = message,
             (name, value) => self.fields.push((name, value)),
         }
     }
+}
+
+/// The beginning of a long text, and how long it was.
+fn shortened(text: &str) -> String {
+    let mut ends = (0..=TEXT_BYTES).rev();
+    let beginning = ends.find_map(|end| text.get(..end)).unwrap_or_default();
+    format!("{beginning}… ({} bytes in all)", text.len())
 }
 
 /// True for a value that needs no quotes to be told from what follows it.
@@ -243,6 +257,13 @@ mod tests {
         assert!(json.is_ascii(), "{json}");
         let object: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(object["n"], name);
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_letters_and_says_so() {
+        let text = format!("{}äö", "x".repeat(TEXT_BYTES - 1));
+        let shown = format!("{}… (4099 bytes in all)", "x".repeat(TEXT_BYTES - 1));
+        assert_eq!(shortened(&text), shown);
     }
 
     #[test]

@@ -1,17 +1,20 @@
 //! The headers of both protocols: tus 1.0.0 (<https://tus.io/protocols/resumable-upload>) and
 //! draft-ietf-httpbis-resumable-upload.
 
+use daemon::body;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 
 use crate::failure::Failure;
 use crate::job::Job;
 use crate::reply::{self, Reply};
+use crate::representation::{self, Coded};
 use crate::routes::RESUMABLE;
 
 const TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
 const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
 const TUS_EXTENSION: HeaderName = HeaderName::from_static("tus-extension");
+const TUS_MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
 const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
@@ -27,31 +30,48 @@ const PARTS: [&str; 2] = ["application/offset+octet-stream", "application/partia
 pub(super) struct Refused {
     status: StatusCode,
     words: String,
+    /// Codings that would have been understood, if that is the reason.
+    accepted: Option<&'static [&'static str]>,
 }
 
 impl Refused {
     /// For these reasons.
     pub(super) fn bad_request(words: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, words)
+    }
+
+    fn new(status: StatusCode, words: impl Into<String>) -> Self {
         Self {
-            status: StatusCode::BAD_REQUEST,
+            status,
             words: words.into(),
+            accepted: None,
         }
     }
 
     fn other_version() -> Self {
-        Self {
-            status: StatusCode::PRECONDITION_FAILED,
-            words: "only version 1.0.0 of tus is spoken here".to_owned(),
-        }
+        let words = "only version 1.0.0 of tus is spoken here";
+        Self::new(StatusCode::PRECONDITION_FAILED, words)
     }
 
     /// The answer.
     pub(super) fn reply(self) -> Reply {
         let mut reply = reply::text(self.status, self.words + "\n");
+        if let Some(codings) = self.accepted {
+            reply = reply::accepting(codings, reply);
+        }
         if self.status == StatusCode::PRECONDITION_FAILED {
             reply.headers_mut().insert(TUS_VERSION, VERSION);
         }
         reply
+    }
+}
+
+impl From<representation::Refused> for Refused {
+    fn from(refused: representation::Refused) -> Self {
+        Self {
+            accepted: refused.accepted(),
+            ..Self::new(refused.status(), refused.to_string())
+        }
     }
 }
 
@@ -104,6 +124,11 @@ impl Asked {
             total: number(headers, &UPLOAD_LENGTH)?,
             is_last: is_last(headers)?.unwrap_or(false),
         };
+        representation::check(request, Coded::Wrapped)?;
+        if let Err(too_large) = body::check_length(asked.total.unwrap_or(0)) {
+            let words = format!("an upload of {too_large}");
+            return Err(Refused::new(StatusCode::PAYLOAD_TOO_LARGE, words));
+        }
         match dialect {
             Dialect::OtherTus => Err(Refused::other_version()),
             Dialect::Tus if asked.total.is_none() => Err(Refused::bad_request(
@@ -124,11 +149,10 @@ impl Asked {
         }
         let content_type = headers.get(header::CONTENT_TYPE);
         if !content_type.is_some_and(|value| PARTS.iter().any(|part| value == part)) {
-            return Err(Refused {
-                status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                words: format!("Content-Type must be {} or {}", PARTS[0], PARTS[1]),
-            });
+            let words = format!("Content-Type must be {} or {}", PARTS[0], PARTS[1]);
+            return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, words));
         }
+        representation::check(request, Coded::Wrapped)?;
         let offset = number(headers, &UPLOAD_OFFSET)?;
         let offset = offset.ok_or_else(|| Refused::bad_request("Upload-Offset is needed"))?;
         Ok(Self {
@@ -172,6 +196,9 @@ pub(super) fn capabilities() -> Reply {
     let mut reply = Dialect::Tus.mark(reply::empty(StatusCode::NO_CONTENT));
     reply.headers_mut().insert(TUS_VERSION, VERSION);
     reply.headers_mut().insert(TUS_EXTENSION, EXTENSIONS);
+    reply
+        .headers_mut()
+        .insert(TUS_MAX_SIZE, HeaderValue::from(body::MAX_BYTES));
     reply
 }
 

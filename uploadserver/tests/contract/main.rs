@@ -3,6 +3,7 @@
 mod checksums;
 mod ending;
 mod failures;
+mod representation;
 mod routes;
 mod tls;
 
