@@ -50,10 +50,10 @@ pub(super) async fn first_byte(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Completes the handshake of `stream` with the newest `config`.
-pub(super) async fn accept(
-    stream: TcpStream,
+pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
     config: &watch::Receiver<Arc<ServerConfig>>,
-) -> io::Result<TlsStream<Wire<TcpStream>>> {
+) -> io::Result<TlsStream<Wire<S>>> {
     let mut wire = Wire::new(stream);
     poll_fn(|cx| wire.poll_hello(cx)).await?;
     let acceptor = TlsAcceptor::from(Arc::clone(&config.borrow()));
@@ -77,6 +77,8 @@ pub(super) struct Wire<S> {
     waiting: Vec<u8>,
     /// How much of these was given out.
     given: usize,
+    /// Whole records were given out, and it was not seen yet what came of them.
+    is_given: bool,
 }
 
 /// Why a client is not waited for.
@@ -105,6 +107,7 @@ impl<S> Wire<S> {
             records: 0,
             waiting: Vec::new(),
             given: 0,
+            is_given: false,
         }
     }
 
@@ -117,6 +120,7 @@ impl<S> Wire<S> {
         if self.given == self.waiting.len() {
             self.waiting = Vec::new();
             self.given = 0;
+            self.is_given = true;
         }
     }
 }
@@ -169,6 +173,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
         let this = self.get_mut();
         if this.is_over && this.waiting.is_empty() {
             return Pin::new(&mut this.stream).poll_read(cx, buffer);
+        }
+        // tokio-rustls reads on while there is something to read, and looks only then whether the handshake is complete. A client may
+        // send its first data along with the end of the handshake, in a record that is larger than all of that may be.
+        if std::mem::take(&mut this.is_given) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
         if this.given == 0 && missing(&this.waiting) > 0 {
             ready!(this.poll_record(cx, 0, HANDSHAKE_BYTES))?;

@@ -34,9 +34,16 @@ fn uploads_go_on_while_the_api_server_is_away_and_begin_again_when_it_is_back() 
     assert_eq!(upload.response().unwrap().status, 100);
     cluster.stop_api();
 
-    let answer = deployed.upload(&server, &disk);
-    assert_eq!(answer.status, 503, "{answer:?}");
-    assert!(answer.text().contains("Connection refused"), "{answer:?}");
+    // What was seen of the claim a moment ago is told to others: then it is the upload server that says no.
+    eventually("the loss of the API server is noticed", PROMPT, || {
+        let answer = deployed.upload(&server, &disk);
+        assert_eq!(answer.status, 503, "{answer:?}");
+        if answer.text().contains("Connection refused") {
+            Ok(())
+        } else {
+            Err(format!("{answer:?}"))
+        }
+    });
     server
         .exchange(&Request::new("GET", "/healthz"), b"")
         .assert(200, "OK");

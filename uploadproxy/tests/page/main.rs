@@ -227,7 +227,7 @@ fn a_page_of_another_origin_may_upload_by_cors() {
     let url = scene.front.url("/v1beta1/upload");
     let upload = |token: &str| scene.browser.run(fetch, &[json!(url), json!(token)]);
     assert_eq!(upload("nonsense"), 401);
-    assert_eq!(upload(&scene.token()), 200);
+    assert_eq!(upload(&scene.token()), 200, "{}", scene.upload_server.log());
     scene.upload_server.wait().assert_success("CORS");
     assert!(std::fs::read(scene.pod.disk()).unwrap() == vec![7; 3 << 20]);
 }

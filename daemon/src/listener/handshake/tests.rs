@@ -132,6 +132,32 @@ async fn what_follows_the_hello_is_given_out_record_by_record_and_bounded() {
     assert!(wire.read(&mut buffer).await.unwrap() > 0);
 }
 
+/// A client does not wait for an answer to the end of its handshake before it sends.
+#[tokio::test]
+async fn data_may_come_along_with_the_end_of_the_handshake() {
+    let certificate = tls::SelfSigned::generate("a.example").unwrap();
+    let (_, config) = watch::channel(Arc::new(certificate.server_config().unwrap()));
+    let client = tokio_rustls::TlsConnector::from(Arc::new(tls::insecure_client_config().unwrap()));
+    // Room for all that it sends, so that nothing stops it.
+    let (near, far) = tokio::io::duplex(1 << 20);
+    let data = vec![7; 100 << 10];
+    let talking = async {
+        let name = ServerName::try_from("a.example").unwrap();
+        let mut stream = client.connect(name, near).await.unwrap();
+        stream.write_all(&data).await.unwrap();
+        stream.shutdown().await.unwrap();
+        stream
+    };
+    let listening = async {
+        let mut stream = accept(far, &config).await.unwrap();
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).await.unwrap();
+        received
+    };
+    let (_client, received) = tokio::join!(talking, listening);
+    assert!(received == data);
+}
+
 proptest! {
     #[test]
     fn random_bytes_hold_little(kind in prop_oneof![Just(HANDSHAKE), any::<u8>()], bytes in prop::collection::vec(any::<u8>(), 0..6000)) {
