@@ -32,11 +32,13 @@ fn seen(pieces: Pieces) -> Vec<u8> {
 fn handed_out(pieces: Pieces) -> Vec<Handed> {
     let requests = RefCell::new(Vec::new());
     serve(watched(Script::new(pieces)), async |request| {
-        let target = request.uri().to_string();
-        let body = request.into_body().collect().await.ok();
-        requests
-            .borrow_mut()
-            .push((target, body.map(|body| body.to_bytes().to_vec())));
+        // Before its body: hyper may hang up on a client that has said all before that is read.
+        requests.borrow_mut().push((request.uri().to_string(), None));
+        if let Ok(body) = request.into_body().collect().await
+            && let Some((_, whole)) = requests.borrow_mut().last_mut()
+        {
+            *whole = Some(body.to_bytes().to_vec());
+        }
     });
     requests.into_inner()
 }
