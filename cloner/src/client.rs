@@ -9,7 +9,7 @@ use daemon::report::chain;
 use daemon::sockets;
 use daemon::tls::{self, IdentityError, Roots};
 use datapath::encode::Encoding;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -112,7 +112,10 @@ impl Client {
     }
 
     async fn ask(&self) -> Result<bool, String> {
-        let request = self.request(Method::HEAD, QUESTION_PATH, Empty::<Bytes>::new())?;
+        let mut request = self.request(Method::HEAD, QUESTION_PATH, Empty::<Bytes>::new())?;
+        // Whoever asks nothing is told nothing.
+        let frames = HeaderValue::from_static(FRAMES);
+        request.headers_mut().insert(ENCODING_HEADER, frames);
         let mut sender = self.connect().await?;
         let response = sender.send_request(request).await.map_err(said)?;
         let offered = response.headers().get_all(ENCODING_HEADER).iter();
@@ -138,7 +141,7 @@ impl Client {
         let content_type = content_type.parse().map_err(said)?;
         request.headers_mut().insert(CONTENT_HEADER, content_type);
         if encoding == Encoding::Frames {
-            let frames = FRAMES.parse().map_err(said)?;
+            let frames = HeaderValue::from_static(FRAMES);
             request.headers_mut().insert(ENCODING_HEADER, frames);
         }
         let mut sender = self.connect().await?;

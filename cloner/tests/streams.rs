@@ -292,3 +292,23 @@ fn what_is_no_volume_is_refused() {
             .assert_failure(3, sentence);
     }
 }
+
+#[test]
+fn a_volume_is_not_packed_into_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    let content = disk::content(1, MIB);
+    fs::write(&path, &content).unwrap();
+    let other = folder.path().join("other name");
+    fs::hard_link(&path, &other).unwrap();
+    let output = Command::new(BINARY)
+        .arg("pack")
+        .arg(&path)
+        .stdout(File::options().write(true).open(&other).unwrap())
+        .output()
+        .or_fail("run cdi-cloner");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("it is the volume, or holds bytes of it"), "{said}");
+    assert!(fs::read(&path).unwrap() == content, "the volume was overwritten");
+}

@@ -6,7 +6,8 @@
 //! 1. [`flags`] and [`logging`]: the klog flags that pods pass, then the log lines they expect.
 //! 2. [`mod@env`]: the whole environment, every bad variable reported at once; [`quantity`] and [`space`]
 //!    turn sizes into bytes; [`secret`] keeps passwords out of logs.
-//! 3. [`listener`] and [`reply`] serve HTTPS; [`signal`], [`metrics`], [`tls`], [`cpus`], [`mod@cgroup`]: what runs beside the work, and what it may use.
+//! 3. [`listener`], [`body`] and [`reply`] serve HTTPS; [`signal`], [`metrics`], [`tls`], [`cpus`], [`mod@cgroup`]: what runs beside the
+//!    work, and what it may use.
 //! 4. [`report`]: the termination message, the last thing a process writes.
 //!
 //! Without the feature `https` there are neither TLS nor listener, replies and metrics.
@@ -14,6 +15,8 @@
 //! Every fixed path of a pod is in [`paths`].
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "https")]
+pub mod body;
 pub mod cgroup;
 pub mod cpus;
 pub mod env;

@@ -7,6 +7,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Incoming};
 use tokio::time::timeout;
 
+use crate::listener::{Engagement, Peer};
+
 /// What the server answers with.
 pub type Reply = Response<Full<Bytes>>;
 
@@ -45,8 +47,9 @@ pub fn not_found() -> Reply {
     reply
 }
 
-/// Reads what a client still sends after its answer, for a while, and drops it. Must be called on a runtime.
-pub fn drain<B: Body + Send + Unpin + 'static>(mut body: B)
+/// Reads what a client still sends after its answer, for a while, and drops it; until then `engagement` lasts, so that the connection
+/// is not closed for another one. Must be called on a runtime.
+pub fn drain<B: Body + Send + Unpin + 'static>(mut body: B, engagement: Option<Engagement>)
 where
     B::Data: Send,
     B::Error: Send,
@@ -54,16 +57,17 @@ where
     if !body.is_end_stream() {
         tokio::spawn(timeout(LINGER, async move {
             while let Some(Ok(_)) = body.frame().await {}
+            drop(engagement);
         }));
     }
 }
 
-/// `reply` to a request whose body nobody wants. A client that asked whether to send it has not begun; over HTTP/2, where
+/// `reply` to a request of `peer` whose body nobody wants. A client that asked whether to send it has not begun; over HTTP/2, where
 /// nobody need ask, it may have.
-pub fn refuse(reply: Reply, request: Request<Incoming>) -> Reply {
+pub fn refuse(reply: Reply, request: Request<Incoming>, peer: &Peer) -> Reply {
     let has_begun = request.version() == Version::HTTP_2 || !request.headers().contains_key(header::EXPECT);
     if has_begun {
-        drain(request.into_body());
+        drain(request.into_body(), peer.engagement());
     }
     reply
 }

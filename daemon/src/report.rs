@@ -72,7 +72,7 @@ pub enum ReportError {
 impl Termination {
     /// One line of JSON, or an error when the kubelet would cut it.
     pub fn to_json(&self) -> Result<String, ReportError> {
-        let json = serde_json::to_string(self)?;
+        let json = printable::json(&serde_json::to_string(self)?).into_owned();
         if json.len() > MAX_LENGTH_BYTES {
             return Err(ReportError::TooLong(json.len()));
         }
@@ -97,7 +97,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), ReportError> {
         return Ok(());
     }
     let line = text.replace(['\n', '\r'], " ");
-    write(path, &without_middle(&line))
+    write(path, &without_middle(&printable::text(&line)))
 }
 
 fn without_middle(line: &str) -> String {
@@ -208,10 +208,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         write_text(&path, "a much longer message").unwrap();
-        write_text(&path, "one\ntwo\nthree").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "one two three");
+        write_text(&path, "one\ntwo\n\u{202e}three").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), r"one two \u{202e}three");
         write_text(&path, "").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "one two three");
+        assert_eq!(fs::read_to_string(&path).unwrap(), r"one two \u{202e}three");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 

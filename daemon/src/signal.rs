@@ -57,8 +57,13 @@ impl Shutdown {
 
 /// Installs the handlers, and a task that waits for signals as long as the runtime lives.
 ///
-/// Must be called on a tokio runtime. From here on a signal no longer ends the process by itself.
+/// Must be called on a tokio runtime. From here on a signal no longer ends the process by itself; nor does a write beyond
+/// the limit of a file's size (RLIMIT_FSIZE), which is an error of that write then.
 pub fn watch() -> io::Result<Shutdown> {
+    // The handler stays when this is dropped.
+    drop(unix::signal(SignalKind::from_raw(
+        rustix::process::Signal::XFSZ.as_raw(),
+    ))?);
     let mut terminate = unix::signal(SignalKind::terminate())?;
     let mut interrupt = unix::signal(SignalKind::interrupt())?;
     let shutdown = Shutdown {

@@ -120,16 +120,33 @@ async fn a_silent_client_is_dropped_after_ten_seconds() {
 }
 
 #[tokio::test]
-async fn more_clients_than_slots_are_served_one_after_the_other() {
+async fn many_clients_are_served_at_once() {
     let address = server::start(&[LOOPBACK], Registry::default(), CancellationToken::new())
         .await
         .unwrap();
-    let clients: Vec<_> = (0..40)
+    let clients: Vec<_> = (0..24)
         .map(|_| tokio::spawn(exchange(address, "GET / HTTP/1.0\r\n\r\n")))
         .collect();
     for client in clients {
         assert!(client.await.unwrap().0.starts_with("HTTP/1.0 200 OK\r\n"));
     }
+}
+
+#[tokio::test]
+async fn silent_clients_keep_nobody_out() {
+    let address = server::start(&[LOOPBACK], Registry::default(), CancellationToken::new())
+        .await
+        .unwrap();
+    let (mut silent, mut open) = (Vec::new(), Vec::new());
+    for index in 0..200 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+        // Some complete their handshakes, and say nothing then.
+        if index % 4 == 0 {
+            open.push(connect(address).await);
+        }
+    }
+    let (answer, _) = exchange(address, "GET / HTTP/1.0\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.0 200 OK\r\n"), "{answer}");
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! Whether an image is consistent, without converting it.
 
 use bytes::Bytes;
-use diskimage::{Clusters, Error as ImageError, Findings, Format, MapBuilder, Sink};
+use diskimage::{Checker, Clusters, Error as ImageError, Findings, Format, Sink};
 
 use crate::error::{Error, FormatError, SourceError, SourceErrorKind};
-use crate::format::mapped::{fill_map, pass_mapped};
+use crate::format::mapped::{fetch_tables, pass_mapped};
 use crate::recognize::{Opened, fetch_map, open, open_image, ranged_length};
 use crate::source::Source;
 use crate::target::Inflater;
@@ -21,12 +21,12 @@ pub struct Report {
     pub image_bytes: u64,
     /// What its tables say of each other.
     pub findings: Findings,
-    /// Compressed clusters that were inflated; `None` if nobody asked for that.
+    /// Compressed clusters that were inflated; `None` if that was not asked for, or the map is too damaged to find them.
     pub inflated_clusters: Option<u64>,
 }
 
 /// Reads all tables of the image in `source`, which must have ranges, and compares what they refer to. With `data`, all
-/// compressed clusters are inflated as well. An image that is not even readable is an error.
+/// compressed clusters are inflated as well. An image that cannot even be opened is an error.
 pub fn check(source: &dyn Source, options: &Options, data: bool) -> Result<Report, Error> {
     let Opened {
         mut input, format, ..
@@ -41,17 +41,23 @@ pub fn check(source: &dyn Source, options: &Options, data: bool) -> Result<Repor
         let reason = "an image is checked in place: it must not be compressed as a whole, and its source must have ranges";
         return Err(SourceError::new(SourceErrorKind::Invalid, reason).into());
     };
-    let mut map = MapBuilder::for_check(image, image_bytes, memory.grant()).map_err(FormatError::from)?;
-    fill_map(&mut map, source, &mut input, memory)?;
-    let findings = map.check().map_err(FormatError::from)?;
+    let mut checker = Checker::new(image, image_bytes, memory.grant());
+    fetch_tables(&mut checker, source, &mut input, memory)?;
+    let findings = checker.finish();
 
     let mut inflated_clusters = None;
     if data {
         let image = open_image(format, &mut input, memory)?;
-        let mut stream = fetch_map(image, image_bytes, source, &mut input, memory)?.into_stream();
-        let mut sink = Inflating::new(facts.clusters, facts.virtual_size);
-        pass_mapped(&mut stream, &mut input, &mut sink, |_| ())?;
-        inflated_clusters = Some(sink.count);
+        match fetch_map(image, image_bytes, source, &mut input, memory) {
+            Ok(map) => {
+                let mut sink = Inflating::new(facts.clusters, facts.virtual_size);
+                pass_mapped(&mut map.into_stream(), &mut input, &mut sink, |_| ())?;
+                inflated_clusters = Some(sink.count);
+            }
+            // What is wrong was found above.
+            Err(Error::Format(_)) if findings.error_count > 0 => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(Report {
         format,

@@ -66,6 +66,7 @@ struct Delta {
 /// delta's head, its base above all, is found before the disk is touched.
 pub fn apply(source: &dyn Source, base: &Base, options: &Options) -> Result<Report, Error> {
     options.observer.phase(Phase::Info);
+    target::refuse_source(&base.path, source)?;
     let mut delta = recognize(source, base, options)?;
     options.observer.image(&delta.facts);
 

@@ -25,6 +25,7 @@ pub mod floor;
 pub mod format;
 pub mod frames;
 pub mod inspect;
+mod lock;
 pub mod memory;
 pub mod meter;
 pub mod observe;
@@ -32,9 +33,9 @@ pub mod pack;
 mod queue;
 mod recognize;
 pub mod source;
+pub mod storage;
 pub mod target;
 pub mod transfer;
-pub mod words;
 
 pub use error::{Error, Stage};
 pub use transfer::transfer;

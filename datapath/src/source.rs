@@ -8,6 +8,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::error::SourceError;
+use crate::storage::Storage;
 
 /// An opened object whose bytes can be read once in order and, when [`Source::is_ranged`], at random.
 pub trait Source: Send + Sync {
@@ -24,6 +25,11 @@ pub trait Source: Send + Sync {
     /// its end whether or not the image needs that.
     fn verifies(&self) -> bool {
         false
+    }
+
+    /// Where the bytes lie, if that is on this machine: nothing may be written there meanwhile.
+    fn storage(&self) -> Option<Storage> {
+        None
     }
 
     /// The body from byte 0. Called once; a source that already has the first bytes hands them out here.

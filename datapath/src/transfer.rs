@@ -198,6 +198,7 @@ pub struct Report {
 /// failure nothing is left that looks complete.
 pub fn transfer(source: &dyn Source, target: &target::Options, options: &Options) -> Result<Report, Error> {
     options.observer.phase(Phase::Info);
+    target::refuse_source(&target.path, source)?;
     let Recognized {
         layers,
         image,

@@ -55,12 +55,14 @@ pub enum Error {
         /// Bytes there are.
         available: u64,
     },
-    /// The L1 table is larger than any image needs (text matched by CDI's tests).
-    #[error("invalid qcow2 image: L1 size too big: {entries} entries, the limit is {limit}")]
+    /// The L1 table, or the grain directory of a VMDK, is larger than any image needs (text matched by CDI's tests).
+    #[error("invalid {format} image: L1 size too big: {entries} entries, the limit is {limit}")]
     L1TooBig {
+        /// The format.
+        format: Format,
         /// Entries that the header announces.
         entries: u64,
-        /// Entries that are allowed (32 MiB of table, as QEMU).
+        /// Entries that are allowed, as by QEMU.
         limit: u64,
     },
     /// The L1 table cannot map the virtual size.
@@ -112,7 +114,7 @@ pub enum Error {
     #[error("the image uses unsupported incompatible feature(s): {0}")]
     UnknownFeatures(String),
     /// A table or a table entry is wrong.
-    #[error("corrupt {format} image: {what} (at image offset {offset:#x}): check it with `qemu-img check`")]
+    #[error("corrupt {format} image: {what} (at image offset {offset:#x}): {}", advice(*.format))]
     Corrupt {
         /// The format.
         format: Format,
@@ -145,14 +147,38 @@ pub enum Error {
         /// Where the image ends.
         end: u64,
     },
-    /// One pass only: something is referred to that was let go, since the refcounts said that nobody needs it.
+    /// One pass only: something is referred to more often than the image counts it, and was let go after that many times.
     #[error(
-        "the image's refcounts contradict its tables: {what} at image offset {offset:#x} is referred to after its refcount was satisfied: repair the image with `qemu-img check -r all`, or convert it once with `qemu-img convert`"
+        "the image's refcounts contradict its tables: {what} at image offset {offset:#x} is referred to more often than it is counted: repair the image with `qemu-img check -r all`, or convert it once with `qemu-img convert -O qcow2`"
     )]
     RefcountContradiction {
         /// What was let go.
         what: &'static str,
         /// Where it was.
+        offset: u64,
+    },
+    /// One pass only: something is referred to again after it has passed, and nothing told that it would be.
+    #[error(
+        "the {format} image cannot be read in one pass: {what} at image offset {offset:#x} is needed again after it has passed: serve it uncompressed from a server with ranges, or convert it once with `qemu-img convert -O qcow2`"
+    )]
+    Passed {
+        /// The format.
+        format: Format,
+        /// What is needed.
+        what: &'static str,
+        /// Where it was.
+        offset: u64,
+    },
+    /// References that the format allows, that no program writes, and that could make a small image cost any time or memory.
+    #[error(
+        "the {format} image is not supported: {what} (at image offset {offset:#x}), which no program writes and which may take any time to follow: convert it once with `qemu-img convert -O qcow2`"
+    )]
+    TooEntangled {
+        /// The format.
+        format: Format,
+        /// Which references.
+        what: &'static str,
+        /// To what.
         offset: u64,
     },
     /// The map of the image takes more memory than there is for it.
@@ -163,6 +189,14 @@ pub enum Error {
         /// Bytes that they may take.
         available: u64,
     },
+}
+
+/// What helps with a damaged image. Of a VMDK, qemu-img checks no more than whether its grains are within the file.
+const fn advice(format: Format) -> &'static str {
+    match format {
+        Format::Vmdk => "export or download it again",
+        _ => "check it with `qemu-img check`",
+    }
 }
 
 /// ` "name"`, or nothing.

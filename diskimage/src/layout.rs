@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::check::Check;
 use crate::wants::{Batch, Table};
 use crate::{Clusters, Error, Format};
 
@@ -21,6 +22,9 @@ pub(crate) enum Access {
 
 /// What a format says about where the guest's bytes are in its image.
 pub(crate) trait Layout: Send {
+    /// What is to be looked at to find out whether the image, which is `image_length` bytes long, is consistent.
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check>;
+
     /// Which format.
     fn format(&self) -> Format;
 
@@ -41,11 +45,6 @@ pub(crate) trait Layout: Send {
     /// Snapshots inside the image, whose data is ignored.
     fn snapshots(&self) -> u32 {
         0
-    }
-
-    /// True if parts of the image are in use that its active map does not refer to: snapshots, bitmaps.
-    fn has_other_users(&self) -> bool {
-        false
     }
 
     /// True if an earlier writer marked the image as corrupt, and it is read nevertheless.
@@ -90,17 +89,18 @@ pub(crate) trait Layout: Send {
         true
     }
 
-    /// True if whatever is stored in a parking unit, unless compressed, has it for itself: mapped once, it is done with.
-    fn owns_units(&self) -> bool {
+    /// True if the format counts the references to each parking unit. Of the others a unit is done with when each of its bytes
+    /// was asked for once.
+    fn counts_references(&self) -> bool {
         false
     }
 
-    /// How often the parking unit at `host` is referred to, where the image counts that.
+    /// How often the parking unit at `host` is referred to, snapshots included, if the image has told so far.
     fn refcount(&self, _host: u64) -> Option<u64> {
         None
     }
 
-    /// The image has passed up to `position`; nobody will ask for refcounts of what lies before.
+    /// The image has passed up to `position`; refcounts of what lies before are not asked for again.
     fn pass(&mut self, _position: u64) {}
 
     /// What a delta makes zero; all of it when the stream has finished.

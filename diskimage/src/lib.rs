@@ -35,7 +35,7 @@ mod vhdx;
 mod vmdk;
 mod wants;
 
-pub use check::Findings;
+pub use check::{Checker, Findings, Tables};
 pub use clusters::{Clusters, Compression};
 pub use detect::DETECT_BYTES;
 pub use error::Error;
@@ -44,3 +44,6 @@ pub use image::{Facts, HEAD_BYTES, Image, MAX_HEAD_BYTES};
 pub use memory::{AtMost, Memory};
 pub use stream::{MapBuilder, Sink, Stream, TableRange};
 pub use trailer::{TRAILER_BYTES, Trailer};
+
+/// The largest length of a file, as QEMU has it (`BDRV_MAX_LENGTH`): 2^63 less a GiB.
+const MAX_OFFSET: u64 = (1 << 63) - (1 << 30);

@@ -3,8 +3,8 @@
 use crate::Error;
 use crate::layout::Access;
 
-/// The end of the last block so far. QEMU wants all of every block, also of the last one, of which the disk may have a part
-/// only, and of those behind the disk.
+/// The end of the last block so far. Of a VHD, QEMU wants all of every block, also of the last one, of which the disk may have a
+/// part only, and of those behind the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     image_length: Option<u64>,

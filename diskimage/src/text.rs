@@ -3,14 +3,20 @@
 /// Characters of a name that are shown, at most.
 const MAX_CHARS: usize = 1023;
 
-/// UTF-16 up to the first zero, of limited length; control characters and what is not UTF-16 are replaced.
+/// Bytes up to the first zero, of limited length.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    printable::start(name, MAX_CHARS)
+}
+
+/// UTF-16 up to the first zero, of limited length; what is not UTF-16 is replaced.
 pub(crate) fn printable_utf16(units: impl IntoIterator<Item = u16>) -> String {
     let units = units.into_iter().take_while(|unit| *unit != 0);
-    char::decode_utf16(units)
+    let name: String = char::decode_utf16(units)
         .map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER))
-        .map(|c| if c.is_control() { '?' } else { c })
-        .take(MAX_CHARS)
-        .collect()
+        .take(MAX_CHARS + 1)
+        .collect();
+    printable::start(name.as_bytes(), MAX_CHARS)
 }
 
 #[cfg(test)]
@@ -19,15 +25,19 @@ mod tests {
 
     #[test]
     fn names_cannot_write_to_terminals() {
-        let text = "a\u{1b}[2Jb\n\u{9b}ü";
+        let text = "a\u{1b}[2Jb\n\u{9b}\u{202e}ü";
+        let shown = r"a\u{1b}[2Jb\n\u{9b}\u{202e}ü";
+        assert_eq!(printable(format!("{text}\0d").as_bytes()), shown);
         let units = text
             .encode_utf16()
             .chain([0xd800, u16::from(b'c'), 0, u16::from(b'd')]);
-        assert_eq!(printable_utf16(units), "a?[2Jb??ü\u{fffd}c");
+        assert_eq!(printable_utf16(units), format!("{shown}\u{fffd}c"));
     }
 
     #[test]
     fn names_are_short() {
-        assert_eq!(printable_utf16(std::iter::repeat(97)).len(), MAX_CHARS);
+        let cut = format!("{}…", "a".repeat(MAX_CHARS));
+        assert_eq!(printable_utf16(std::iter::repeat(97)), cut);
+        assert_eq!(printable(&[b'a'; 2000]), cut);
     }
 }

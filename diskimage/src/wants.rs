@@ -14,12 +14,23 @@ use crate::{Error, Format};
 pub(crate) enum Role {
     /// Guest data, stored as it is; `at` is the guest offset.
     Data,
+    /// The same, in a unit to which the image says that nothing else refers.
+    SoleData,
+    /// A part of the guest data in a unit. The reference to the unit counts with its last part, which is one of the above.
+    PartOfData,
     /// One compressed cluster; `at` is the guest offset of the cluster.
     Compressed,
     /// Allocated but not read by the guest: only stops the bytes from being kept.
     Ignored,
     /// A table of the layout's kind of this number; `at` is the layout's own.
     Table(u8),
+}
+
+impl Role {
+    /// True for guest data that are stored as they are.
+    pub(crate) fn is_data(self) -> bool {
+        matches!(self, Self::Data | Self::SoleData | Self::PartOfData)
+    }
 }
 
 /// A table that was asked for.
@@ -66,8 +77,8 @@ impl Want {
     }
 }
 
-/// Wants for which a batch makes room at once, at first.
-const FIRST_WANTS: usize = 4;
+/// Values for which a list makes room at once, at first.
+const FIRST_VALUES: usize = 4;
 
 /// Collects the wants of one table and merges neighbours.
 #[derive(Debug)]
@@ -122,13 +133,25 @@ impl Batch {
         }
     }
 
-    /// Makes room for another want: twice of what there is, or what is left.
+    /// Makes room for another want.
     fn grow(&mut self) -> bool {
-        let left = usize::try_from(self.room / bytes_of::<Want>(1)).unwrap_or(usize::MAX);
-        let more = self.wants.capacity().max(FIRST_WANTS).min(left).max(1);
-        let granted = self.charge(bytes_of::<Want>(more));
+        let mut wants = std::mem::take(&mut self.wants);
+        let granted = self.make_room(&mut wants);
+        self.wants = wants;
+        granted
+    }
+
+    /// Makes room for another value in a list of what is remembered of tables: for twice of what there is, or as much as is left.
+    /// False if there is none.
+    pub(crate) fn make_room<T>(&mut self, list: &mut Vec<T>) -> bool {
+        if list.len() < list.capacity() {
+            return true;
+        }
+        let left = usize::try_from(self.room / bytes_of::<T>(1)).unwrap_or(usize::MAX);
+        let more = list.capacity().max(FIRST_VALUES).min(left).max(1);
+        let granted = self.charge(bytes_of::<T>(more));
         if granted {
-            self.wants.reserve_exact(more);
+            list.reserve_exact(more);
         }
         granted
     }
@@ -149,7 +172,7 @@ impl Batch {
         debug_assert!(length <= MAX_RUN, "{length} bytes at {host:#x}");
         let Ok(length) = u32::try_from(length) else { return };
         if let Some(last) = self.wants.last_mut()
-            && matches!(role, Role::Data | Role::Ignored)
+            && (role.is_data() || role == Role::Ignored)
             && last.role == role
             && last.end() == host
             && (role == Role::Ignored || last.at.saturating_add(u64::from(last.length)) == at)
@@ -158,7 +181,7 @@ impl Batch {
             last.length += length;
             return;
         }
-        if self.wants.len() < self.wants.capacity() || self.grow() {
+        if self.grow() {
             self.wants.push(Want {
                 host,
                 length,
@@ -168,15 +191,26 @@ impl Batch {
         }
     }
 
-    /// The wants in the order of the image. Nothing writes two references to one table, and they would let a small file
-    /// describe an arbitrarily large map.
+    /// The wants so far, as they came: it may take as much more as before.
+    pub(crate) fn take(&mut self) -> Vec<Want> {
+        std::mem::take(&mut self.wants)
+    }
+
+    /// The wants in the order of the image. No program writes two references to one table. A small file could describe an
+    /// arbitrarily large map with them, and be read for hours, so they are refused although QEMU follows them.
     pub(crate) fn sorted(mut self, format: Format) -> Result<Vec<Want>, Error> {
-        self.wants.sort_unstable();
-        match doubled_table(&self.wants) {
-            None => Ok(self.wants),
-            Some(offset) => Err(Error::Corrupt {
+        self.take_sorted(format)
+    }
+
+    /// The same, of the wants so far.
+    pub(crate) fn take_sorted(&mut self, format: Format) -> Result<Vec<Want>, Error> {
+        let mut wants = self.take();
+        wants.sort_unstable();
+        match doubled_table(&wants) {
+            None => Ok(wants),
+            Some(offset) => Err(Error::TooEntangled {
                 format,
-                what: "two entries share a table".into(),
+                what: "two entries share a table",
                 offset,
             }),
         }

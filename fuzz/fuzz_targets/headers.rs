@@ -1,4 +1,4 @@
-//! Any headers, as hyper reads them: checksums of uploads, ranges that are asked for and ranges that are answered, challenges of
+//! Any headers, as hyper reads them: checksums of uploads, what resumable uploads ask for, ranges that are asked for and ranges that are answered, challenges of
 //! registries. What is accepted stands there and lies within the object; what is refused is refused with a sentence.
 
 #![no_main]
@@ -7,6 +7,7 @@ use fuzz::node_pull::wanted;
 use fuzz::source::http::content_range;
 use fuzz::source::registry::challenge;
 use fuzz::upload::promise;
+use fuzz::upload::resumable::asked;
 use fuzz::{Pieces, Script, assert_sentence, serve};
 use http::{HeaderMap, header};
 use libfuzzer_sys::fuzz_target;
@@ -20,6 +21,24 @@ fn check_promises(headers: &HeaderMap) {
         match promise(headers, is_form) {
             Ok(Some(checksum)) => assert_eq!(checksum.to_string().parse(), Ok(checksum)),
             Ok(None) => {}
+            Err(sentence) => assert_sentence(&sentence),
+        }
+    }
+}
+
+fn check_resumable(headers: &HeaderMap) {
+    for begins in [true, false] {
+        match asked(headers, begins) {
+            Ok((offset, total)) => {
+                let stated = |name: &str| -> Option<u64> { text(headers, name)?.parse().ok() };
+                let (name, number) = if begins {
+                    ("upload-length", total)
+                } else {
+                    ("upload-offset", Some(offset))
+                };
+                assert_eq!(stated(name), number, "{headers:?}");
+                assert!(!begins || offset == 0);
+            }
             Err(sentence) => assert_sentence(&sentence),
         }
     }
@@ -70,6 +89,7 @@ fuzz_target!(|data: &[u8]| {
     let head = [b"POST / HTTP/1.1\r\n", lines, b"\r\n\r\n"].concat();
     serve(Script::new(Pieces::of(*sizes, head)), async |request| {
         check_promises(request.headers());
+        check_resumable(request.headers());
         check_ranges(request.headers());
         if let Some(realm) = challenge(request.headers()) {
             assert!(realm.len() <= lines.len());

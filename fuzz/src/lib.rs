@@ -28,7 +28,7 @@ pub use script::Script;
 #[track_caller]
 pub fn assert_sentence(text: &str) {
     const MAX_CHARS: usize = 2100;
-    assert_eq!(text, datapath::words::one_line(text, usize::MAX));
+    assert_eq!(text, printable::text(text));
     assert!(
         text.chars().count() <= MAX_CHARS,
         "{} bytes of sentence",

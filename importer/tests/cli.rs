@@ -104,7 +104,7 @@ fn help_shows_defaults_examples_and_exit_codes_on_stdout() {
 fn without_arguments_the_help_is_an_error() {
     importer([])
         .run()
-        .assert_failure(2, "Usage: cdi-importer <COMMAND>");
+        .assert_failure(2, "Usage: cdi-importer [OPTIONS] <COMMAND>");
 }
 
 #[test]

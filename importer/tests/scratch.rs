@@ -11,12 +11,12 @@ use testkit::{disk, syscalls, tools};
 fn check(name: &str, folder: &Path, expected: &Image, program: impl FnOnce(Program) -> Program) {
     let target = folder.join("disk.img");
     let importer = program(Program::new(env!("CARGO_BIN_EXE_cdi-importer")).arg("import")).arg(&target);
-    let quoted = format!("{:?}", target.as_os_str());
     let log = folder.join("strace.log");
     let finished = syscalls::watched(importer, &log).start().wait();
     finished.assert_success("under strace");
     let calls = syscalls::created(&log);
-    let (at_target, elsewhere): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.contains(&quoted));
+    let (at_target, elsewhere): (Vec<_>, Vec<_>) =
+        calls.iter().partition(|call| syscalls::is_about(call, &target));
     assert!(
         !at_target.is_empty(),
         "{name}: the target itself must be among the files: {calls:#?}"

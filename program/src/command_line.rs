@@ -1,6 +1,7 @@
 //! What all command lines share: looks, what they can print about themselves, and how values are written.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::process::ExitCode;
@@ -59,6 +60,24 @@ pub fn print(bytes: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
+}
+
+/// Writes what `program` says of something that is done already. That it cannot be said is no failure: it goes to stderr.
+pub fn print_summary(program: &str, summary: &str) {
+    if let Err(error) = print(summary.as_bytes()) {
+        // The exit code still says it when stderr is closed as well.
+        writeln!(
+            io::stderr(),
+            "{program}: done, but stdout cannot be written: {error}"
+        )
+        .ok();
+    }
+}
+
+/// Writes why `program` fails to standard error. Nobody is left to tell when that is closed; the exit code still says it.
+pub fn complain(program: &str, sentence: impl Display) {
+    let sentence = sentence.to_string();
+    writeln!(io::stderr(), "{program}: {}", printable::text(&sentence)).ok();
 }
 
 /// An address to listen on, `ADDRESS:PORT`; no address means all.

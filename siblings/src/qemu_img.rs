@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fmt::{self, Write};
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -73,8 +72,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
-            // Nobody is left to tell when stderr is closed; the exit code still says it.
-            io::Write::write_fmt(&mut io::stderr(), format_args!("qemu-img: {sentence}\n")).ok();
+            command_line::complain("qemu-img", sentence);
             ExitCode::FAILURE
         }
     }
@@ -132,14 +130,14 @@ impl Shown {
         let mut serializer = Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(b"    "));
         self.serialize(&mut serializer)?;
         bytes.push(b'\n');
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(printable::json(&String::from_utf8_lossy(&bytes)).into_owned())
     }
 }
 
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Names come from users and images: what would draw on the terminal is made visible.
-        writeln!(f, "image: {}", self.filename.escape_debug())?;
+        writeln!(f, "image: {}", printable::text(&self.filename))?;
         writeln!(f, "file format: {}", self.format)?;
         writeln!(
             f,
@@ -155,7 +153,7 @@ impl fmt::Display for Shown {
             writeln!(f, "cleanly shut down: no")?;
         }
         if let Some(name) = &self.backing_filename {
-            writeln!(f, "backing file: {}", name.escape_debug())?;
+            writeln!(f, "backing file: {}", printable::text(name))?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::{disk, tools};
 
 mod deltas;
 mod edits;
+pub mod qcow2;
 mod subformats;
 pub mod vdi;
 pub mod vhd;

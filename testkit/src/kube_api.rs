@@ -6,11 +6,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
+use tokio::sync::Notify;
 
 use crate::fail::OrFail;
 use crate::wire::{self, Request};
@@ -63,14 +65,30 @@ pub enum Answer {
     Status(u16, &'static str, String),
     /// Nothing, ever.
     Silence,
+    /// These bytes, head included, and the end of the connection.
+    Bytes(Vec<u8>),
+    /// The bytes of `begin`, and then `piece` after each `pause` until the connection breaks.
+    Endless {
+        /// A head, and what comes first behind it.
+        begin: Vec<u8>,
+        /// What comes again and again.
+        piece: Vec<u8>,
+        /// In between.
+        pause: Duration,
+    },
 }
 
 #[derive(Default)]
 struct Store {
     pvcs: BTreeMap<String, VecDeque<Answer>>,
-    config_map: Option<Value>,
+    config_map: Option<Answer>,
+    /// Of lists and watches of the CDIConfig, if not what the profile says.
+    list: Option<Answer>,
+    watch: Option<Answer>,
     profile: Value,
     requests: Vec<String>,
+    /// Ends the watches that are open.
+    ends: Arc<Notify>,
 }
 
 /// A running API server; stops when dropped.
@@ -135,12 +153,27 @@ impl KubeApi {
 
     /// Replaces the bundle of CAs in the ConfigMap.
     pub fn set_ca_bundle(&self, ca_bundle: &str) {
-        lock(&self.store).config_map = Some(json!({
+        self.set_config_map(Answer::Object(json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": { "name": "cdi-uploadserver-signer-bundle", "namespace": "cdi", "resourceVersion": "3" },
             "data": { "ca-bundle.crt": ca_bundle },
-        }));
+        })));
+    }
+
+    /// What the GETs of the ConfigMap get.
+    pub fn set_config_map(&self, answer: Answer) {
+        lock(&self.store).config_map = Some(answer);
+    }
+
+    /// What the lists of the CDIConfig get from now on.
+    pub fn set_list(&self, answer: Answer) {
+        lock(&self.store).list = Some(answer);
+    }
+
+    /// What its watches get.
+    pub fn set_watch(&self, answer: Answer) {
+        lock(&self.store).watch = Some(answer);
     }
 
     /// Takes the ConfigMap away.
@@ -151,6 +184,11 @@ impl KubeApi {
     /// The TLS profile of the CDIConfig, for who lists it from now on.
     pub fn set_profile(&self, profile: Value) {
         lock(&self.store).profile = profile;
+    }
+
+    /// Ends the watches that are open.
+    pub fn end_watches(&self) {
+        lock(&self.store).ends.notify_waiters();
     }
 
     /// Method and target of all requests so far.
@@ -186,14 +224,30 @@ async fn serve(mut stream: TcpStream, store: Arc<Mutex<Store>>) -> io::Result<()
         lock(&store)
             .requests
             .push(format!("{} {}", request.method, request.target));
-        if request.target.contains("watch=") {
-            return watch(stream, &store).await;
-        }
-        let answer = lock(&store).answer(request.path());
+        let answer = if request.target.contains("watch=") {
+            let scripted = lock(&store).watch.clone();
+            match scripted {
+                Some(answer) => answer,
+                None => return watch(stream, &store).await,
+            }
+        } else {
+            lock(&store).answer(request.path())
+        };
         let (status, body) = match answer {
             Answer::Object(object) => (200, object),
             Answer::Status(code, reason, message) => (code, failure(code, reason, &message)),
             Answer::Silence => return std::future::pending().await,
+            Answer::Bytes(bytes) => {
+                stream.write_all(&bytes).await?;
+                return stream.shutdown().await;
+            }
+            Answer::Endless { begin, piece, pause } => {
+                stream.write_all(&begin).await?;
+                loop {
+                    stream.write_all(&piece).await?;
+                    tokio::time::sleep(pause).await;
+                }
+            }
         };
         let body = body.to_string();
         let headers = [
@@ -223,19 +277,24 @@ async fn watch(mut stream: TcpStream, store: &Mutex<Store>) -> io::Result<()> {
         let chunk = format!("{:x}\r\n{line}\r\n", line.len());
         stream.write_all(chunk.as_bytes()).await?;
     }
-    std::future::pending().await
+    let ends = Arc::clone(&lock(store).ends);
+    ends.notified().await;
+    Ok(())
 }
 
 impl Store {
     fn answer(&mut self, path: &str) -> Answer {
         if path == "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs" {
+            if let Some(answer) = &self.list {
+                return answer.clone();
+            }
             return Answer::Object(json!({
                 "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfigList",
                 "metadata": { "resourceVersion": "9" }, "items": [self.config()],
             }));
         }
         if path.starts_with("/api/v1/namespaces/cdi/configmaps/") {
-            let found = self.config_map.clone().map(Answer::Object);
+            let found = self.config_map.clone();
             return found.unwrap_or_else(|| not_found("configmaps", path));
         }
         let named = path.rsplit('/').next().unwrap_or_default();

@@ -16,7 +16,7 @@ pub const DIRT: u8 = 0xFF;
 /// An attached loop device; detached, with its backing file removed, when dropped.
 pub struct LoopDevice {
     device: PathBuf,
-    backing: PathBuf,
+    backing: Option<PathBuf>,
     bytes: u64,
 }
 
@@ -24,18 +24,18 @@ impl LoopDevice {
     /// Attaches a device of `bytes` (a multiple of `sector_size`) whose backing file lies in `folder`, filled with 0xFF.
     /// Needs root.
     pub fn new(folder: &Path, bytes: u64, sector_size: u32) -> Self {
-        Self::attach(folder, bytes, sector_size, make_dirty)
+        Self::filled(folder, bytes, sector_size, make_dirty)
     }
 
     /// The same without any content, of any size.
     pub fn empty(folder: &Path, bytes: u64, sector_size: u32) -> Self {
-        Self::attach(folder, bytes, sector_size, |backing, bytes| {
+        Self::filled(folder, bytes, sector_size, |backing, bytes| {
             let file = File::create(backing).or_fail(backing.display());
             file.set_len(bytes).or_fail(backing.display());
         })
     }
 
-    fn attach(folder: &Path, bytes: u64, sector_size: u32, fill: fn(&Path, u64)) -> Self {
+    fn filled(folder: &Path, bytes: u64, sector_size: u32, fill: fn(&Path, u64)) -> Self {
         assert_eq!(bytes % u64::from(sector_size), 0, "a device holds whole sectors");
         let backing = tempfile::Builder::new()
             .prefix("loop-")
@@ -46,18 +46,25 @@ impl LoopDevice {
             .or_fail("keep the backing file of a loop device");
         // Before it is attached: through the device, every byte would be copied twice.
         fill(&backing, bytes);
-        let sectors = sector_size.to_string();
-        let args = ["--find", "--show", "--sector-size", &sectors];
-        let words = args.iter().map(AsRef::as_ref).chain([backing.as_os_str()]);
-        let printed = {
-            let _turn = turn();
-            tools::run("losetup", words)
-        };
         Self {
-            device: PathBuf::from(printed.trim()),
-            backing,
+            device: attach(&backing, sector_size),
+            backing: Some(backing),
             bytes,
         }
+    }
+
+    /// Attaches a device whose bytes are those of `below`, another loop device, which is detached after this one.
+    pub fn over(below: &Self) -> Self {
+        Self {
+            device: attach(&below.device, 512),
+            backing: None,
+            bytes: below.bytes,
+        }
+    }
+
+    /// The file that holds the bytes of the device, if it is one of its own.
+    pub fn backing(&self) -> Option<&Path> {
+        self.backing.as_deref()
     }
 
     /// The device node, `/dev/loopN`.
@@ -69,6 +76,15 @@ impl LoopDevice {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+}
+
+/// Attaches a device to `backing` and returns its node.
+fn attach(backing: &Path, sector_size: u32) -> PathBuf {
+    let sectors = sector_size.to_string();
+    let args = ["--find", "--show", "--sector-size", &sectors];
+    let words = args.iter().map(AsRef::as_ref).chain([backing.as_os_str()]);
+    let _turn = turn();
+    PathBuf::from(tools::run("losetup", words).trim())
 }
 
 /// Whoever holds it is the only one on this machine that looks for a free device. Of two `losetup --find` that find the same one, the
@@ -109,7 +125,9 @@ impl Drop for LoopDevice {
             self.device.display()
         );
         // The folder is a temporary one: a leftover goes with it.
-        std::fs::remove_file(&self.backing).ok();
+        if let Some(backing) = &self.backing {
+            std::fs::remove_file(backing).ok();
+        }
     }
 }
 

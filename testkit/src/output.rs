@@ -62,17 +62,25 @@ impl Output {
     /// `patience` does.
     #[track_caller]
     pub(crate) fn wait_for(&self, needle: &str, patience: Duration) -> String {
+        self.wait_for_or_end(needle, patience)
+            .or_fail(format!("{needle:?} was not printed:\n{}", self.so_far()))
+    }
+
+    /// Waits for a line with `needle` in it and returns the line, or nothing when the output ends before. Fails the test
+    /// when `patience` ends.
+    #[track_caller]
+    pub(crate) fn wait_for_or_end(&self, needle: &str, patience: Duration) -> Option<String> {
         let deadline = Instant::now() + patience;
         let mut so_far = self.printed.lock();
         loop {
-            if let Some(line) = so_far.line_with(needle) {
+            let line = so_far.line_with(needle);
+            if line.is_some() || so_far.ended {
                 return line;
             }
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(
-                !so_far.ended && !left.is_zero(),
-                "{needle:?} was not printed{}:\n{}",
-                if so_far.ended { "" } else { " in time" },
+                !left.is_zero(),
+                "{needle:?} was not printed in time:\n{}",
                 so_far.text()
             );
             let (guard, _) = self

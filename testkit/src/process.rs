@@ -29,6 +29,25 @@ const POLL: Duration = Duration::from_millis(2);
 /// How long a line of a log is waited for.
 const LINE_PATIENCE: Duration = Duration::from_secs(30);
 
+/// A number of `/proc/PID/status` (proc(5)), in bytes.
+pub fn memory(process: u32, field: &str) -> u64 {
+    let file = format!("/proc/{process}/status");
+    let status = std::fs::read_to_string(&file).or_fail(&file);
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let line = line.or_fail(field);
+    let kib = line.trim_start_matches(':').trim().trim_end_matches(" kB");
+    kib.parse::<u64>().or_fail(field) * 1024
+}
+
+/// CPU time of a process so far (proc(5), fields 14 and 15 of `stat`, in ticks of 10 ms).
+pub fn cpu(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).or_fail("/proc");
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields).or_fail("fields");
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks: u64 = ticks.map(|field| field.parse::<u64>().or_fail("a number")).sum();
+    Duration::from_millis(ticks * 10)
+}
+
 /// What writes a program's standard input.
 type Feed = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<()> + Send>;
 
@@ -207,6 +226,12 @@ impl Running {
     #[track_caller]
     pub fn wait_for_line(&self, needle: &str) -> String {
         self.stderr.wait_for(needle, LINE_PATIENCE)
+    }
+
+    /// The same, but nothing when the program ends before.
+    #[track_caller]
+    pub fn wait_for_line_or_end(&self, needle: &str) -> Option<String> {
+        self.stderr.wait_for_or_end(needle, LINE_PATIENCE)
     }
 
     /// What was written to standard error until now.

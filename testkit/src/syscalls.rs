@@ -42,7 +42,18 @@ pub fn strangers(log: &Path, expected: &[SocketAddr]) -> Vec<String> {
 }
 
 fn traced(program: Program, calls: &str, log: &Path) -> Program {
-    let options = ["-f", "--seccomp-bpf", "-qq", "-s", "4096", "-e", calls, "-o"];
+    // -y: what a descriptor leads to.
+    let options = [
+        "-f",
+        "-y",
+        "--seccomp-bpf",
+        "-qq",
+        "-s",
+        "4096",
+        "-e",
+        calls,
+        "-o",
+    ];
     let args = options.iter().map(AsRef::as_ref).chain([log.as_os_str()]);
     program.under("strace", args)
 }
@@ -53,6 +64,11 @@ pub fn created(log: &Path) -> Vec<String> {
     assert!(calls.contains("openat("), "strace saw no call at all");
     let writing = calls.lines().filter(|call| writes(call));
     writing.map(str::to_owned).collect()
+}
+
+/// True if the call is about the file `path`, by its name or by a descriptor of it.
+pub fn is_about(call: &str, path: &Path) -> bool {
+    call.contains(&format!("{path:?}")) || call.ends_with(&format!("<{}>", path.display()))
 }
 
 /// Whether a line of strace's log is a successful call that can write.
@@ -87,5 +103,8 @@ mod tests {
         ];
         assert!(!harmless.iter().any(|call| writes(call)));
         assert!(writing.iter().all(|call| writes(call)));
+        let again = r#"12 openat(AT_FDCWD</>, "/proc/self/fd/3", O_WRONLY|O_DIRECT) = 4</tmp/x>"#;
+        assert!(is_about(writing[0], Path::new("/tmp/x")) && is_about(again, Path::new("/tmp/x")));
+        assert!(!is_about(again, Path::new("/tmp")));
     }
 }

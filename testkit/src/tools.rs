@@ -10,13 +10,15 @@ use std::process::{Command, Output, Stdio};
 use crate::fail::OrFail;
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 35] = [
+const PACKAGES: [(&str, &str); 38] = [
+    ("addpart", "util-linux"),
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("chromedriver", "chromium-driver"),
     ("chromium", "chromium"),
     ("curl", "curl"),
     ("date", "coreutils"),
+    ("delpart", "util-linux"),
     ("docker-registry", "docker-registry"),
     ("du", "coreutils"),
     ("etcd", "etcd-server"),
@@ -33,6 +35,7 @@ const PACKAGES: [(&str, &str); 35] = [
     ("nbdkit", "nbdkit"),
     ("nginx", "nginx-light"),
     ("podman", "podman"),
+    ("prlimit", "util-linux"),
     ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),

@@ -216,6 +216,8 @@ pub struct Scripted {
     pub upstream: Upstream,
     /// The proxy itself.
     pub server: Server,
+    /// The names of all PVCs that have a route; the first is [`PVC`].
+    pub pvcs: Vec<String>,
 }
 
 impl Scripted {
@@ -226,18 +228,37 @@ impl Scripted {
 
     /// Starts both, with more routes or arguments.
     pub fn start_with(proxy: UploadProxy, scripts: Vec<Script>) -> Self {
+        Self::begin(proxy, 1, scripts)
+    }
+
+    /// Starts both; so many PVCs lead to the upload server.
+    pub fn start_for(binary: &str, pvcs: usize, scripts: Vec<Script>) -> Self {
+        Self::begin(UploadProxy::new(binary), pvcs, scripts)
+    }
+
+    fn begin(proxy: UploadProxy, pvcs: usize, scripts: Vec<Script>) -> Self {
         let upstream = Upstream::start(proxy.cluster(), &[], scripts);
-        let proxy = proxy.route(PVC, upstream.address());
+        let more = (1..pvcs).map(|number| format!("{PVC}-{number}"));
+        let pvcs: Vec<String> = [PVC.to_owned()].into_iter().chain(more).collect();
+        let proxy = pvcs
+            .iter()
+            .fold(proxy, |proxy, pvc| proxy.route(pvc, upstream.address()));
         let server = proxy.start();
         Self {
             proxy,
             upstream,
             server,
+            pvcs,
         }
     }
 
     /// A request that may upload to [`PVC`].
     pub fn request(&self, method: &str, path: &str) -> Request {
-        Request::new(method, path).header("Authorization", &self.proxy.bearer(PVC))
+        self.request_for(PVC, method, path)
+    }
+
+    /// A request that may upload to `pvc`.
+    pub fn request_for(&self, pvc: &str, method: &str, path: &str) -> Request {
+        Request::new(method, path).header("Authorization", &self.proxy.bearer(pvc))
     }
 }

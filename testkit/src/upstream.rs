@@ -170,7 +170,10 @@ async fn serve(
             Then::ReadOn => return result,
             Then::Close => return stream.shutdown().await,
             Then::Reset => return stream.get_ref().get_ref().0.set_zero_linger(),
-            Then::Hang => return std::future::pending().await,
+            Then::Hang => {
+                result?;
+                return std::future::pending().await;
+            }
         }
     }
     Ok(())

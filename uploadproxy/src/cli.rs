@@ -6,7 +6,6 @@ mod serve;
 mod token;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -48,8 +47,7 @@ fn report<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The exit code still says it when stderr is closed.
-            writeln!(io::stderr(), "{PROGRAM}: {error}").ok();
+            command_line::complain(PROGRAM, error);
             ExitCode::FAILURE
         }
     }

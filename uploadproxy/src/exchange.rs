@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 use tokio::time::Instant;
 
 use crate::figures::Figures;
-use crate::limits::Permit;
+use crate::limits::{Entry, Permit};
 use crate::outcome::Outcome;
 use crate::token::Grant;
 
@@ -20,7 +20,7 @@ pub(crate) struct Exchange {
     grant: Grant,
     peer: SocketAddr,
     /// Its connection is not closed for another one.
-    _engagement: Engagement,
+    pub(crate) engagement: Engagement,
     method: Method,
     path: String,
     began: Instant,
@@ -31,6 +31,7 @@ pub(crate) struct Exchange {
     figures: Figures,
     /// Uploads count, questions about them do not.
     pub(crate) permit: Option<Permit>,
+    _entry: Entry,
 }
 
 impl Exchange {
@@ -40,13 +41,13 @@ impl Exchange {
         peer: &Peer,
         (method, path): (Method, String),
         figures: Figures,
-        permit: Option<Permit>,
+        (permit, entry): (Option<Permit>, Entry),
     ) -> Arc<Self> {
         figures.active.add(1.0);
         Arc::new(Self {
             grant,
             peer: peer.address,
-            _engagement: peer.place.engage(),
+            engagement: peer.engage(),
             method,
             path,
             began: Instant::now(),
@@ -55,6 +56,7 @@ impl Exchange {
             outcome: Mutex::default(),
             figures,
             permit,
+            _entry: entry,
         })
     }
 

@@ -22,8 +22,11 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// With this header a client could make an upload server take its body for a clone, which only cloners may send.
-const CONTENT_HEADER: HeaderName = HeaderName::from_static("x-cdi-content-type");
+/// With these headers a client could make an upload server take its body for a clone, which only cloners may send.
+const CLONE_HEADERS: [HeaderName; 2] = [
+    HeaderName::from_static("x-cdi-content-type"),
+    HeaderName::from_static("x-cdi-workers-clone"),
+];
 
 /// The head for the upload server: `path` without any query, and the client's headers.
 pub(crate) fn request(from: request::Parts, path: &str, client: IpAddr, place: &Place) -> Request<()> {
@@ -42,7 +45,9 @@ pub(crate) fn request(from: request::Parts, path: &str, client: IpAddr, place: &
         headers.remove(header::TRAILER);
     }
     headers.remove(header::AUTHORIZATION);
-    headers.remove(CONTENT_HEADER);
+    for name in CLONE_HEADERS {
+        headers.remove(name);
+    }
     forwarded_for(&mut headers, client);
     if !headers.contains_key(header::HOST)
         && let Ok(host) = HeaderValue::from_str(&format!("{}:{}", place.host, place.port))
@@ -154,6 +159,7 @@ mod tests {
             ("upgrade", "h2c"),
             ("authorization", "Bearer secret"),
             ("x-cdi-content-type", "blockdevice-clone"),
+            ("x-cdi-workers-clone", "frames-1"),
             ("trailer", "x-cdi-checksum"),
             ("x-forwarded-for", "192.0.2.1"),
             ("x-forwarded-for", "192.0.2.2"),

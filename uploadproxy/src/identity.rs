@@ -2,14 +2,14 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use daemon::tls::{self, IdentityError, Roots};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use rustls::ClientConfig;
-use tokio::sync::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, timeout};
 
 /// The key with the authorities in the ConfigMap.
@@ -18,11 +18,17 @@ const BUNDLE_KEY: &str = "ca-bundle.crt";
 /// How long what was read is believed. A change is seen at once all the same when a handshake fails because of it.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// How long the authorities are believed when the API server does not answer.
+/// How long what was read is believed when nothing better can be read.
 const STALE: Duration = Duration::from_secs(120);
 
 /// How long the API server may take for the ConfigMap.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same while there is one that is believed.
+const BRIEF_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What was read so long ago is what is there now.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// Whose certificates upload servers have.
 pub(crate) enum Bundle {
@@ -50,16 +56,25 @@ pub(crate) struct Identity {
     certificate: PathBuf,
     key: PathBuf,
     bundle: Bundle,
+    /// Held by who reads.
+    reading: AsyncMutex<Option<Failed>>,
     cached: Mutex<Option<Cached>>,
 }
 
+/// When somebody has read in vain, and what was wrong: whoever has waited meanwhile need not try again.
+struct Failed {
+    when: Instant,
+    error: Arc<Error>,
+}
+
+#[derive(Clone)]
 struct Cached {
     material: Material,
     config: Arc<ClientConfig>,
     /// When the files were read and the ConfigMap was asked for.
     checked: Instant,
-    /// When the ConfigMap was got.
-    bundled: Instant,
+    /// When that was of use.
+    good: Instant,
 }
 
 #[derive(PartialEq, Eq, Clone)]
@@ -75,59 +90,119 @@ impl Identity {
             certificate,
             key,
             bundle,
+            reading: AsyncMutex::default(),
             cached: Mutex::default(),
         }
     }
 
     /// The configuration for a connection that begins now. The same one is given out as long as nothing has changed.
-    pub(crate) async fn config(&self) -> Result<Arc<ClientConfig>, Error> {
-        self.config_since(Instant::now().checked_sub(FRESH)).await
+    pub(crate) async fn config(&self) -> Result<Arc<ClientConfig>, Arc<Error>> {
+        let arrived = Instant::now();
+        let cached = self.cached();
+        if let Some(cached) = &cached {
+            if cached.checked.elapsed() <= FRESH {
+                return Ok(Arc::clone(&cached.config));
+            }
+            // What was believed until now will do while somebody else reads.
+            if cached.good.elapsed() < STALE && self.reading.try_lock().is_err() {
+                return Ok(Arc::clone(&cached.config));
+            }
+        }
+        let patience = if cached.is_some() {
+            BRIEF_PATIENCE
+        } else {
+            PATIENCE
+        };
+        self.read_since(arrived.checked_sub(FRESH), arrived, patience)
+            .await
     }
 
-    /// Like [`Self::config`], with what is there now. For a connection that has failed.
-    pub(crate) async fn config_now(&self) -> Result<Arc<ClientConfig>, Error> {
-        self.config_since(Some(Instant::now())).await
+    /// Like [`Self::config`], with what is there now. For a connection that has failed; a moment ago is now, because a server that
+    /// makes every connection fail would be asked for by each of its clients.
+    pub(crate) async fn config_now(&self) -> Result<Arc<ClientConfig>, Arc<Error>> {
+        let arrived = Instant::now();
+        self.read_since(arrived.checked_sub(MOMENT), arrived, PATIENCE)
+            .await
     }
 
-    async fn config_since(&self, since: Option<Instant>) -> Result<Arc<ClientConfig>, Error> {
+    fn cached(&self) -> Option<Cached> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What was read since then, by whomever.
+    async fn read_since(
+        &self,
+        since: Option<Instant>,
+        arrived: Instant,
+        patience: Duration,
+    ) -> Result<Arc<ClientConfig>, Arc<Error>> {
         // Whoever comes meanwhile waits, and then uses what the first has brought.
-        let mut cached = self.cached.lock().await;
-        if let Some(cached) = &*cached
+        let mut failed = self.reading.lock().await;
+        let cached = self.cached();
+        if let Some(cached) = &cached
             && since.is_none_or(|since| cached.checked >= since)
         {
             return Ok(Arc::clone(&cached.config));
         }
+        if let Some(Failed { when, error }) = &*failed
+            && *when > arrived
+        {
+            return Err(Arc::clone(error));
+        }
+        match self.read(cached, patience).await {
+            Ok(config) => Ok(config),
+            Err(error) => {
+                let (when, error) = (Instant::now(), Arc::new(error));
+                *failed = Some(Failed {
+                    when,
+                    error: Arc::clone(&error),
+                });
+                Err(error)
+            }
+        }
+    }
+
+    async fn read(&self, cached: Option<Cached>, patience: Duration) -> Result<Arc<ClientConfig>, Error> {
         let checked = Instant::now();
-        let (bundle, bundled) = match self.read_bundle().await {
-            Ok(bundle) => (bundle, checked),
-            Err(error) => match &*cached {
-                Some(cached) if cached.bundled.elapsed() < STALE => {
-                    tracing::warn!("using the authorities of before: {error}");
-                    (cached.material.bundle.clone(), cached.bundled)
+        let read = match self.read_anew(cached.as_ref(), patience).await {
+            Ok((material, config)) => Cached {
+                material,
+                config,
+                checked,
+                good: checked,
+            },
+            // Half of a renewal, perhaps, or an API server that is away: what was known before is not forgotten.
+            Err(error) => match cached.filter(|cached| cached.good.elapsed() < STALE) {
+                Some(cached) => {
+                    tracing::warn!("using the certificates of before: {error}");
+                    Cached { checked, ..cached }
                 }
-                _ => return Err(error),
+                None => return Err(error),
             },
         };
-        let material = Material {
-            certificate: read(&self.certificate)?,
-            key: read(&self.key)?,
-            bundle,
-        };
-        // What cannot be used (half of a renewal, perhaps) does not make what was known before forgotten.
-        let config = match &*cached {
-            Some(cached) if cached.material == material => Arc::clone(&cached.config),
-            _ => Arc::new(self.build(&material)?),
-        };
-        *cached = Some(Cached {
-            material,
-            config: Arc::clone(&config),
-            checked,
-            bundled,
-        });
+        let config = Arc::clone(&read.config);
+        *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
         Ok(config)
     }
 
-    async fn read_bundle(&self) -> Result<Vec<u8>, Error> {
+    async fn read_anew(
+        &self,
+        cached: Option<&Cached>,
+        patience: Duration,
+    ) -> Result<(Material, Arc<ClientConfig>), Error> {
+        let material = Material {
+            bundle: self.read_bundle(patience).await?,
+            certificate: read(&self.certificate)?,
+            key: read(&self.key)?,
+        };
+        let config = match cached {
+            Some(cached) if cached.material == material => Arc::clone(&cached.config),
+            _ => Arc::new(self.build(&material)?),
+        };
+        Ok((material, config))
+    }
+
+    async fn read_bundle(&self, patience: Duration) -> Result<Vec<u8>, Error> {
         let (api, name) = match &self.bundle {
             Bundle::File(path) => return read(path),
             Bundle::ConfigMap(api, name) => (api, name),
@@ -136,10 +211,10 @@ impl Identity {
             name: name.clone(),
             reason,
         };
-        let map = match timeout(PATIENCE, api.get(name)).await {
+        let map = match timeout(patience, api.get(name)).await {
             Ok(Ok(map)) => map,
             Ok(Err(error)) => return Err(complain(daemon::report::chain(&error))),
-            Err(_) => return Err(complain(format!("no answer in {} s", PATIENCE.as_secs()))),
+            Err(_) => return Err(complain(format!("no answer in {} s", patience.as_secs()))),
         };
         let bundle = map.data.and_then(|mut data| data.remove(BUNDLE_KEY));
         let bundle = bundle.ok_or_else(|| complain(format!("it has no key {BUNDLE_KEY}")))?;
@@ -189,20 +264,34 @@ mod tests {
             Arc::ptr_eq(&first, &identity.config().await.unwrap()),
             "believed for a while"
         );
-        tokio::time::advance(Duration::from_millis(1)).await;
+        tokio::time::advance(MOMENT + Duration::from_millis(1)).await;
         let second = identity.config_now().await.unwrap();
         assert!(!Arc::ptr_eq(&first, &second));
-        std::fs::write(&files.ca, "nothing").unwrap();
-        tokio::time::advance(FRESH * 2).await;
-        assert!(matches!(identity.config().await, Err(Error::NoAuthority(_))));
-        let bundle = std::fs::read(&files.server.0).unwrap();
-        std::fs::write(&files.ca, bundle).unwrap();
-        let third = identity.config().await.unwrap();
-        std::fs::remove_file(&files.ca).unwrap();
+        // Half of a renewal, authorities that are none, files that are gone.
+        let bundle = std::fs::read(&files.ca).unwrap();
+        let key = std::fs::read(&identity.key).unwrap();
+        let other = AuthorityFiles::in_dir(&dir.path().join("other"));
+        std::fs::create_dir(dir.path().join("other")).unwrap();
+        other.create(&["localhost".to_owned()], "proxy").unwrap();
+        std::fs::copy(&other.client.1, &identity.key).unwrap();
         tokio::time::advance(FRESH * 2).await;
         let kept = identity.config().await.unwrap();
-        assert!(Arc::ptr_eq(&third, &kept), "the authorities of before");
+        assert!(Arc::ptr_eq(&second, &kept), "a key of another certificate");
+        std::fs::write(&identity.key, key).unwrap();
+        std::fs::write(&files.ca, "nothing").unwrap();
+        tokio::time::advance(FRESH * 2).await;
+        assert!(
+            Arc::ptr_eq(&second, &identity.config().await.unwrap()),
+            "no authority"
+        );
         tokio::time::advance(STALE).await;
-        assert!(matches!(identity.config().await, Err(Error::File { .. })));
+        let refused = identity.config().await.unwrap_err();
+        assert!(matches!(*refused, Error::NoAuthority(_)));
+        std::fs::write(&files.ca, bundle).unwrap();
+        identity.config().await.unwrap();
+        std::fs::remove_file(&files.ca).unwrap();
+        tokio::time::advance(STALE * 2).await;
+        let refused = identity.config().await.unwrap_err();
+        assert!(matches!(*refused, Error::File { .. }));
     }
 }

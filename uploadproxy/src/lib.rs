@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod api;
 mod certificates;
 pub mod cli;
 mod config;
@@ -22,6 +23,7 @@ mod figures;
 mod forward;
 mod heads;
 mod identity;
+mod interim;
 mod limits;
 mod names;
 mod outcome;

@@ -1,4 +1,4 @@
-//! How many uploads there may be, and how fast: in total and for each client. Off unless configured.
+//! How many uploads there may be, and how fast: in total and for each client. Off unless configured, but for the requests to one PVC.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,6 +6,10 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::pace::Pace;
+use crate::token::Grant;
+
+/// Requests to one PVC at a time. Its upload server takes one upload; whoever has a token shall not take all connections.
+const MOST_FOR_CLAIM: usize = 32;
 
 /// What an administrator allows; `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,6 +30,7 @@ pub(crate) struct Limits {
     allowed: Allowed,
     pace: Option<Arc<Pace>>,
     clients: Mutex<Clients>,
+    requests: Mutex<HashMap<Grant, usize>>,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +54,13 @@ pub(crate) struct Permit {
     pub(crate) paces: Vec<Arc<Pace>>,
 }
 
+/// A request to a PVC, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    limits: Arc<Limits>,
+    grant: Grant,
+}
+
 /// There are too many uploads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Excess {
@@ -56,6 +68,10 @@ pub(crate) enum Excess {
     Total(NonZeroUsize),
     #[error("too many uploads from this address are in progress (at most {0} at a time): try again later")]
     Client(NonZeroUsize),
+    #[error(
+        "too many requests for this PVC are in progress (at most {MOST_FOR_CLAIM} at a time): try again later"
+    )]
+    Claim,
 }
 
 impl Limits {
@@ -64,6 +80,21 @@ impl Limits {
             allowed,
             pace: allowed.rate.map(|rate| Arc::new(Pace::new(rate))),
             clients: Mutex::default(),
+            requests: Mutex::default(),
+        })
+    }
+
+    /// Lets a request for `grant` begin, unless there are too many.
+    pub(crate) fn enter(self: &Arc<Self>, grant: &Grant) -> Result<Entry, Excess> {
+        let mut requests = self.requests();
+        let count = requests.entry(grant.clone()).or_default();
+        if *count >= MOST_FOR_CLAIM {
+            return Err(Excess::Claim);
+        }
+        *count += 1;
+        Ok(Entry {
+            limits: Arc::clone(self),
+            grant: grant.clone(),
         })
     }
 
@@ -102,6 +133,10 @@ impl Limits {
         })
     }
 
+    fn requests(&self) -> MutexGuard<'_, HashMap<Grant, usize>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn clients(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,6 +150,18 @@ impl Drop for Permit {
             client.uploads = client.uploads.saturating_sub(1);
             if client.uploads == 0 {
                 clients.by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut requests = self.limits.requests();
+        if let Some(count) = requests.get_mut(&self.grant) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                requests.remove(&self.grant);
             }
         }
     }
@@ -155,6 +202,28 @@ mod tests {
         assert!(matches!(limits.admit(address(3)), Err(Excess::Total(_))));
         drop(first);
         let _again = limits.admit(address(1)).unwrap();
+    }
+
+    #[test]
+    fn one_pvc_does_not_take_the_place_of_others() {
+        let limits = Limits::new(Allowed::default());
+        let grant = |pvc: &str| Grant {
+            namespace: "ns".to_owned(),
+            pvc: pvc.to_owned(),
+        };
+        let mut entries: Vec<_> = (0..MOST_FOR_CLAIM)
+            .map(|_| limits.enter(&grant("a")).unwrap())
+            .collect();
+        assert_eq!(limits.enter(&grant("a")).unwrap_err(), Excess::Claim);
+        let _other = limits.enter(&grant("b")).unwrap();
+        entries.pop();
+        entries.push(limits.enter(&grant("a")).unwrap());
+        drop(entries);
+        assert_eq!(
+            limits.requests().len(),
+            1,
+            "nothing is remembered of those that have ended"
+        );
     }
 
     #[test]

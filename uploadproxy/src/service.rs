@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use daemon::body;
 use daemon::listener::Peer;
 use daemon::reply;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -24,7 +25,7 @@ use crate::page;
 use crate::routes::{self, Endpoint, Route};
 use crate::token::{Grant, Refusal, Verifier};
 use crate::upload::Upload;
-use crate::upstream::{self, Failure, Upstreams};
+use crate::upstream::{Failure, Upstreams};
 use crate::volumes::{Content, Unavailable, Volume, Volumes};
 
 /// What clients are answered with.
@@ -47,8 +48,8 @@ pub(crate) struct Proxy {
 /// Answers one request.
 pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incoming>) -> Reply {
     let mut marks = Marks::of(&request);
-    if !heads::is_proper(&request) {
-        let mut reply = whole(reply::refuse(reply::empty(StatusCode::BAD_REQUEST), request));
+    if let Some(refusal) = improper(&request) {
+        let mut reply = whole(reply::refuse(refusal, request, &peer));
         marks.set(&mut reply);
         return reply;
     }
@@ -68,7 +69,7 @@ pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incom
             marks.exposes_upload = matches!(endpoint, Endpoint::Resumable { .. });
             upload(&proxy, &peer, endpoint, request).await
         }
-        Route::Page(_) | Route::Unknown => whole(reply::refuse(reply::not_found(), request)),
+        Route::Page(_) | Route::Unknown => whole(reply::refuse(reply::not_found(), request, &peer)),
     };
     marks.set(&mut reply);
     if precedes {
@@ -76,6 +77,16 @@ pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incom
         reply.headers_mut().insert(header::CONNECTION, close);
     }
     reply
+}
+
+/// The answer to what cannot be a request, whoever sends it.
+fn improper(request: &Request<Incoming>) -> Option<reply::Reply> {
+    if !heads::is_proper(request) {
+        return Some(reply::empty(StatusCode::BAD_REQUEST));
+    }
+    let too_large = body::check(request.body()).err()?;
+    let words = format!("a body of {too_large}\n");
+    Some(reply::text(StatusCode::PAYLOAD_TOO_LARGE, words))
 }
 
 /// Whether a browser may send a part of a resumable upload next. When a connection breaks that it has used before, Chromium
@@ -125,7 +136,7 @@ async fn upload(proxy: &Proxy, peer: &Peer, endpoint: Endpoint<'_>, request: Req
         }
     };
     tracing::error!("{denied} (from {})", peer.address);
-    whole(reply::refuse(denied.reply(), request))
+    whole(reply::refuse(denied.reply(), request, peer))
 }
 
 /// Why a request with a valid token is not passed on.
@@ -181,7 +192,7 @@ fn refuse(proxy: &Proxy, peer: &Peer, refusal: Refusal, request: Request<Incomin
         Refusal::Invalid(_) => Outcome::Unauthorized,
         Refusal::NoToken | Refusal::Unsuitable(_) => Outcome::BadRequest,
     });
-    whole(reply::refuse(reply::empty(refusal.status()), request))
+    whole(reply::refuse(reply::empty(refusal.status()), request, peer))
 }
 
 fn admit(
@@ -190,6 +201,7 @@ fn admit(
     grant: Grant,
     request: &Request<Incoming>,
 ) -> Result<Arc<Exchange>, Excess> {
+    let entry = proxy.limits.enter(&grant)?;
     let method = request.method().clone();
     let permit = match is_question(&method) {
         true => None,
@@ -201,7 +213,7 @@ fn admit(
         peer,
         (method, path),
         proxy.figures.clone(),
-        permit,
+        (permit, entry),
     ))
 }
 
@@ -247,11 +259,8 @@ async fn pass(
     let expects = parts.headers.get(header::EXPECT);
     let expects = expects.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let want = expects.then(|| body.expecting());
-    let mut request = forward::request(parts, target.path, peer.address.ip(), place).map(|()| body);
-    if let Some(want) = want {
-        upstream::when_wanted(&mut request, want);
-    }
-    match proxy.upstreams.send(place, request).await {
+    let request = forward::request(parts, target.path, peer.address.ip(), place).map(|()| body);
+    match proxy.upstreams.send(place, request, want).await {
         Ok((mut response, lease)) => {
             forward::response(&mut response);
             exchange.passed_on(response.status());

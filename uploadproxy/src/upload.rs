@@ -128,7 +128,7 @@ impl Drop for Upload {
         if self.gate.is_none()
             && let Some(body) = self.body.take()
         {
-            daemon::reply::drain(body);
+            daemon::reply::drain(body, Some(self.exchange.engagement.clone()));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use daemon::sockets;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::identity::{self, Identity};
+use crate::interim::Patience;
 use crate::pool::{Connection, Lease, Pool};
 use crate::upload::Upload;
 use crate::volumes::Place;
@@ -44,7 +45,7 @@ pub(crate) struct Upstreams {
 pub(crate) enum Failure {
     /// The proxy cannot prove who it is.
     #[error("Error creating http client: {0}")]
-    Credentials(#[from] identity::Error),
+    Credentials(#[from] Arc<identity::Error>),
     /// The upload server cannot be reached, or its answer not be read. The wording is Go's where there is one.
     #[error("http: proxy error: {0}")]
     Transport(String),
@@ -75,8 +76,28 @@ impl Upstreams {
         }
     }
 
-    /// Sends `request` to the upload server at `place`, and gives its answer with the connection that it comes by.
+    /// Sends `request` to the upload server at `place`, and gives its answer with the connection that it comes by. `want` is used
+    /// when the upload server wants the body, if that is held back (`Expect: 100-continue`).
     pub(crate) async fn send(
+        &self,
+        place: &Place,
+        mut request: Request<Upload>,
+        want: Option<oneshot::Sender<()>>,
+    ) -> Result<(Response<Incoming>, Lease), Failure> {
+        let want = Mutex::new(want);
+        let patience = Patience::with(&mut request, move |status| {
+            if status == StatusCode::CONTINUE
+                && let Some(want) = want.lock().unwrap_or_else(PoisonError::into_inner).take()
+            {
+                // The body may be gone already.
+                want.send(()).ok();
+            }
+        });
+        let answered = patience.wait(self.exchange(place, request)).await;
+        answered.map_err(|flood| Failure::Transport(flood.to_string()))?
+    }
+
+    async fn exchange(
         &self,
         place: &Place,
         request: Request<Upload>,
@@ -106,10 +127,19 @@ impl Upstreams {
         connection: Connection,
         place: &Place,
     ) -> Result<(Response<Incoming>, Lease), Failure> {
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Failure::Transport(
-                "it wants to speak another protocol".to_owned(),
-            ));
+        let headers = response.headers();
+        let odd = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            Some("it wants to speak another protocol")
+        } else if headers.contains_key(header::TRANSFER_ENCODING)
+            && headers.contains_key(header::CONTENT_LENGTH)
+        {
+            // As in requests (RFC 9112 §6.1): hyper believes the one, and a client may believe the other.
+            Some("its answer has two lengths")
+        } else {
+            None
+        };
+        if let Some(odd) = odd {
+            return Err(Failure::Transport(odd.to_owned()));
         }
         let lease = Lease::new(connection, place.clone(), Arc::clone(&self.pool));
         Ok((response, lease))
@@ -190,17 +220,4 @@ fn failed(error: &hyper::Error) -> Failure {
     } else {
         daemon::report::chain(error)
     })
-}
-
-/// Opens the gate of a body that is held back (`Expect: 100-continue`) when the upload server asks for it.
-pub(crate) fn when_wanted(request: &mut Request<Upload>, want: oneshot::Sender<()>) {
-    let want = Mutex::new(Some(want));
-    hyper::ext::on_informational(request, move |interim| {
-        if interim.status() == StatusCode::CONTINUE
-            && let Some(want) = want.lock().unwrap_or_else(PoisonError::into_inner).take()
-        {
-            // The body may be gone already.
-            want.send(()).ok();
-        }
-    });
 }

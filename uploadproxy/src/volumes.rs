@@ -30,6 +30,9 @@ pub(crate) struct Volume {
     pub(crate) content: Content,
 }
 
+/// Characters that clients are told of what the API server or an annotation says.
+const WORDS_CHARS: usize = 1 << 10;
+
 /// Why there can be no upload now, in words for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unavailable {

@@ -4,7 +4,6 @@ mod args;
 mod serve;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -29,8 +28,7 @@ fn run(command: Command) -> ExitCode {
             match serve::run(*arguments) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(failure) => {
-                    // The exit code still says it when stderr is closed.
-                    writeln!(io::stderr(), "{PROGRAM}: {failure}").ok();
+                    program::command_line::complain(PROGRAM, &failure);
                     ExitCode::from(failure.exit_code())
                 }
             }

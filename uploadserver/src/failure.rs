@@ -21,6 +21,8 @@ pub(crate) struct Failure {
     pub(crate) status: StatusCode,
     /// The body of that answer.
     pub(crate) sentence: String,
+    /// Codings that would have been understood, if that is the reason.
+    pub(crate) accepted: Option<&'static [&'static str]>,
 }
 
 /// What was being done.
@@ -44,6 +46,7 @@ impl Failure {
         Self {
             status,
             sentence: format!("{FAILED}{reason}"),
+            accepted: None,
         }
     }
 

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
+use daemon::listener::Engagement;
 use datapath::digest::Checksum;
 use datapath::error::{SourceError, SourceErrorKind};
 use http::HeaderMap;
@@ -32,6 +33,7 @@ pub(crate) enum Payload {
 pub(crate) struct Whole {
     body: Incoming,
     trailers: HeaderMap,
+    engagement: Engagement,
 }
 
 /// How feeding ended.
@@ -49,10 +51,11 @@ pub(crate) enum Fed {
 
 impl Payload {
     /// A body that is the object itself.
-    pub(crate) fn whole(body: Incoming) -> Self {
+    pub(crate) fn whole(body: Incoming, engagement: Engagement) -> Self {
         Self::Whole(Whole {
             body,
             trailers: HeaderMap::new(),
+            engagement,
         })
     }
 
@@ -74,7 +77,7 @@ impl Payload {
     /// Has read all that the client will send, or reads the rest of it for a while.
     pub(crate) fn drain(self) {
         match self {
-            Self::Whole(whole) => reply::drain(whole.body),
+            Self::Whole(whole) => reply::drain(whole.body, Some(whole.engagement)),
             Self::Form(field) => field.drain(),
         }
     }

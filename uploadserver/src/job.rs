@@ -150,6 +150,13 @@ impl Job {
         }
     }
 
+    /// Waits until it is known what became of it.
+    pub(crate) async fn ended(&self) {
+        let mut steps = self.step.subscribe();
+        // The sender lives in `self`.
+        steps.wait_for(|step| matches!(step, Step::Ended(_))).await.ok();
+    }
+
     /// True once all bytes are verified.
     pub(crate) fn is_verified(&self) -> bool {
         !matches!(*self.step.borrow(), Step::Running)

@@ -23,6 +23,7 @@ mod intake;
 mod job;
 pub mod pod;
 mod reply;
+mod representation;
 mod resumable;
 mod routes;
 mod serve;

@@ -1,7 +1,7 @@
 //! The answers to uploads.
 
 pub(crate) use daemon::reply::{LINGER, Reply, drain, empty, not_found, refuse, text, typed};
-use http::StatusCode;
+use http::{StatusCode, header};
 
 use crate::failure::Failure;
 use crate::job::Job;
@@ -23,7 +23,20 @@ pub(crate) fn refused(refusal: Refusal) -> Reply {
 
 /// The answer to an upload that has failed.
 pub(crate) fn failed(failure: &Failure) -> Reply {
-    text(failure.status, failure.sentence.clone())
+    let reply = text(failure.status, failure.sentence.clone());
+    match failure.accepted {
+        Some(codings) => accepting(codings, reply),
+        None => reply,
+    }
+}
+
+/// Tells with `reply` which codings would have been understood, beside none at all (RFC 9110 §15.5.16).
+pub(crate) fn accepting(codings: &[&str], mut reply: Reply) -> Reply {
+    let codings: Vec<&str> = codings.iter().copied().chain(["identity"]).collect();
+    if let Ok(codings) = codings.join(", ").parse() {
+        reply.headers_mut().insert(header::ACCEPT_ENCODING, codings);
+    }
+    reply
 }
 
 /// The answer to the request that completes an upload.

@@ -2,18 +2,21 @@
 //!
 //! The transfer simply waits: its state stays in memory, and the next request continues at the byte that is missing.
 
+mod asked;
 mod protocol;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use daemon::listener::Peer;
 use datapath::error::SourceErrorKind;
 use http::{Method, Request, StatusCode};
 use hyper::body::{Body, Incoming};
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use self::protocol::{Asked, Dialect, Refused};
+use self::asked::{Asked, Dialect, Refused};
 use crate::checksum;
 use crate::failure::Failure;
 use crate::feed::{self, Fed, Payload};
@@ -21,7 +24,6 @@ use crate::intake::Intake;
 use crate::job::{Content, Job, Plan};
 use crate::reply::{self, Reply};
 use crate::server::Server;
-use crate::turn::Resumable;
 
 /// Answers a request to the place where uploads begin.
 pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<Incoming>) -> Reply {
@@ -30,26 +32,28 @@ pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<I
         return protocol::capabilities();
     }
     if request.method() != Method::POST {
-        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);
+        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
     }
     if !server.config.access.allows(peer) {
-        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request);
+        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request, peer);
     }
+    peer.engage();
     if let Err(refusal) = server.make_way().await {
-        return reply::refuse(reply::refused(refusal), request);
+        return reply::refuse(reply::refused(refusal), request, peer);
     }
     let (plan, asked) = match plan(dialect, &request) {
         Ok(plan) => plan,
-        Err(refused) => return reply::refuse(refused.reply(), request),
+        Err(refused) => return reply::refuse(refused.reply(), request, peer),
     };
     let (job, intake) = match server.begin(plan) {
         Ok(begun) => begun,
-        Err(refusal) => return reply::refuse(reply::refused(refusal), request),
+        Err(refusal) => return reply::refuse(reply::refused(refusal), request, peer),
     };
     if let Some(resumable) = &job.resumable {
         resumable.set_intake(intake).await;
+        wait_for_client(&job);
         // From here on a client that goes away leaves an upload that ends in time.
-        wait_for_client(server, &job);
+        tokio::spawn(end_in_time(Arc::clone(&job), server.config.resume));
     }
     tracing::info!("resumable upload {} begins", job.id);
     let reply = append(server, peer, &job, asked, request).await;
@@ -57,7 +61,7 @@ pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<I
 }
 
 fn plan(dialect: Dialect, request: &Request<Incoming>) -> Result<(Plan, Asked), Refused> {
-    let asked = Asked::creation(dialect, request)?;
+    let asked = protocol::creation(dialect, request)?;
     check_digests(request)?;
     let promise = checksum::promised(request.headers(), false)
         .map_err(|error| Refused::bad_request(error.to_string()))?;
@@ -83,17 +87,18 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
         return protocol::capabilities();
     }
     if !server.config.access.allows(peer) {
-        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request);
+        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request, peer);
     }
+    peer.engage();
     let Some(job) = server.resumable(id) else {
-        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);
+        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
     };
     match *request.method() {
-        Method::HEAD => head(server, &job, dialect).await,
+        Method::HEAD => head(&job, dialect).await,
         Method::PATCH => {
-            match check_digests(&request).and_then(|()| Asked::continuation(dialect, &request)) {
+            match check_digests(&request).and_then(|()| protocol::continuation(dialect, &request)) {
                 Ok(asked) => append(server, peer, &job, asked, request).await,
-                Err(refused) => reply::refuse(refused.reply(), request),
+                Err(refused) => reply::refuse(refused.reply(), request, peer),
             }
         }
         Method::DELETE => {
@@ -101,12 +106,12 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
             reply::outcome(&job).await;
             protocol::deleted(dialect)
         }
-        _ => reply::refuse(reply::empty(StatusCode::NOT_FOUND), request),
+        _ => reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer),
     }
 }
 
 /// Says how far the upload is. Whoever asks will send next: a request that still hangs on the old connection ends.
-async fn head(server: &Arc<Server>, job: &Arc<Job>, dialect: Dialect) -> Reply {
+async fn head(job: &Job, dialect: Dialect) -> Reply {
     if let Some(Err(_)) = job.result() {
         // Clients begin anew when they see this, and get to know the reason if it comes again.
         return reply::empty(StatusCode::GONE);
@@ -126,7 +131,7 @@ async fn head(server: &Arc<Server>, job: &Arc<Job>, dialect: Dialect) -> Reply {
             return reply::empty(StatusCode::GONE);
         }
     } else {
-        wait_for_client(server, job);
+        wait_for_client(job);
     }
     protocol::head(dialect, job, is_complete)
 }
@@ -140,47 +145,46 @@ async fn append(
     request: Request<Incoming>,
 ) -> Reply {
     if let Some(Err(failure)) = job.result() {
-        return reply::refuse(protocol::failed_before(&failure), request);
+        return reply::refuse(protocol::failed_before(&failure), request, peer);
     }
     let Some(resumable) = &job.resumable else {
-        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);
+        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
     };
     let received = job.progress.received();
     if asked.offset < received {
         // A straggler from a connection that is no more: whoever sends now is not disturbed.
-        return reply::refuse(protocol::wrong_offset(asked, received), request);
+        return reply::refuse(protocol::wrong_offset(asked, received), request, peer);
     }
     let Some((intake, replaced)) = resumable.take_turn().await else {
-        return reply::refuse(protocol::locked(asked.dialect), request);
+        return reply::refuse(protocol::locked(asked.dialect), request, peer);
     };
     let received = job.progress.received();
     let is_complete = intake.is_none();
     if asked.offset != received {
         if !is_complete {
-            wait_for_client(server, job);
+            wait_for_client(job);
         }
-        return reply::refuse(protocol::wrong_offset(asked, received), request);
+        return reply::refuse(protocol::wrong_offset(asked, received), request, peer);
     }
     let end = request.body().size_hint().lower().saturating_add(received);
     if let Some(total) = job.progress.total.filter(|total| end > *total) {
         if !is_complete {
-            wait_for_client(server, job);
+            wait_for_client(job);
         }
-        return reply::refuse(protocol::too_much(asked, end, total), request);
+        return reply::refuse(protocol::too_much(asked, end, total), request, peer);
     }
     if is_complete {
         drop(intake);
-        reply::drain(request.into_body());
+        reply::drain(request.into_body(), peer.engagement());
         return protocol::completed(asked.dialect, job, reply::outcome(job).await);
     }
-    let engagement = peer.place.engage();
+    let engagement = peer.engage();
     let (feeder, dialect) = (Arc::clone(server), asked.dialect);
     let feeding = Arc::clone(job);
     // A task of its own: what it has taken from the client must not be lost when the connection breaks.
     let fed = tokio::spawn(async move {
-        let is_complete = feed(&feeder, &feeding, intake, &asked, request.into_body(), &replaced).await;
-        drop(engagement);
-        is_complete
+        let payload = Payload::whole(request.into_body(), engagement);
+        feed(&feeder, &feeding, intake, &asked, payload, &replaced).await
     });
     match fed.await {
         Ok(true) => protocol::completed(dialect, job, reply::outcome(job).await),
@@ -195,13 +199,12 @@ async fn feed(
     job: &Arc<Job>,
     mut slot: OwnedMutexGuard<Option<Intake>>,
     asked: &Asked,
-    body: Incoming,
+    mut payload: Payload,
     replaced: &CancellationToken,
 ) -> bool {
     let Some(mut intake) = slot.take() else {
         return true;
     };
-    let mut payload = Payload::whole(body);
     match feed::feed(&mut payload, &mut intake, server.config.stall, replaced).await {
         Fed::Whole(checksum) if asked.is_last || intake.total() == Some(intake.received()) => {
             intake.finish(checksum).await;
@@ -225,20 +228,36 @@ async fn feed(
     );
     *slot = Some(intake);
     // Before the next request can take its turn.
-    wait_for_client(server, job);
+    wait_for_client(job);
     false
 }
 
 /// Gives the client some time to continue.
-fn wait_for_client(server: &Arc<Server>, job: &Arc<Job>) {
-    let (job, limit) = (Arc::clone(job), server.config.resume);
-    let Some(number) = job.resumable.as_ref().map(Resumable::rest) else {
+fn wait_for_client(job: &Job) {
+    if let Some(resumable) = &job.resumable {
+        resumable.rest(job.progress.received());
+    }
+}
+
+/// Ends an upload that its client does not continue.
+async fn end_in_time(job: Arc<Job>, limit: Duration) {
+    let Some(resumable) = &job.resumable else {
         return;
     };
-    tokio::spawn(async move {
-        tokio::time::sleep(limit).await;
-        if let Some(resumable) = &job.resumable {
-            resumable.expire(number, limit).await;
+    loop {
+        let expire = async {
+            match resumable.resting() {
+                Some(rest) => {
+                    sleep_until(rest.deadline(limit)).await;
+                    resumable.expire(rest, limit).await
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            is_over = expire => if is_over { return },
+            () = resumable.changed() => {}
+            () = job.ended() => return,
         }
-    });
+    }
 }

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::figures::Figures;
 use crate::intake::{self, Intake};
-use crate::job::{Content, Job, Plan, Success};
+use crate::job::{Job, Plan, Success};
 use crate::slot::{Refusal, Slot, State};
 use crate::upload;
 
@@ -82,7 +82,6 @@ impl Server {
             let written =
                 tokio::task::spawn_blocking(move || upload::write(&config.config, &writing, &received)).await;
             let result = written.unwrap_or_else(|_| {
-                server.remove_partial(&begun);
                 Err(Failure::new(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     program::panics::first(),
@@ -127,15 +126,7 @@ impl Server {
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
         timeout(GRACE, self.slot.wait_for(State::is_at_rest)).await.ok();
-        if let Some(job) = self.slot.job() {
-            self.remove_partial(&job);
-        }
-    }
-
-    /// Removes what an upload has left that did not clean up behind itself: a disk. What an archive leaves is not visible.
-    fn remove_partial(&self, job: &Job) {
-        if matches!(job.plan.content, Content::Image | Content::DeviceClone(_)) {
-            target::remove_partial(&self.config.destination.disk);
-        }
+        // The process does not wait any longer: the file goes from under the transfer.
+        target::abandon();
     }
 }

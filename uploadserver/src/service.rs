@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::listener::Peer;
+use daemon::listener::{Engagement, Peer};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hyper::body::{Body, Incoming};
 use tokio::time::timeout;
@@ -17,6 +17,7 @@ use crate::form;
 use crate::intake::Intake;
 use crate::job::{Content, Plan, Wrapping};
 use crate::reply::{self, Reply};
+use crate::representation::{self, Coded};
 use crate::resumable;
 use crate::routes::{self, Endpoint, Route};
 use crate::server::Server;
@@ -33,22 +34,24 @@ pub(crate) async fn answer(server: Arc<Server>, peer: Peer, request: Request<Inc
         Route::Upload(endpoint) => upload(&server, &peer, endpoint, request).await,
         Route::Resumable => resumable::create(&server, &peer, request).await,
         Route::Resume(id) => resumable::resume(&server, &peer, id, request).await,
-        Route::Unknown => reply::refuse(reply::not_found(), request),
+        Route::Unknown => reply::refuse(reply::not_found(), request, &peer),
     }
 }
 
 async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: Request<Incoming>) -> Reply {
     if request.method() == Method::HEAD && endpoint.is_async {
-        return presence();
+        return presence(&request);
     }
     if request.method() != Method::POST {
-        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request);
+        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
     }
     if !server.config.access.allows(peer) {
-        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request);
+        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request, peer);
     }
+    // It is known: nobody takes its connection away before it has its answer.
+    let engagement = peer.engage();
     if let Err(refusal) = server.make_way().await {
-        return reply::refuse(reply::refused(refusal), request);
+        return reply::refuse(reply::refused(refusal), request, peer);
     }
     let content_type = request.headers().get(CONTENT_HEADER);
     let content_type = content_type.map_or("", |value| value.to_str().unwrap_or_default());
@@ -57,36 +60,40 @@ async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: 
         Ok(plan) => plan,
         Err(failure) => {
             tracing::error!("{}", failure.sentence);
-            return reply::refuse(reply::failed(&failure), request);
+            return reply::refuse(reply::failed(&failure), request, peer);
         }
     };
     let (job, intake) = match server.begin(plan) {
         Ok(begun) => begun,
-        Err(refusal) => return reply::refuse(reply::refused(refusal), request),
+        Err(refusal) => return reply::refuse(reply::refused(refusal), request, peer),
     };
     let stall = server.config.stall;
-    let engagement = peer.place.engage();
     // A task of its own: what it has taken from the client must not be lost when the connection breaks.
-    tokio::spawn(async move {
-        receive(request.into_body(), boundary, intake, stall).await;
-        drop(engagement);
-    });
+    tokio::spawn(receive(request.into_body(), boundary, intake, stall, engagement));
     reply::outcome(&job).await
 }
 
-/// The answer to whoever asks whether there is an upload server, and of which kind.
-fn presence() -> Reply {
+/// The answer to whoever asks whether there is an upload server; to a cloner of ours also that it is one of ours.
+fn presence(request: &Request<Incoming>) -> Reply {
     let mut reply = reply::empty(StatusCode::OK);
-    let encodings = HeaderValue::from_static(FRAMES);
-    reply.headers_mut().insert(ENCODING_HEADER, encodings);
+    if request.headers().contains_key(ENCODING_HEADER) {
+        let encodings = HeaderValue::from_static(FRAMES);
+        reply.headers_mut().insert(ENCODING_HEADER, encodings);
+    }
     reply
 }
 
 /// Feeds a whole body into an upload.
-async fn receive(body: Incoming, boundary: Option<String>, mut intake: Intake, stall: Duration) {
+async fn receive(
+    body: Incoming,
+    boundary: Option<String>,
+    mut intake: Intake,
+    stall: Duration,
+    engagement: Engagement,
+) {
     let mut payload = match boundary {
-        None => Payload::whole(body),
-        Some(boundary) => match timeout(stall, form::file(body, boundary)).await {
+        None => Payload::whole(body, engagement),
+        Some(boundary) => match timeout(stall, form::file(body, boundary, engagement)).await {
             Ok(Ok(file)) => Payload::Form(Box::new(file)),
             Ok(Err(error)) => return intake.break_off(error.into()).await,
             Err(_) => return intake.break_off(feed::stalled(stall)).await,
@@ -105,6 +112,11 @@ fn plan(endpoint: Endpoint, request: &Request<Incoming>) -> Result<(Plan, Option
     let headers = request.headers();
     let bad = |reason: String| Failure::new(StatusCode::BAD_REQUEST, reason);
     let content = content(endpoint, headers).map_err(bad)?;
+    let coded = match endpoint.is_form || content.is_clone() {
+        true => Coded::Wrapped,
+        false => Coded::Object,
+    };
+    representation::check(request, coded)?;
     if content.is_clone() && endpoint.is_async {
         return Err(Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -334,8 +334,15 @@ fn frames_are_offered_and_taken() {
     for (content_type, bytes) in [(BLOCK, &content), (FILESYSTEM, &tar)] {
         let pod = UploadPod::new(BINARY);
         let server = pod.start();
-        let offer = server.exchange(&Request::new("HEAD", "/v1beta1/upload-async"), &[]);
-        assert_eq!(offer.header("x-cdi-workers-clone"), Some("frames-1"), "{offer:?}");
+        let question = Request::new("HEAD", "/v1beta1/upload-async");
+        let answer = server.exchange(&question, &[]);
+        assert_eq!((answer.status, answer.header("x-cdi-workers-clone")), (200, None));
+        // Whoever is no cloner learns nothing.
+        let offer = server.exchange(&question.header("x-cdi-workers-clone", "frames-1"), &[]);
+        assert_eq!(
+            (offer.status, offer.header("x-cdi-workers-clone")),
+            (200, Some("frames-1"))
+        );
         let good = in_frames(bytes);
         for damage in [
             flipped(&good, good.len() / 2),

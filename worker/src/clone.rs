@@ -9,8 +9,8 @@ pub const DEVICE: &str = "blockdevice-clone";
 /// A tar of a volume's files.
 pub const FILES: &str = "filesystem-clone";
 
-/// Ours: in answers to HEAD the encodings that a clone may come in beside CDI's, and in a request the one that it comes in.
-/// No program of CDI sends it.
+/// Ours: in a HEAD and in the answer to it the encodings that a clone may come in beside CDI's, and in a request the one that it
+/// comes in. No program of CDI sends it.
 pub const ENCODING_HEADER: &str = "x-cdi-workers-clone";
 
 /// [`datapath::frames`].

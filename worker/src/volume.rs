@@ -74,7 +74,7 @@ impl Volume {
     /// A disk image that an earlier attempt left is removed before the free space is measured, or else a second
     /// attempt would not fit.
     fn file(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {
-        target::remove_partial(&path);
+        target::remove_stale(&path);
         Self::on_filesystem(path, requested)
     }
 
@@ -83,7 +83,7 @@ impl Volume {
         let length = std::fs::metadata(&path)
             .map_err(|source| TargetError::new("open", &path, source))?
             .len();
-        let free = target::free_space(folder_of(&path))?;
+        let free = target::free_space(target::folder_of(&path))?;
         Ok(Self {
             path,
             is_device: false,
@@ -93,7 +93,7 @@ impl Volume {
     }
 
     fn on_filesystem(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {
-        let free = target::free_space(folder_of(&path))?;
+        let free = target::free_space(target::folder_of(&path))?;
         let available = requested.map_or(free, |requested| requested.min(free));
         Ok(Self {
             path,
@@ -149,14 +149,6 @@ impl Volume {
             size: None,
             ..self.target_options(wanted)
         }
-    }
-}
-
-/// The folder of a file, also for a bare name.
-pub fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
     }
 }
 

@@ -17,7 +17,8 @@ pub enum Ended<T> {
     Overdue(Signal),
 }
 
-/// Runs `job` on a thread that may block, until it returns, panics, or is `grace` late after a signal.
+/// Runs `job` on a thread that may block, until it returns, panics, or is `grace` late after a signal. The process ends then:
+/// the file of a transfer that is left behind is removed from under it.
 pub async fn run<T, F>(shutdown: &Shutdown, grace: Duration, job: F) -> Ended<T>
 where
     T: Send + 'static,
@@ -32,7 +33,10 @@ where
             Ok(value) => Ended::Returned(value),
             Err(_) => Ended::Panicked(panics::first()),
         },
-        () = overdue => Ended::Overdue(shutdown.signal().unwrap_or(Signal::Terminate)),
+        () = overdue => {
+            datapath::target::abandon();
+            Ended::Overdue(shutdown.signal().unwrap_or(Signal::Terminate))
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use clap::CommandFactory;
 use daemon::logging::{self, LogFormat, LogOptions};
+use datapath::storage::Storage;
 use indicatif::BinaryBytes;
 
 use self::args::{Cli, CloneArgs, Command, PackArgs, SourceArgs};
@@ -105,12 +106,20 @@ async fn clone_volume(arguments: CloneArgs) -> Result<(), Failure> {
         BinaryBytes(stream),
         started.elapsed().as_secs_f64()
     );
-    print(line.as_bytes())
+    program::command_line::print_summary(PROGRAM, &line);
+    Ok(())
 }
 
 async fn pack(arguments: PackArgs) -> Result<(), Failure> {
     logging::init(log_options(0));
     let source = open(&arguments.source)?;
+    if let (Some(volume), Some(stdout)) = (source.storage(), Storage::of(io::stdout()))
+        && volume.shares_bytes_with(stdout)
+    {
+        return Err(Failure::Output(
+            "it is the volume, or holds bytes of it".to_owned(),
+        ));
+    }
     let tally = Arc::new(Tally::default());
     let mut outgoing = Outgoing::start(source, arguments.encoding.into(), encoders(), Arc::clone(&tally));
     while let Some(part) = poll_fn(|context| outgoing.poll_part(context)).await {
@@ -178,8 +187,7 @@ fn finish(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Nobody is left to tell when stderr is closed; the exit code still says it.
-            writeln!(io::stderr(), "{PROGRAM}: {failure}").ok();
+            program::command_line::complain(PROGRAM, &failure);
             ExitCode::from(failure.exit_code())
         }
     }

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use datapath::storage::Storage;
 use rustix::fs::{Advice, FileType, Mode, OFlags, SeekFrom};
 
 use super::copy::Open;
@@ -43,6 +44,11 @@ impl Device {
     /// Bytes of the disk.
     pub(crate) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Where they lie.
+    pub(super) fn storage(&self) -> Option<Storage> {
+        Storage::of(&self.file)
     }
 
     pub(super) fn read(&self, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {

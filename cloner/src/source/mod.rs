@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use datapath::error::errno_text;
+use datapath::storage::Storage;
 use rustix::io::Errno;
 
 use self::device::Device;
@@ -83,6 +84,14 @@ impl Source {
         match self {
             Self::Device(_) => worker::clone::DEVICE,
             Self::Files(_) => worker::clone::FILES,
+        }
+    }
+
+    /// Where the bytes of a device lie.
+    pub(crate) fn storage(&self) -> Option<Storage> {
+        match self {
+            Self::Device(device) => device.storage(),
+            Self::Files(_) => None,
         }
     }
 

@@ -74,6 +74,11 @@ fn a_server_that_takes_frames_gets_them() {
     let scene = Scene::new(vec![Script::answer(ours), Script::status(200, "")]);
     start(&scene.pod().block(&scene.disk())).assert_success("clone");
     let seen = scene.upstream.seen();
+    assert_eq!(
+        seen[0].headers("x-cdi-workers-clone"),
+        ["frames-1"],
+        "the question"
+    );
     assert_eq!(seen[1].headers("x-cdi-workers-clone"), ["frames-1"]);
     assert_eq!(seen[1].headers("x-cdi-content-type"), ["blockdevice-clone"]);
     assert!(seen[1].body().starts_with(b"cdifrm1\n"));

@@ -1,11 +1,22 @@
 //! Who is connected, and who has to go when there are too many.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+mod rank;
+
+use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use tokio_util::sync::CancellationToken;
+
+use self::rank::Rank;
+
+/// Of all connections, one in so many may be in its handshake.
+const HANDSHAKE_SHARE: usize = 4;
+
+/// A few connections are let in all the same.
+const LEAST_HANDSHAKES: usize = 32;
 
 /// All connections of a listener.
 #[derive(Debug, Clone)]
@@ -15,8 +26,11 @@ pub(super) struct Crowd(Arc<Mutex<Places>>);
 struct Places {
     most: usize,
     next: u64,
-    /// By the order in which they came.
-    taken: BTreeMap<u64, Taken>,
+    taken: HashMap<u64, Taken>,
+    /// In their handshakes; first those that have not said a word.
+    greeting: Rank<(bool, u64)>,
+    /// Without an engagement.
+    idle: Rank<u64>,
 }
 
 #[derive(Debug)]
@@ -24,91 +38,199 @@ struct Taken {
     /// Whose connection it is.
     client: IpAddr,
     close: CancellationToken,
+    phase: Phase,
     engagements: usize,
+}
+
+/// How far a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// In its handshake; has the client sent a byte?
+    Greeting { has_spoken: bool },
+    /// Its handshake is complete.
+    Open,
 }
 
 /// One connection among the others; its place is free again when the last clone is dropped.
 #[derive(Debug, Clone)]
-pub struct Place(Arc<Seat>);
+pub(super) struct Place(Arc<Seat>);
 
 #[derive(Debug)]
 struct Seat {
     number: u64,
     close: CancellationToken,
     crowd: Crowd,
+    /// Requests that are being answered.
+    requests: AtomicUsize,
+    /// Engagements that have ended, of whose answers something may still be on its way.
+    leaving: AtomicUsize,
+    /// Something was written and not flushed.
+    is_unsent: AtomicBool,
+    /// Of the task that drives the connection.
+    task: Mutex<Option<Waker>>,
 }
 
-/// As long as this lives, its connection is not closed for another one.
+/// As long as a clone of this lives, and then until the answers that were given have left, the connection is not closed for
+/// another one.
+#[derive(Debug, Clone)]
+pub struct Engagement {
+    _engaged: Arc<Engaged>,
+}
+
 #[derive(Debug)]
-pub struct Engagement(Place);
+struct Engaged(Place);
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(super) struct InProgress(Place);
 
 impl Crowd {
     pub(super) fn new(most: usize) -> Self {
         Self(Arc::new(Mutex::new(Places {
             most,
             next: 0,
-            taken: BTreeMap::new(),
+            taken: HashMap::new(),
+            greeting: Rank::default(),
+            idle: Rank::default(),
         })))
     }
 
     /// A place for a new connection of `client`. If there are too many, an idle one is told to go: the oldest of the
-    /// client that has most of them, so that a crowd from one address makes room for itself.
-    pub(super) fn enter(&self, client: IpAddr) -> Place {
+    /// client that has most of them, so that a crowd from one address makes room for itself. `None` if there are only
+    /// engaged ones.
+    pub(super) fn enter(&self, client: IpAddr) -> Option<Place> {
         let close = CancellationToken::new();
         let mut places = self.places();
-        if places.taken.len() >= places.most
-            && let Some(number) = places.least_missed()
-            && let Some(oldest) = places.taken.remove(&number)
-        {
-            oldest.close.cancel();
-        }
+        places.make_room()?;
         let number = places.next;
         places.next += 1;
+        let phase = Phase::Greeting { has_spoken: false };
         let taken = Taken {
             client,
             close: close.clone(),
+            phase,
             engagements: 0,
         };
+        places.rank(number, &taken);
         places.taken.insert(number, taken);
-        Place(Arc::new(Seat {
+        drop(places);
+        Some(Place(Arc::new(Seat {
             number,
             close,
             crowd: self.clone(),
-        }))
+            requests: AtomicUsize::new(0),
+            leaving: AtomicUsize::new(0),
+            is_unsent: AtomicBool::new(false),
+            task: Mutex::default(),
+        })))
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn engage(&self, number: u64, change: impl FnOnce(usize) -> usize) {
-        if let Some(taken) = self.places().taken.get_mut(&number) {
-            taken.engagements = change(taken.engagements);
-        }
-    }
 }
 
 impl Places {
-    fn least_missed(&self) -> Option<u64> {
-        let mut by_client: HashMap<IpAddr, (usize, u64)> = HashMap::new();
-        for (number, taken) in &self.taken {
-            if taken.engagements == 0 {
-                // The first that is seen is the oldest.
-                by_client.entry(taken.client).or_insert((0, *number)).0 += 1;
-            }
+    fn make_room(&mut self) -> Option<()> {
+        let handshakes = (self.most / HANDSHAKE_SHARE).max(LEAST_HANDSHAKES);
+        let number = if self.greeting.len() >= handshakes {
+            self.greeting.first().map(|(_, number)| number)
+        } else if self.taken.len() >= self.most {
+            Some(self.idle.first()?)
+        } else {
+            None
+        };
+        if let Some(closed) = number.and_then(|number| self.remove(number)) {
+            closed.close.cancel();
         }
-        let most = by_client
-            .into_values()
-            .max_by_key(|(count, oldest)| (*count, Reverse(*oldest)));
-        most.map(|(_, oldest)| oldest)
+        Some(())
+    }
+
+    fn rank(&mut self, number: u64, taken: &Taken) {
+        if let Phase::Greeting { has_spoken } = taken.phase {
+            self.greeting.insert(taken.client, (has_spoken, number));
+        }
+        if taken.engagements == 0 {
+            self.idle.insert(taken.client, number);
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Taken> {
+        let taken = self.taken.remove(&number)?;
+        if let Phase::Greeting { has_spoken } = taken.phase {
+            self.greeting.remove(taken.client, (has_spoken, number));
+        }
+        if taken.engagements == 0 {
+            self.idle.remove(taken.client, number);
+        }
+        Some(taken)
+    }
+
+    /// Changes a connection, unless it was told to go.
+    fn change(&mut self, number: u64, change: impl FnOnce(&mut Taken)) {
+        if let Some(mut taken) = self.remove(number) {
+            change(&mut taken);
+            self.rank(number, &taken);
+            self.taken.insert(number, taken);
+        }
     }
 }
 
 impl Place {
+    fn change(&self, change: impl FnOnce(&mut Taken)) {
+        self.0.crowd.places().change(self.0.number, change);
+    }
+
+    /// The client has begun its handshake.
+    pub(super) fn speaks(&self) {
+        self.change(|taken| taken.phase = Phase::Greeting { has_spoken: true });
+    }
+
+    /// The handshake is complete.
+    pub(super) fn opens(&self) {
+        self.change(|taken| taken.phase = Phase::Open);
+    }
+
     /// Keeps this connection from being closed for another one.
-    pub fn engage(&self) -> Engagement {
-        self.0.crowd.engage(self.0.number, |count| count + 1);
-        Engagement(self.clone())
+    pub(super) fn engage(&self) -> Engagement {
+        self.change(|taken| taken.engagements += 1);
+        Engagement {
+            _engaged: Arc::new(Engaged(self.clone())),
+        }
+    }
+
+    /// A request begins.
+    pub(super) fn begin(&self) -> InProgress {
+        self.0.requests.fetch_add(1, Ordering::Relaxed);
+        InProgress(self.clone())
+    }
+
+    /// Whether a request is being answered.
+    pub(super) fn is_busy(&self) -> bool {
+        self.0.requests.load(Ordering::Relaxed) > 0
+    }
+
+    /// Says whether what was written has left.
+    pub(super) fn set_unsent(&self, is_unsent: bool) {
+        self.0.is_unsent.store(is_unsent, Ordering::Relaxed);
+    }
+
+    /// Polls the connection, and lets go of the engagements that had ended before if all that it had to say has left then.
+    pub(super) fn drive<T>(
+        &self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let seat = &*self.0;
+        // Before the count is read: whoever adds to it then wakes this task for another look.
+        seat.set_task(cx.waker());
+        let leaving = seat.leaving.load(Ordering::Acquire);
+        let polled = poll(cx);
+        if polled.is_pending() && leaving > 0 && !seat.is_unsent.load(Ordering::Relaxed) {
+            seat.leaving.fetch_sub(leaving, Ordering::Relaxed);
+            self.change(|taken| taken.engagements = taken.engagements.saturating_sub(leaving));
+        }
+        polled
     }
 
     /// The result of `serving`, or `None` if the connection had to go before.
@@ -117,17 +239,40 @@ impl Place {
     }
 }
 
-impl Drop for Engagement {
+impl Seat {
+    fn set_task(&self, waker: &Waker) {
+        let mut task = lock(&self.task);
+        if !task.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *task = Some(waker.clone());
+        }
+    }
+}
+
+impl Drop for InProgress {
     fn drop(&mut self) {
-        let Seat { number, crowd, .. } = &*self.0.0;
-        crowd.engage(*number, |count| count.saturating_sub(1));
+        self.0.0.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Engaged {
+    fn drop(&mut self) {
+        let seat = &*self.0.0;
+        seat.leaving.fetch_add(1, Ordering::Release);
+        let task = lock(&seat.task).clone();
+        if let Some(task) = task {
+            task.wake();
+        }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.crowd.places().taken.remove(&self.number);
+        self.crowd.places().remove(self.number);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -137,40 +282,138 @@ mod tests {
     use super::*;
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+    fn there(number: u8) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(192, 0, 2, number))
+    }
 
     fn is_closed(place: &Place) -> bool {
         place.0.close.is_cancelled()
     }
 
+    /// A connection whose handshake is complete.
+    fn open(crowd: &Crowd, client: IpAddr) -> Place {
+        let place = crowd.enter(client).unwrap();
+        place.opens();
+        place
+    }
+
+    /// Polls a connection that has nothing to do.
+    fn look(place: &Place) {
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(place.drive(&mut cx, |_| Poll::<()>::Pending).is_pending());
+    }
+
     #[test]
     fn the_oldest_idle_connection_makes_room() {
         let crowd = Crowd::new(3);
-        let places = [crowd.enter(HERE), crowd.enter(HERE), crowd.enter(HERE)];
+        let places = [open(&crowd, HERE), open(&crowd, HERE), open(&crowd, HERE)];
         let engaged = places[0].engage();
-        let fourth = crowd.enter(HERE);
+        let fourth = open(&crowd, HERE);
         assert_eq!(places.each_ref().map(is_closed), [false, true, false]);
         drop(engaged);
-        let _fifth = crowd.enter(HERE);
+        look(&places[0]);
+        let _fifth = open(&crowd, HERE);
         assert_eq!(places.each_ref().map(is_closed), [true, true, false]);
         assert!(!is_closed(&fourth));
     }
 
     #[test]
+    fn an_engagement_lasts_until_the_answer_has_left() {
+        let crowd = Crowd::new(1);
+        let place = open(&crowd, HERE);
+        let engagement = place.engage();
+        let other = engagement.clone();
+        drop(engagement);
+        look(&place);
+        assert!(crowd.enter(HERE).is_none(), "a clone lives");
+        drop(other);
+        assert!(crowd.enter(HERE).is_none(), "nobody has looked since");
+        let mut cx = Context::from_waker(Waker::noop());
+        // The answer is written, and the socket takes no more.
+        assert!(
+            place
+                .drive(&mut cx, |_| {
+                    place.set_unsent(true);
+                    Poll::<()>::Pending
+                })
+                .is_pending()
+        );
+        assert!(crowd.enter(HERE).is_none(), "the answer is still here");
+        assert!(
+            place
+                .drive(&mut cx, |_| {
+                    place.set_unsent(false);
+                    Poll::<()>::Pending
+                })
+                .is_pending()
+        );
+        assert!(crowd.enter(HERE).is_some());
+        assert!(is_closed(&place));
+    }
+
+    #[test]
+    fn an_answer_that_is_given_while_the_connection_is_polled_is_waited_for() {
+        let crowd = Crowd::new(1);
+        let place = open(&crowd, HERE);
+        let engagement = place.engage();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(
+            place
+                .drive(&mut cx, |_| {
+                    drop(engagement);
+                    Poll::<()>::Pending
+                })
+                .is_pending()
+        );
+        assert!(
+            crowd.enter(HERE).is_none(),
+            "what was answered may not have been written"
+        );
+        look(&place);
+        assert!(crowd.enter(HERE).is_some());
+    }
+
+    #[test]
     fn a_client_with_many_idle_connections_makes_room_for_others() {
         let crowd = Crowd::new(4);
-        let lonely = crowd.enter(THERE);
-        let many = [crowd.enter(HERE), crowd.enter(HERE), crowd.enter(HERE)];
-        let _more: Vec<_> = (0..100).map(|_| crowd.enter(HERE)).collect();
+        let lonely = open(&crowd, there(1));
+        let many = [open(&crowd, HERE), open(&crowd, HERE), open(&crowd, HERE)];
+        let _more: Vec<_> = (0..100).map(|_| open(&crowd, HERE)).collect();
         assert!(!is_closed(&lonely) && many.iter().all(is_closed));
+    }
+
+    #[test]
+    fn handshakes_are_a_part_of_all_connections_and_the_busiest_client_pays_first() {
+        let crowd = Crowd::new(1000);
+        let idle: Vec<_> = (0..500).map(|_| open(&crowd, HERE)).collect();
+        let lonely = crowd.enter(there(1)).unwrap();
+        let many: Vec<_> = (0..1000).map(|_| crowd.enter(HERE).unwrap()).collect();
+        let closed = many.iter().filter(|place| is_closed(place)).count();
+        assert_eq!(closed, 1000 - 249, "one of 250 is another client's");
+        assert!(many[..closed].iter().all(is_closed), "the oldest");
+        assert!(!is_closed(&lonely) && !idle.iter().any(is_closed));
+    }
+
+    #[test]
+    fn silent_handshakes_go_before_those_that_have_begun() {
+        let crowd = Crowd::new(4 * LEAST_HANDSHAKES);
+        for client in [HERE, there(1)] {
+            let first = crowd.enter(client).unwrap();
+            first.speaks();
+            // One of each address, and many of one.
+            let _many: Vec<_> = (2..=200).map(|number| crowd.enter(there(number))).collect();
+            let _more: Vec<_> = (0..200).map(|_| crowd.enter(client)).collect();
+            assert!(!is_closed(&first));
+        }
     }
 
     #[test]
     fn a_connection_that_ends_leaves_its_place() {
         let crowd = Crowd::new(2);
-        let first = crowd.enter(HERE);
+        let first = open(&crowd, HERE);
         for _ in 0..10 {
-            drop(crowd.enter(HERE));
+            drop(open(&crowd, HERE));
         }
         assert!(!is_closed(&first));
     }

@@ -9,6 +9,9 @@ use tracing::{Event, Level};
 
 use super::clock::Utc;
 
+/// Bytes of a message or a field at most: servers and annotations of users have their say in them.
+const TEXT_BYTES: usize = 4 << 10;
+
 /// The parts of an event, in the order in which a line shows them.
 pub(super) struct Line {
     level: Level,
@@ -94,12 +97,13 @@ impl Line {
         object.insert("target".to_owned(), json!(self.target));
         object.insert("place".to_owned(), json!(self.place));
         object.insert("message".to_owned(), json!(self.message));
-        format!("{}\n", Value::Object(object))
+        format!("{}\n", printable::json(&Value::Object(object).to_string()))
     }
 
     /// The message, then ` key=value` for each field.
     fn text(&self) -> String {
-        let mut text = escaped(&self.message);
+        // Text of a server must not be able to forge a line, or to turn one around.
+        let mut text = printable::text(&self.message).into_owned();
         for (name, value) in &self.fields {
             text.push(' ');
             text.push_str(name);
@@ -107,13 +111,17 @@ impl Line {
             match value {
                 Value::String(value) if is_bare(value) => text.push_str(value),
                 // Quotes and escapes of JSON.
-                value => text.push_str(&value.to_string()),
+                value => text.push_str(&printable::json(&value.to_string())),
             }
         }
         text
     }
 
     fn add(&mut self, field: &Field, value: Value) {
+        let value = match value {
+            Value::String(text) if text.len() > TEXT_BYTES => shortened(&text).into(),
+            value => value,
+        };
         match (field.name(), value) {
             ("message", Value::String(message)) => self.message = message,
             (name, value) => self.fields.push((name, value)),
@@ -121,27 +129,18 @@ impl Line {
     }
 }
 
+/// The beginning of a long text, and how long it was.
+fn shortened(text: &str) -> String {
+    let mut ends = (0..=TEXT_BYTES).rev();
+    let beginning = ends.find_map(|end| text.get(..end)).unwrap_or_default();
+    format!("{beginning}… ({} bytes in all)", text.len())
+}
+
 /// True for a value that needs no quotes to be told from what follows it.
 fn is_bare(value: &str) -> bool {
     !value.is_empty()
-        && !value.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '='))
-}
-
-/// `message` with control characters escaped: text of a server must not be able to forge a log line.
-fn escaped(message: &str) -> String {
-    if !message.contains(char::is_control) {
-        return message.to_owned();
-    }
-    message
-        .chars()
-        .fold(String::with_capacity(message.len()), |mut text, c| {
-            if c.is_control() {
-                text.extend(c.escape_default());
-            } else {
-                text.push(c);
-            }
-            text
-        })
+        && !value
+            .contains(|c: char| c.is_whitespace() || !printable::is_printable(c) || matches!(c, '"' | '='))
 }
 
 impl Visit for Line {
@@ -244,6 +243,27 @@ mod tests {
     fn a_message_cannot_begin_a_line_of_its_own() {
         let text = line(Level::INFO, "not found\nE0929 forged\u{1b}[2J", vec![]).plain("p");
         assert_eq!(text, "p: not found\\nE0929 forged\\u{1b}[2J\n");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_letters_and_says_so() {
+        let text = format!("{}äö", "x".repeat(TEXT_BYTES - 1));
+        let shown = format!("{}… (4099 bytes in all)", "x".repeat(TEXT_BYTES - 1));
+        assert_eq!(shortened(&text), shown);
+    }
+
+    #[test]
+    fn no_text_is_turned_around() {
+        let name = "\u{202e}gpj\u{2028}";
+        let line = || line(Level::INFO, name, vec![("n", json!(name))]);
+        assert_eq!(
+            line().plain("p"),
+            "p: \\u{202e}gpj\\u{2028} n=\"\\u202egpj\\u2028\"\n"
+        );
+        let json = line().json(moment());
+        assert!(json.is_ascii(), "{json}");
+        let object: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(object["n"], name);
     }
 
     #[test]

@@ -3,24 +3,18 @@
 //! Any path and method is answered with the text of the registry. The work does not depend on it: whatever
 //! goes wrong is logged and the process continues.
 
-use std::convert::Infallible;
+use std::future::ready;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, header};
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
+use http::{HeaderValue, StatusCode, header};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::registry::Registry;
+use crate::listener::{self, Settings};
+use crate::reply::{self, Reply};
 use crate::tls::{SelfSigned, TlsError};
 
 /// The port that pods name `metrics`.
@@ -29,17 +23,11 @@ pub const PORT: u16 = 8443;
 /// The name in the certificate. Upstream's, and nobody verifies it.
 const CERTIFICATE_NAME: &str = "cloner_target";
 
-/// How long a client may take for its TLS handshake, and again for its request's header.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take for the header of its request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest that a connection may live: a client that does not read its answer is dropped.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How many clients are served at a time; more wait in the listen queue.
-const MAX_CONNECTIONS: usize = 16;
-
-/// How long to pause when no connection can be accepted (too many open files).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How many clients there may be; of more, idle ones are closed.
+const CONNECTIONS: usize = 64;
 
 /// All interfaces on [`PORT`]: IPv6 and IPv4 together, or IPv4 alone on a node without IPv6.
 pub fn addresses() -> [SocketAddr; 2] {
@@ -85,12 +73,15 @@ async fn try_start(
     stop: CancellationToken,
 ) -> Result<SocketAddr, StartError> {
     let tls = SelfSigned::generate(CERTIFICATE_NAME)?.server_config()?;
-    let (listener, address) = bind(addresses).await?;
-    let acceptor = TlsAcceptor::from(Arc::new(tls));
-    tokio::spawn(async move {
-        stop.run_until_cancelled(accept(listener, acceptor, registry))
-            .await
-    });
+    let (socket, address) = bind(addresses).await?;
+    let settings = Settings {
+        connections: CONNECTIONS,
+        header_timeout: HEADER_TIMEOUT,
+        ..Settings::fixed(tls)
+    };
+    tokio::spawn(listener::serve(socket, settings, stop, move |_, _| {
+        ready(respond(&registry))
+    }));
     Ok(address)
 }
 
@@ -109,54 +100,11 @@ async fn bind(addresses: &[SocketAddr]) -> Result<(TcpListener, SocketAddr), Sta
     Err(failure)
 }
 
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, registry: Registry) {
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::debug!(%error, "cannot accept a metrics connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let connection = serve(stream, acceptor.clone(), registry.clone());
-        tokio::spawn(async move {
-            if tokio::time::timeout(CONNECTION_TIMEOUT, connection)
-                .await
-                .is_err()
-            {
-                tracing::debug!("dropped a metrics connection that took too long");
-            }
-            drop(slot);
-        });
-    }
-}
-
-async fn serve(stream: TcpStream, acceptor: TlsAcceptor, registry: Registry) {
-    let Ok(Ok(stream)) = tokio::time::timeout(READ_TIMEOUT, acceptor.accept(stream)).await else {
-        tracing::debug!("a metrics client did not complete its TLS handshake");
-        return;
-    };
-    let service = service_fn(move |_: Request<Incoming>| {
-        let response = respond(&registry);
-        async move { Ok::<_, Infallible>(response) }
-    });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(READ_TIMEOUT)
-        // A scrape every few seconds is no reason to let clients hold the slots between them.
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "a metrics connection failed");
-    }
-}
-
-fn respond(registry: &Registry) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(registry.encode())));
-    let content_type = header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    response
+fn respond(registry: &Registry) -> Reply {
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
+    let mut reply = reply::typed(StatusCode::OK, content_type, registry.encode());
+    // A scrape every few seconds is no reason to keep a connection between them.
+    let close = HeaderValue::from_static("close");
+    reply.headers_mut().insert(header::CONNECTION, close);
+    reply
 }

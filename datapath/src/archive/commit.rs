@@ -6,7 +6,8 @@ use super::failure::Failure;
 use super::journal::{Journal, Step};
 use super::name::printable;
 use super::staging::Staging;
-use crate::error::TargetError;
+use crate::error::{Refusal, TargetError};
+use crate::storage::{Inode, Storage};
 
 /// What filesystems keep for themselves. It belongs to root, and is in every archive of a whole volume.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
@@ -14,14 +15,16 @@ const LOST_AND_FOUND: &[u8] = b"lost+found";
 /// Names that are read at a time from a directory that is being moved.
 const BATCH: usize = 16384;
 
-/// Moves the tree to the target and waits until it is on the disk. After a failure, the target is as it was.
-pub(super) fn commit(staging: &Staging) -> Result<(), Failure> {
+/// Moves the tree, which has `names` names, to the target and waits until it is on the disk. After a failure, the target is
+/// as it was. The archive itself, which may lie in the target, is not replaced.
+pub(super) fn commit(staging: &Staging, names: u64, archive: Option<Storage>) -> Result<(), Failure> {
     let mut commit = Commit {
         staging,
+        archive: archive.and_then(Storage::inode),
         journal: Journal::default(),
         kept: 0,
     };
-    let done = commit.run();
+    let done = commit.run(names);
     if done.is_err() {
         commit.undo();
     }
@@ -30,15 +33,17 @@ pub(super) fn commit(staging: &Staging) -> Result<(), Failure> {
 
 struct Commit<'s> {
     staging: &'s Staging,
+    archive: Option<Inode>,
     journal: Journal,
     /// Things that made way.
     kept: u64,
 }
 
 impl Commit<'_> {
-    fn run(&mut self) -> Result<(), Failure> {
+    fn run(&mut self, names: u64) -> Result<(), Failure> {
         let Staging { tree, target, .. } = self.staging;
         tree.sync_filesystem()?;
+        self.staging.check_whole(names)?;
         self.merge(tree, target, &mut Vec::new())?;
         Ok(target.sync_filesystem()?)
     }
@@ -74,6 +79,9 @@ impl Commit<'_> {
             }
             Some(old) if old.is_directory() && !is_empty(&to.open_child(name)?)? => {
                 Err(ArchiveErrorKind::Occupied(printable(name)).into())
+            }
+            Some(old) if Some(old.inode) == self.archive => {
+                Err(TargetError::refused("replace", &to.path_of(name), Refusal::Source).into())
             }
             Some(_) => self.replace(from, to, path, name),
         }
@@ -116,7 +124,7 @@ impl Commit<'_> {
 
     fn move_in(&mut self, from: &Directory, to: &Directory, path: &[u8], name: &[u8]) -> Result<(), Failure> {
         self.journal.add(path, name, false)?;
-        let moved = move_anything(from, name, to, name);
+        let moved = move_anything((from, name), (to, name));
         if moved.is_err() {
             self.journal.take_back(name);
         }
@@ -126,12 +134,7 @@ impl Commit<'_> {
     fn replace(&mut self, from: &Directory, to: &Directory, path: &[u8], name: &[u8]) -> Result<(), Failure> {
         let number = number_name(self.kept);
         self.journal.add(path, name, true)?;
-        let kept = move_anything(to, name, &self.staging.kept, &number);
-        let moved = kept.and_then(|()| {
-            move_anything(from, name, to, name).inspect_err(|_| {
-                put_back(&self.staging.kept, &number, to, name);
-            })
-        });
+        let moved = replace_anything((from, name), (to, name), (&self.staging.kept, &number));
         match moved {
             Ok(()) => self.kept += 1,
             Err(_) => self.journal.take_back(name),
@@ -167,14 +170,20 @@ impl Commit<'_> {
         number: u64,
         kept: Option<u64>,
     ) {
-        match directory {
-            Ok(directory) => {
-                put_back(directory, name, &self.staging.undone, &number_name(number));
-                if let Some(kept) = kept {
-                    put_back(&self.staging.kept, &number_name(kept), directory, name);
-                }
-            }
-            Err(error) => tracing::error!(%error, "could not undo a part of an archive"),
+        let directory = match directory {
+            Ok(directory) => directory,
+            Err(error) => return tracing::error!(%error, "could not undo a part of an archive"),
+        };
+        let (there, away) = (
+            (directory, name),
+            (&self.staging.undone, &number_name(number)[..]),
+        );
+        let undone = match kept {
+            Some(kept) => replace_anything((&self.staging.kept, &number_name(kept)), there, away),
+            None => move_anything(there, away),
+        };
+        if let Err(error) = undone {
+            tracing::error!(%error, "could not undo a part of an archive");
         }
     }
 
@@ -192,14 +201,28 @@ impl Commit<'_> {
     }
 }
 
-/// Moves something back, and complains if that fails: there is nothing else left to do.
-fn put_back(from: &Directory, name: &[u8], to: &Directory, new: &[u8]) {
-    if let Err(error) = move_anything(from, name, to, new) {
-        tracing::error!(%error, "could not undo a part of an archive");
+/// Puts `new` into the place of `old`, which goes to `away`. At once where the filesystem can exchange names: then a kill
+/// at any moment leaves one of both in its place.
+fn replace_anything(new: Entry<'_>, old: Entry<'_>, away: Entry<'_>) -> Result<(), TargetError> {
+    let exchange = || new.0.exchange(new.1, old.0, old.1);
+    if exchange() {
+        // What was `old` now has the name of `new`.
+        return move_anything(new, away).inspect_err(|_| {
+            exchange();
+        });
     }
+    move_anything(old, away)?;
+    move_anything(new, old).inspect_err(|_| {
+        if let Err(error) = move_anything(away, old) {
+            tracing::error!(%error, "could not undo a part of an archive");
+        }
+    })
 }
 
-fn move_anything(from: &Directory, name: &[u8], to: &Directory, new: &[u8]) -> Result<(), TargetError> {
+/// A name in a directory.
+type Entry<'e> = (&'e Directory, &'e [u8]);
+
+fn move_anything((from, name): Entry<'_>, (to, new): Entry<'_>) -> Result<(), TargetError> {
     match from.rename(name, to, new) {
         Err(error) if error.source.kind() == std::io::ErrorKind::PermissionDenied => {
             // Moving a directory changes its `..`, for which it has to be writable.

@@ -14,7 +14,8 @@ use rustix::io::Errno;
 
 use super::name::printable;
 use super::number::Time;
-use crate::error::TargetError;
+use crate::error::{Refusal, TargetError};
+use crate::storage::Inode;
 
 /// The owner may do everything: what a directory needs while it is worked in.
 pub(super) const WORKABLE: u32 = 0o700;
@@ -22,6 +23,7 @@ pub(super) const WORKABLE: u32 = 0o700;
 /// What `stat` tells about an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Status {
+    pub(super) inode: Inode,
     pub(super) file_type: FileType,
     pub(super) attributes: Attributes,
 }
@@ -39,6 +41,7 @@ impl Status {
 impl From<Stat> for Status {
     fn from(stat: Stat) -> Self {
         Self {
+            inode: Inode::from(&stat),
             file_type: FileType::from_raw_mode(stat.st_mode),
             attributes: Attributes {
                 mode: stat.st_mode & 0o7777,
@@ -131,6 +134,14 @@ impl Directory {
         mkdirat(&self.fd, name, Mode::from_bits_truncate(mode)).map_err(self.failed("create", name))
     }
 
+    /// A file for the owner only, whether or not it was there.
+    pub(super) fn create_or_open_file(&self, name: &[u8]) -> Result<File, TargetError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
+            .map(File::from)
+            .map_err(self.failed("open", name))
+    }
+
     /// A new file, for the owner only.
     pub(super) fn create_file(&self, name: &[u8]) -> Result<File, TargetError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -203,6 +214,47 @@ impl Directory {
             other => other,
         };
         moved.map_err(to.failed("move into place", new))
+    }
+
+    /// Lets `name` and `to/new` change places at once; `false` if that is not possible.
+    pub(super) fn exchange(&self, name: &[u8], to: &Self, new: &[u8]) -> bool {
+        renameat_with(&self.fd, name, &to.fd, new, RenameFlags::EXCHANGE).is_ok()
+    }
+
+    /// Names in this directory and all below it.
+    pub(super) fn count_all(&self) -> Result<u64, TargetError> {
+        let failed = |errno: Errno| TargetError::new("list", &self.path, errno.into());
+        let mut count = 0;
+        for entry in Dir::read_from(&self.fd).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            count += 1;
+            // Some filesystems do not say what an entry is.
+            if matches!(entry.file_type(), FileType::Directory | FileType::Unknown)
+                && let Some(status) = self.status(name)?
+                && status.is_directory()
+            {
+                let mode = status.attributes.mode;
+                count += self.open_child_for_work(name, mode)?.count_all()?;
+                if mode & WORKABLE != WORKABLE {
+                    self.set_mode(name, mode)?;
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// The inode that `name` leads to, if any.
+    pub(super) fn inode(&self, name: &[u8]) -> Result<Option<Inode>, TargetError> {
+        Ok(self.status(name)?.map(|status| status.inode))
+    }
+
+    /// `action` on this directory is not to be done.
+    pub(super) fn refused(&self, action: &'static str, refusal: Refusal) -> TargetError {
+        TargetError::refused(action, &self.path, refusal)
     }
 
     /// Permissions of something that is not a symbolic link.

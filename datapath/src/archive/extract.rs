@@ -29,6 +29,8 @@ pub(super) struct Extracted {
     /// Bytes of the files, holes included.
     pub(super) data_bytes: u64,
     pub(super) written_bytes: u64,
+    /// Names that were made.
+    pub(super) names: u64,
     /// What the archive says of the directory that it is unpacked to.
     pub(super) root: Option<Attributes>,
 }
@@ -45,8 +47,12 @@ impl<'a> Extraction<'a> {
 
     /// To be called when all entries are in their place.
     pub(super) fn finish(self) -> Result<Extracted, Failure> {
-        let root = self.tree.finish()?;
-        Ok(Extracted { root, ..self.done })
+        let (names, root) = self.tree.finish()?;
+        Ok(Extracted {
+            names,
+            root,
+            ..self.done
+        })
     }
 
     /// Makes what `entry` says, with the data that `archive` is at.

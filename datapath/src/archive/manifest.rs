@@ -32,8 +32,7 @@ fn parts(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 
 /// Longer ones are no digests, and are not shown.
 fn printable_digest(digest: &[u8]) -> String {
-    let shown = digest.get(..digest.len().min(200)).unwrap_or_default();
-    String::from_utf8_lossy(shown).into_owned()
+    printable::start(digest, 200)
 }
 
 /// The packages of a single file have no folders, but some have `./` before their names.

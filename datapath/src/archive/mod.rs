@@ -119,7 +119,7 @@ pub fn unpack(source: &dyn Source, target: &Options, options: &transfer::Options
     if options.stop.is_cancelled() {
         return Err(Error::Stopped);
     }
-    commit::commit(&staging).map_err(|failure| failure.blame(&archive))?;
+    commit::commit(&staging, extracted.names, source.storage()).map_err(|failure| failure.blame(&archive))?;
     staging.close(extracted.root)?;
     options.observer.phase(Phase::Complete);
     Ok(Report {

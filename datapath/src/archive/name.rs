@@ -47,21 +47,9 @@ pub(super) fn components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKind> {
     Ok(found)
 }
 
-/// A name for messages: text stays text, controls and invalid bytes are escaped, and too much of it is cut.
+/// A name for messages.
 pub(super) fn printable(name: &[u8]) -> String {
-    let mut shown = String::new();
-    for (index, char) in String::from_utf8_lossy(name).chars().enumerate() {
-        if index == SHOWN_CHARS {
-            shown.push('…');
-            break;
-        }
-        if char.is_control() {
-            shown.extend(char.escape_default());
-        } else {
-            shown.push(char);
-        }
-    }
-    shown
+    printable::start(name, SHOWN_CHARS)
 }
 
 #[cfg(test)]

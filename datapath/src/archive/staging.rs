@@ -1,13 +1,60 @@
-//! The folder inside the target in which a tree grows until all of it is verified.
+//! The folder inside the target in which a tree grows until all of it is verified, and the proof that it is ours.
 
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
 use super::directory::{Attributes, Directory, WORKABLE};
-use crate::error::TargetError;
+use super::name::printable;
+use crate::error::{Refusal, TargetError};
+use crate::lock::{Lock, lock};
+use crate::storage::Inode;
 
 /// How the folder is called, before its random part. Nothing of an archive may be called like that.
 pub(super) const STAGING_PREFIX: &[u8] = b".cdi-staging-";
+
+/// Times that the turn file is opened anew because the process before has removed it in the same moment.
+const ATTEMPTS: usize = 100;
+
+/// The right to unpack into a directory: the lock of a file in it. With it, every other staging folder there is one of a
+/// dead process. The holder of the lock removes the file at the end.
+///
+/// A lock of the directory itself would need no file, but NFS locks only what is open for writing.
+struct Turn {
+    file: File,
+    lock: Lock,
+}
+
+impl Turn {
+    const NAME: &[u8] = b".cdi-staging-lock";
+
+    fn take(target: &Directory) -> Result<Self, TargetError> {
+        for _ in 0..ATTEMPTS {
+            let file = target.create_or_open_file(Self::NAME)?;
+            let lock = lock(&file);
+            if lock == Lock::Anothers {
+                break;
+            }
+            let turn = Self { file, lock };
+            if turn.is_in(target) {
+                return Ok(turn);
+            }
+        }
+        Err(target.refused("unpack into", Refusal::InUse))
+    }
+
+    fn is_in(&self, target: &Directory) -> bool {
+        matches!((target.inode(Self::NAME), Inode::of(&self.file)), (Ok(Some(named)), Ok(open)) if named == open)
+    }
+
+    fn end(&self, target: &Directory) {
+        if self.is_in(target)
+            && let Err(error) = target.remove_file(Self::NAME)
+        {
+            tracing::warn!(%error, "could not remove a lock file");
+        }
+    }
+}
 
 /// The folder: removed with all that is left in it when it is dropped.
 pub(super) struct Staging {
@@ -21,29 +68,33 @@ pub(super) struct Staging {
     pub(super) kept: Directory,
     /// What was moved to the target and back again.
     pub(super) undone: Directory,
+    turn: Turn,
 }
 
 impl Staging {
-    /// Makes the folder in `target`, and removes those of attempts that were killed.
+    /// Makes the folder in `target`, unless another process unpacks there, and removes those of attempts that were killed.
     pub(super) fn create(target: &Path) -> Result<Self, TargetError> {
         let target = Directory::open(target)?;
-        for stale in target.names(usize::MAX, |name| name.starts_with(STAGING_PREFIX))? {
-            tracing::info!("removing what an earlier attempt has left");
-            target.remove_all(&stale)?;
-        }
-        let random = RandomState::new().hash_one(std::process::id());
-        let name = [STAGING_PREFIX, format!("{random:016x}").as_bytes()].concat();
-        target.create_directory(&name, WORKABLE)?;
-        match Self::fill(&target, &name) {
-            Ok([tree, kept, undone]) => Ok(Self {
-                target,
-                name,
-                tree,
-                kept,
-                undone,
-            }),
+        let turn = Turn::take(&target)?;
+        let name = unused_name();
+        let made = remove_stale(&target, turn.lock).and_then(|()| {
+            target.create_directory(&name, WORKABLE)?;
+            Self::fill(&target, &name).inspect_err(|_| discard(&target, &name))
+        });
+        match made {
+            Ok([tree, kept, undone]) => {
+                tracing::debug!("took the target");
+                Ok(Self {
+                    target,
+                    name,
+                    tree,
+                    kept,
+                    undone,
+                    turn,
+                })
+            }
             Err(error) => {
-                discard(&target, &name);
+                turn.end(&target);
                 Err(error)
             }
         }
@@ -57,9 +108,17 @@ impl Staging {
         };
         Ok([make(b"tree")?, make(b"kept")?, make(b"undone")?])
     }
-}
 
-impl Staging {
+    /// Fails unless the tree has the `made` names that were put into it.
+    pub(super) fn check_whole(&self, made: u64) -> Result<(), TargetError> {
+        match self.tree.count_all()? {
+            found if found == made => Ok(()),
+            found => Err(self
+                .target
+                .refused("unpack into", Refusal::NotWhole { made, found })),
+        }
+    }
+
     /// Removes the folder and, now that nothing changes the target any more, gives it what the archive says of it. That may be
     /// somebody else's directory: then it keeps what it has.
     pub(super) fn close(self, root: Option<Attributes>) -> Result<(), TargetError> {
@@ -72,7 +131,33 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         discard(&self.target, &self.name);
+        self.turn.end(&self.target);
     }
+}
+
+fn unused_name() -> Vec<u8> {
+    let random = RandomState::new().hash_one(std::process::id());
+    [STAGING_PREFIX, format!("{random:016x}").as_bytes()].concat()
+}
+
+/// Removes the folders of dead processes. Without locks they cannot be told from those of live ones, and stay.
+fn remove_stale(target: &Directory, lock: Lock) -> Result<(), TargetError> {
+    for name in target.names(usize::MAX, |name| name.starts_with(STAGING_PREFIX))? {
+        if !target.status(&name)?.is_some_and(|status| status.is_directory()) {
+            continue;
+        }
+        if lock == Lock::Ours {
+            tracing::info!("removing what an earlier attempt has left");
+            target.remove_all(&name)?;
+        } else {
+            let name = printable(&name);
+            tracing::warn!(
+                name,
+                "the filesystem has no locks: remove this folder if nothing unpacks into it"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn discard(target: &Directory, name: &[u8]) {

@@ -17,6 +17,8 @@ pub(super) struct Tree<'s> {
     /// Where the tree will be moved to.
     target: &'s Directory,
     levels: Vec<Level>,
+    /// Names in the tree.
+    made: u64,
     /// What the archive says of the root.
     root_attributes: Option<Attributes>,
 }
@@ -36,6 +38,7 @@ impl<'s> Tree<'s> {
             root,
             target,
             levels: Vec::new(),
+            made: 0,
             root_attributes: None,
         }
     }
@@ -53,6 +56,7 @@ impl<'s> Tree<'s> {
                 parent.remove_file(name)?;
             }
             parent.create_directory(name, WORKABLE)?;
+            self.made += u64::from(there.is_none());
         }
         self.enter(path)?;
         if let Some(level) = self.levels.last_mut() {
@@ -61,7 +65,8 @@ impl<'s> Tree<'s> {
         Ok(())
     }
 
-    /// The directory and name for something new at `path`: what an earlier entry made there is removed.
+    /// The directory and name for something new at `path`, which the caller makes: what an earlier entry made there is
+    /// removed.
     pub(super) fn make_room<'p>(&mut self, path: &[&'p [u8]]) -> Result<(&Directory, &'p [u8]), Failure> {
         let Some((name, parents)) = path.split_last() else {
             return Err(ArchiveErrorKind::Name("is that of the target itself").into());
@@ -75,7 +80,8 @@ impl<'s> Tree<'s> {
         } else if there.is_some() {
             parent.remove_file(name)?;
         }
-        Ok((parent, name))
+        self.made += u64::from(there.is_none());
+        Ok((self.current(), name))
     }
 
     /// The directory that holds `path`, if all that leads to it are directories; nothing is changed.
@@ -89,10 +95,10 @@ impl<'s> Tree<'s> {
         Ok(walk(self.root, parents)?.map(|directory| (directory, *name)))
     }
 
-    /// Leaves all directories. Returns what the archive says of the root.
-    pub(super) fn finish(mut self) -> Result<Option<Attributes>, Failure> {
+    /// Leaves all directories. Returns the number of names in the tree, and what the archive says of the root.
+    pub(super) fn finish(mut self) -> Result<(u64, Option<Attributes>), Failure> {
         self.leave_to(0)?;
-        Ok(self.root_attributes)
+        Ok((self.made, self.root_attributes))
     }
 
     /// Goes to the directory `path`, making what is missing on the way.
@@ -114,7 +120,9 @@ impl<'s> Tree<'s> {
     fn descend(&mut self, path: &[&[u8]]) -> Result<(), Failure> {
         let Some(name) = path.last() else { return Ok(()) };
         let parent = self.current();
-        let (mode, finally) = match parent.status(name)? {
+        let there = parent.status(name)?;
+        let is_new = there.is_none();
+        let (mode, finally) = match there {
             Some(status) if status.is_directory() => (status.attributes.mode, Some(status.attributes)),
             Some(status) if status.is_symlink() => {
                 return Err(ArchiveErrorKind::BehindSymlink(printable(name)).into());
@@ -126,6 +134,7 @@ impl<'s> Tree<'s> {
             }
         };
         let directory = parent.open_child_for_work(name, mode)?;
+        self.made += u64::from(is_new);
         self.levels.push(Level {
             name: name.to_vec(),
             directory,

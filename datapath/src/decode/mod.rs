@@ -57,6 +57,9 @@ pub enum Codec {
     Frames,
 }
 
+/// What HTTP calls codecs (`Content-Encoding`), as far as [`sniff`] recognises them: they need not be undone on the way.
+pub const CONTENT_CODINGS: [&str; 5] = ["gzip", "x-gzip", "zstd", "bzip2", "xz"];
+
 impl Codec {
     /// The name that messages, logs and metrics use.
     pub const fn name(self) -> &'static str {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use diskimage::{MapBuilder, Sink, Stream, TableRange};
+use diskimage::{Sink, Stream, TableRange, Tables};
 
 use super::Input;
 use super::park::Park;
@@ -47,9 +47,9 @@ impl Metadata<'_> {
     }
 }
 
-/// Fetches all tables that `map` asks for: everything that can be wrong with the map is found here.
-pub fn fill_map(
-    map: &mut MapBuilder,
+/// Fetches all tables that a map or a check asks for: everything that can be wrong with the map is found here.
+pub fn fetch_tables(
+    map: &mut dyn Tables,
     source: &dyn Source,
     input: &mut Input,
     memory: &Budget,
@@ -61,7 +61,7 @@ pub fn fill_map(
         memory: memory.grant(),
     };
     loop {
-        let tables = map.next_tables();
+        let tables = map.next_tables().map_err(FormatError::from)?;
         if tables.is_empty() {
             return Ok(());
         }

@@ -4,7 +4,7 @@ use diskimage::{Format, HEAD_BYTES, Image, MAX_HEAD_BYTES, MapBuilder, Stream};
 
 use crate::error::{Error, FormatError};
 use crate::format::Input;
-use crate::format::mapped::fill_map;
+use crate::format::mapped::fetch_tables;
 use crate::memory::Budget;
 use crate::source::Source;
 use crate::transfer::{Options, Route, RouteTaken};
@@ -70,6 +70,6 @@ pub(crate) fn fetch_map(
     memory: &Budget,
 ) -> Result<MapBuilder, Error> {
     let mut map = MapBuilder::new(image, length, memory.grant()).map_err(FormatError::from)?;
-    fill_map(&mut map, source, input, memory)?;
+    fetch_tables(&mut map, source, input, memory)?;
     Ok(map)
 }

@@ -1,19 +1,23 @@
 //! Blank disks: no source at all.
 
+use std::fs::File;
+
 use tokio_util::sync::CancellationToken;
 
 use super::disk::Disk;
 use super::{Options, is_block_device};
-use crate::error::Error;
+use crate::error::{Error, TargetError};
 
 /// Zeroed at once; bounds how long a stop request waits.
 const STEP_BYTES: u64 = 256 << 20;
 
 /// Makes the target an empty disk of `available` bytes (or of the whole device, if that is less). A device is zeroed
-/// only if preallocation is asked for: without it CDI leaves the content of a blank block volume alone.
+/// only if preallocation is asked for: without it CDI leaves the content of a blank block volume alone, and syncs it.
 pub fn create_blank(options: &Options, stop: &CancellationToken) -> Result<(), Error> {
     if is_block_device(&options.path) && !options.preallocate {
-        return Ok(());
+        return File::open(&options.path)
+            .and_then(|device| device.sync_all())
+            .map_err(|source| TargetError::new("fsync", &options.path, source).into());
     }
     let size = if is_block_device(&options.path) {
         super::device_size(&options.path)?.min(options.available)

@@ -5,9 +5,10 @@ use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::HELD_BYTES;
+use super::unfinished::Unfinished;
 use super::write::{Direct, Pacer};
 use super::zero::{ZERO_BLOCK, data_runs};
 use crate::error::{Error, TargetError};
@@ -35,7 +36,8 @@ pub struct Disk {
     /// The first [`HELD_BYTES`], as far as they were given.
     pub(super) held: Mutex<Vec<u8>>,
     pub(super) written: AtomicU64,
-    pub(super) committed: bool,
+    /// The file, until it is complete; a device and a disk that is changed in place are never removed.
+    pub(super) unfinished: Option<Arc<Unfinished>>,
     /// True if a disk that exists is changed where it is: nothing of it is held back, hidden or removed.
     pub(super) in_place: bool,
 }
@@ -115,7 +117,21 @@ impl Disk {
 
     /// Makes the disk complete: everything else is on the disk before the first MiB is written, and the first block
     /// comes last of all. To be called when nothing is left that can fail. Returns all bytes written.
-    pub fn commit(mut self, virtual_size: u64, mode: Option<u32>) -> Result<u64, Error> {
+    ///
+    /// If the system fails all the same, a device may already hold all of the disk: its first MiB is zeroed again.
+    pub fn commit(self, virtual_size: u64, mode: Option<u32>) -> Result<u64, Error> {
+        match self.complete(virtual_size, mode) {
+            Ok(()) => Ok(self.written_bytes()),
+            Err(Error::Target(error)) if self.kind == Kind::Device => Err(match self.hide(false) {
+                Ok(_) => error,
+                Err(hiding) => error.still_visible(hiding),
+            }
+            .into()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn complete(&self, virtual_size: u64, mode: Option<u32>) -> Result<(), Error> {
         let held = std::mem::take(&mut *self.held());
         let held = resized(&held, usize::try_from(virtual_size.min(HELD_BYTES)).unwrap_or(0));
         let first_block = held.len().min(usize::try_from(ZERO_BLOCK).unwrap_or(0));
@@ -131,14 +147,15 @@ impl Disk {
                 .map_err(|source| self.error("change permissions of", source))?;
         }
         self.sync()?;
-        self.committed = true;
-        Ok(self.written_bytes())
+        if let Some(unfinished) = &self.unfinished {
+            unfinished.complete(&self.file)?;
+        }
+        Ok(())
     }
 
     /// The end of a change in place: waits until it is on the disk. Returns all bytes written.
-    pub fn commit_in_place(mut self) -> Result<u64, Error> {
+    pub fn commit_in_place(self) -> Result<u64, Error> {
         self.sync()?;
-        self.committed = true;
         Ok(self.written_bytes())
     }
 
@@ -168,8 +185,8 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        if !self.committed && !self.in_place && self.kind == Kind::File {
-            super::remove_partial(&self.path);
+        if let Some(unfinished) = &self.unfinished {
+            unfinished.remove();
         }
     }
 }

@@ -9,8 +9,10 @@ mod bounce;
 mod coverage;
 mod disk;
 mod inflate;
+mod kind;
 mod open;
 mod slices;
+mod unfinished;
 mod write;
 mod writer;
 mod zero;
@@ -23,11 +25,14 @@ pub use blank::create_blank;
 pub use coverage::Coverage;
 pub use disk::Disk;
 pub(crate) use inflate::Inflater;
+pub use unfinished::abandon;
 pub(crate) use write::Pacer;
 pub use writer::{Writer, with_writer};
 pub use zero::{ZERO_BLOCK, ZEROS, data_runs, is_known_zero, is_zero};
 
-use crate::error::TargetError;
+use crate::error::{Refusal, TargetError};
+use crate::source::Source;
+use crate::storage::Storage;
 
 /// What is held back until everything else is verified and on the disk: partition tables, boot sectors and file
 /// system superblocks of every common layout begin within the first MiB.
@@ -58,7 +63,7 @@ pub struct Options {
     pub preallocate: bool,
     /// What goes through the page cache.
     pub cache: Cache,
-    /// Replace an existing regular file.
+    /// Replace an existing regular file, unless another process is writing it.
     pub overwrite: bool,
     /// Permissions at the end; while it is written only the owner can open the file.
     pub mode: Option<u32>,
@@ -84,13 +89,29 @@ pub fn free_space(dir: &Path) -> Result<u64, TargetError> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// Removes what an interrupted transfer leaves: a regular file. A device keeps its zeroed first MiB.
-pub fn remove_partial(path: &Path) {
-    if !is_block_device(path)
-        && let Err(error) = std::fs::remove_file(path)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!(path = %path.display(), %error, "could not remove the partial target");
+/// Fails if writing to `path` would change what `source` reads.
+pub(crate) fn refuse_source(path: &Path, source: &dyn Source) -> Result<(), TargetError> {
+    match (source.storage(), Storage::at(path)) {
+        (Some(source), Some(target)) if source.shares_bytes_with(target) => {
+            Err(TargetError::refused("open", path, Refusal::Source))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes the file that a dead attempt has left at `path`. A file that a living process writes stays, like all that is no
+/// regular file: they are refused when the disk is opened.
+pub fn remove_stale(path: &Path) {
+    if let Err(error) = unfinished::clear(path) {
+        tracing::warn!(%error, "could not remove the disk of an earlier attempt");
+    }
+}
+
+/// The folder of a file, also for a bare name.
+pub fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Mutex;
@@ -10,51 +11,42 @@ use std::sync::atomic::AtomicU64;
 use rustix::fs::{FallocateFlags, OFlags};
 
 use super::disk::{Disk, Kind};
+use super::kind::{Found, classify, follow, look};
+use super::unfinished::Unfinished;
 use super::write::{Direct, Pacer};
-use super::{Cache, HELD_BYTES, Options, is_block_device};
-use crate::error::{Error, FormatError, TargetError};
+use super::{Cache, HELD_BYTES, Options};
+use crate::error::{Error, FormatError, Refusal, TargetError};
+use crate::lock::{Lock, lock};
 
 impl Disk {
     /// Opens the target for a disk of `virtual_size` bytes, or of a size that only the end of the stream tells.
     /// Fails before anything is touched if the disk does not fit.
     pub fn open(options: &Options, virtual_size: Option<u64>) -> Result<Self, Error> {
-        let kind = if is_block_device(&options.path) {
-            Kind::Device
-        } else {
-            Kind::File
+        let mut disk = match look(&options.path)? {
+            Found::Device => Self::open_device(options)?,
+            Found::File | Found::Nothing => Self::create_file(options, virtual_size)?,
         };
-        let mut disk = match kind {
-            Kind::Device => Self::open_device(options)?,
-            Kind::File => Self::open_file(options, virtual_size)?,
-        };
-        if options.cache != Cache::Page {
-            disk.direct = open_direct(&options.path).map(|file| Direct::new(file, options.cache));
-        }
+        disk.open_direct(options.cache);
         disk.check_fits(virtual_size.unwrap_or(0))?;
-        match kind {
-            Kind::Device => disk.hide_device(options.preallocate)?,
+        match disk.kind {
+            Kind::Device => {
+                disk.zeroed = disk.hide(options.preallocate)?;
+                tracing::debug!(target_is_zeroed_by_discard = disk.zeroed, "device target");
+            }
             Kind::File => disk.size_file(virtual_size, options.preallocate)?,
         }
+        tracing::debug!(path = %options.path.display(), "took the target");
         Ok(disk)
     }
 
     /// Opens a disk that exists, to be changed where it is. A file that is smaller than `virtual_size` grows.
     pub fn open_in_place(options: &Options, virtual_size: u64) -> Result<Self, Error> {
-        let path = &options.path;
-        let mut disk = if is_block_device(path) {
-            Self::open_device(options)?
-        } else {
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(path)
-                .map_err(|source| TargetError::new("open", path, source))?;
-            Self::new(options, Kind::File, file, options.available)
+        let mut disk = match follow(&options.path)? {
+            Found::Device => Self::open_device(options)?,
+            Found::File | Found::Nothing => Self::open_file(options)?,
         };
         disk.in_place = true;
-        if options.cache != Cache::Page {
-            disk.direct = open_direct(path).map(|file| Direct::new(file, options.cache));
-        }
+        disk.open_direct(options.cache);
         disk.check_fits(virtual_size)?;
         let length = disk
             .file
@@ -64,22 +56,17 @@ impl Disk {
         if disk.kind == Kind::File && length < virtual_size {
             disk.set_len(virtual_size)?;
         }
+        tracing::debug!(path = %options.path.display(), "took the target");
         Ok(disk)
     }
 
     fn open_device(options: &Options) -> Result<Self, Error> {
-        let path = &options.path;
-        // O_EXCL on a device: EBUSY while it is mounted or otherwise claimed.
-        let exclusive = i32::try_from(OFlags::EXCL.bits()).unwrap_or(0);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(exclusive)
-            .open(path)
-            .map_err(|source| TargetError::new("open", path, source))?;
+        // EBUSY while the device is mounted, or while another process has opened it like this, by any node and in any
+        // container. A lock besides would add nothing, and udev locks device nodes for moments.
+        let mut file = open_existing(&options.path, Found::Device, OFlags::EXCL)?;
         let size = file
             .seek(SeekFrom::End(0))
-            .map_err(|source| TargetError::new("measure", path, source))?;
+            .map_err(|source| TargetError::new("measure", &options.path, source))?;
         Ok(Self::new(
             options,
             Kind::Device,
@@ -88,27 +75,22 @@ impl Disk {
         ))
     }
 
-    fn open_file(options: &Options, virtual_size: Option<u64>) -> Result<Self, Error> {
-        let path = &options.path;
+    fn open_file(options: &Options) -> Result<Self, Error> {
+        let file = open_existing(&options.path, Found::File, OFlags::empty())?;
+        if lock(&file) == Lock::Anothers {
+            return Err(TargetError::refused("open", &options.path, Refusal::InUse).into());
+        }
+        Ok(Self::new(options, Kind::File, file, options.available))
+    }
+
+    fn create_file(options: &Options, virtual_size: Option<u64>) -> Result<Self, Error> {
         if let Some(virtual_size) = virtual_size {
             check_fits(virtual_size, options.available)?;
         }
-        if options.overwrite {
-            match std::fs::remove_file(path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(TargetError::new("remove", path, error).into());
-                }
-                _ => {}
-            }
-        }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(|source| TargetError::new("create", path, source))?;
-        Ok(Self::new(options, Kind::File, file, options.available))
+        let (file, unfinished) = Unfinished::create(&options.path, options.overwrite)?;
+        let mut disk = Self::new(options, Kind::File, file, options.available);
+        disk.unfinished = Some(unfinished);
+        Ok(disk)
     }
 
     fn new(options: &Options, kind: Kind, file: File, capacity: u64) -> Self {
@@ -123,7 +105,7 @@ impl Disk {
             zeroed: false,
             held: Mutex::new(Vec::new()),
             written: AtomicU64::new(0),
-            committed: false,
+            unfinished: None,
             in_place: false,
         }
     }
@@ -133,16 +115,16 @@ impl Disk {
         check_fits(virtual_size, self.capacity)
     }
 
-    /// Makes the first MiB zero, on the disk, before anything else is written. Whether the device could do that
-    /// without being sent zeros tells how the rest will be zeroed.
-    fn hide_device(&mut self, preallocate: bool) -> Result<(), Error> {
+    /// Makes the first MiB of a device zero, on the disk, so that nothing of a disk is to be seen. True if the device could do
+    /// that without being sent zeros, which tells how the rest will be zeroed.
+    pub(super) fn hide(&self, preallocate: bool) -> Result<bool, TargetError> {
         let first = 0..HELD_BYTES.min(self.capacity);
-        self.zeroed = !preallocate && self.punch(&first).is_ok();
-        if !self.zeroed {
+        let is_deallocated = !preallocate && self.punch(&first).is_ok();
+        if !is_deallocated {
             self.zero_range(first)?;
         }
-        tracing::debug!(target_is_zeroed_by_discard = self.zeroed, "device target");
-        Ok(self.sync()?)
+        self.sync()?;
+        Ok(is_deallocated)
     }
 
     /// A fresh file reads as zeros; preallocated, its blocks exist as well.
@@ -188,14 +170,35 @@ fn check_fits(virtual_size: u64, available: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// A second descriptor that bypasses the page cache, if the filesystem or device has such a thing.
-fn open_direct(path: &Path) -> Option<File> {
-    let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
-    match OpenOptions::new().write(true).custom_flags(flags).open(path) {
-        Ok(file) => Some(file),
-        Err(error) => {
-            tracing::debug!(%error, "direct I/O is not available, using the page cache");
-            None
+/// Opens for reading and writing what was `found` at `path`, and nothing that has taken its place.
+fn open_existing(path: &Path, found: Found, flags: OFlags) -> Result<File, TargetError> {
+    let failed = |source| TargetError::new("open", path, source);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(i32::try_from(flags.bits()).unwrap_or(0))
+        .open(path)
+        .map_err(failed)?;
+    let kind = file.metadata().map_err(failed)?.file_type();
+    if classify(path, kind)? == found {
+        Ok(file)
+    } else {
+        Err(TargetError::refused("open", path, Refusal::Replaced))
+    }
+}
+
+impl Disk {
+    /// Adds a second descriptor that bypasses the page cache, if the filesystem or device has such a thing. It is opened
+    /// from the first one, since the name may lead elsewhere by now.
+    fn open_direct(&mut self, cache: Cache) {
+        if cache == Cache::Page {
+            return;
+        }
+        let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
+        let same = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        match OpenOptions::new().write(true).custom_flags(flags).open(same) {
+            Ok(file) => self.direct = Some(Direct::new(file, cache)),
+            Err(error) => tracing::debug!(%error, "direct I/O is not available, using the page cache"),
         }
     }
 }

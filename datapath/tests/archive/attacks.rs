@@ -395,11 +395,13 @@ fn what_is_no_tar_is_called_that() {
 
 #[test]
 fn names_cannot_write_to_terminals() {
-    let error = refused("escape", &Tape::default().file("/\x1b[2J\n", b"").end());
+    let name = "/\x1b[2J\n\u{202e}\u{2028}\u{200b}ü";
+    let error = refused("escape", &Tape::default().file(name, b"").end());
     assert!(matches!(error, Kind::Name(_)));
     let folder = fast_folder();
-    let error = unpack_to(folder.path(), &Tape::default().file("/\x1b[2J\n", b"").end()).unwrap_err();
-    assert!(error.to_string().contains(r"entry `/\u{1b}[2J\n`"), "{error}");
+    let error = unpack_to(folder.path(), &Tape::default().file(name, b"").end()).unwrap_err();
+    let shown = r"entry `/\u{1b}[2J\n\u{202e}\u{2028}\u{200b}ü`";
+    assert!(error.to_string().contains(shown), "{error}");
 }
 
 /// Zeros for ever, behind `head`.

@@ -13,6 +13,7 @@ pub(crate) fn find(format: &str, image: &[u8]) -> Vec<Range<usize>> {
         "vmdk" => vmdk(image),
         "vpc" => vpc(image),
         "vhdx" => vhdx(image),
+        "qcow2" => qcow2(image),
         other => panic!("unknown format {other}"),
     };
     for range in &mut ranges {
@@ -101,6 +102,35 @@ fn vhdx(image: &[u8]) -> Vec<Range<usize>> {
             let spots = [0..256, 64 * KIB..64 * KIB + 64];
             ranges.extend(spots.map(|spot| at + spot.start.min(length)..at + spot.end.min(length)));
         }
+    }
+    ranges.sort_by_key(|range| range.start);
+    ranges.dedup();
+    ranges
+}
+
+/// The header; L1 and L2 tables of the disk and of snapshots, refcount table and blocks, the snapshot table.
+fn qcow2(image: &[u8]) -> Vec<Range<usize>> {
+    const OFFSET_BITS: u64 = 0x00ff_ffff_ffff_fe00;
+    let cluster = 1 << number(be32(image, 20));
+    let places = |table: &Range<usize>| {
+        let entries = table.clone().step_by(8).filter_map(|at| be64(image, at));
+        let places = entries.map(|entry| sectors(Some(entry & OFFSET_BITS)));
+        places.filter(|at| *at != 0).collect::<Vec<_>>()
+    };
+    let mut l1_tables = vec![(sectors(be64(image, 40)), number(be32(image, 36)))];
+    let refcount_table = sectors(be64(image, 48));
+    let mut ranges = vec![0..112, refcount_table..refcount_table + cluster];
+    ranges.extend(places(&ranges[1]).into_iter().map(|block| block..block + cluster));
+    // Entries of snapshots as the samples have them: no names, 16 bytes of extra data.
+    let snapshots = sectors(be64(image, 64));
+    for entry in (0..number(be32(image, 60))).map(|index| snapshots + index * 56) {
+        ranges.push(entry..entry + 56);
+        l1_tables.push((sectors(be64(image, entry)), number(be32(image, entry + 8))));
+    }
+    for (at, entries) in l1_tables {
+        let l1 = at..at + 8 * entries;
+        ranges.extend(places(&l1).into_iter().map(|table| table..table + cluster));
+        ranges.push(l1);
     }
     ranges.sort_by_key(|range| range.start);
     ranges.dedup();

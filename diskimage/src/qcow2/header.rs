@@ -1,8 +1,11 @@
 //! The qcow2 header: the first cluster of the image (QEMU `docs/interop/qcow2.rst`, sections "Header",
 //! "Header extensions"). Every refusal that the header alone can justify happens here, before a data byte is read.
 
+use std::ops::Range;
+
+use super::extensions::Extensions;
 use crate::bytes_at::{be32, be64};
-use crate::{Compression, Error, Format};
+use crate::{Compression, Error, Format, MAX_OFFSET};
 
 /// Bytes of a version 2 header.
 const V2_LENGTH: usize = 72;
@@ -12,6 +15,9 @@ const V3_LENGTH: usize = 104;
 const MAX_L1_BYTES: u64 = 32 << 20;
 /// Largest refcount table in bytes, as QEMU (`QCOW_MAX_REFTABLE_SIZE`).
 const MAX_REFTABLE_BYTES: u64 = 8 << 20;
+/// Most snapshots, as QEMU (`QCOW_MAX_SNAPSHOTS`), and the fixed part of what the table has of each.
+const MAX_SNAPSHOTS: u64 = 65_536;
+const SNAPSHOT_BYTES: u64 = 40;
 /// Longest backing file name (qcow2.rst: "must not be longer than 1023 bytes").
 const MAX_NAME: usize = 1023;
 const DIRTY: u64 = 1 << 0;
@@ -20,10 +26,10 @@ const DATA_FILE: u64 = 1 << 2;
 const COMPRESSION_TYPE: u64 = 1 << 3;
 const EXTENDED_L2: u64 = 1 << 4;
 const KNOWN_INCOMPATIBLE: u64 = DIRTY | CORRUPT | DATA_FILE | COMPRESSION_TYPE | EXTENDED_L2;
-
-const EXTENSION_FEATURE_NAMES: u32 = 0x6803_f857;
-const EXTENSION_BITMAPS: u32 = 0x2385_2875;
-const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
+/// Autoclear: the bitmaps are up to date. Without it their extension is ignored.
+const BITMAPS_VALID: u64 = 1 << 0;
+/// Autoclear: the external data file is the disk.
+const DATA_FILE_RAW: u64 = 1 << 1;
 
 /// The decoded, validated header of an image that can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +44,10 @@ pub struct Header {
     pub compression: Compression,
     /// True when L2 entries are 128 bits wide and map 32 subclusters each.
     pub extended_l2: bool,
-    /// Entries of the L1 table that map the virtual disk (more may follow for the VM state of snapshots).
+    /// Entries of the L1 table that map the virtual disk.
     pub l1_entries: u64,
+    /// All entries of it: more may follow for the VM state of snapshots.
+    pub l1_size: u64,
     /// Where the L1 table is; aligned to a cluster.
     pub l1_offset: u64,
     /// Where the refcount table is; aligned to a cluster.
@@ -50,8 +58,12 @@ pub struct Header {
     pub refcount_order: u32,
     /// Internal snapshots; their data is ignored.
     pub snapshots: u32,
-    /// The image keeps dirty bitmaps, which are ignored.
-    pub has_bitmaps: bool,
+    /// Where the table of snapshots is.
+    pub snapshot_table_offset: u64,
+    /// Dirty bitmaps, which are ignored.
+    pub bitmap_count: u32,
+    /// Where their directory is, if there are any.
+    pub bitmaps: Option<Range<u64>>,
     /// Refcounts may be out of date (bit 0). QEMU reads such an image; so do we, and do not trust its refcounts.
     pub dirty: bool,
     /// Somebody found the image inconsistent (bit 1). QEMU still reads it; so do we, with a warning.
@@ -62,8 +74,6 @@ pub struct Header {
 
 impl Header {
     /// Reads the header from the beginning of the image: [`HEAD_BYTES`](crate::HEAD_BYTES) of it, or all there is.
-    /// Extensions (names of features and files) end early in the first cluster; a larger one has nothing after them that
-    /// matters here.
     pub fn parse(head: &[u8]) -> Result<Self, Error> {
         match Self::parse_any(head)? {
             (header, None) => Ok(header),
@@ -107,19 +117,31 @@ impl Header {
         if head.len() < header_length {
             return Err(short(header_length));
         }
-        let (incompatible, refcount_order) = if version == 2 {
-            (0, 4)
+        let (incompatible, autoclear, refcount_order) = if version == 2 {
+            (0, 0, 4)
         } else {
-            (long(72)?, word(96)?)
+            (long(72)?, long(88)?, word(96)?)
         };
         let compression_byte = (version == 3 && header_length > V3_LENGTH)
             .then(|| head.get(V3_LENGTH))
             .flatten();
-        let extensions = Extensions::parse(head, header_length, cluster_size)?;
+        let backing_file_at = long(8)?;
+        // What a backing file's name follows ends before it.
+        let end = if backing_file_at == 0 {
+            cluster_size
+        } else {
+            backing_file_at.min(cluster_size)
+        };
+        let extensions = Extensions::parse(head, header_length, end)?;
 
-        refuse_features(incompatible, &extensions)?;
-        let backing_file = backing_file(head, long(8)?, word(16)?, cluster_size)?;
+        refuse_features(incompatible, autoclear, &extensions)?;
+        let backing_file = backing_file(head, backing_file_at, word(16)?, cluster_size)?;
         match word(32)? {
+            0 if extensions.has_crypto => {
+                return Err(invalid(
+                    "a header of encryption in an image that is not encrypted".into(),
+                ));
+            }
             0 => {}
             1 => return Err(Error::Encrypted("AES")),
             2 => return Err(Error::Encrypted("LUKS")),
@@ -138,45 +160,62 @@ impl Header {
             )));
         }
 
+        // Without the bit they are out of date.
+        let bitmaps = match autoclear & BITMAPS_VALID {
+            0 => None,
+            _ => extensions.bitmaps(cluster_size)?,
+        };
+        let size = long(24)?;
         let header = Self {
             version,
-            virtual_size: long(24)? & !511,
+            virtual_size: size & !511,
             cluster_bits,
             compression,
             extended_l2,
             l1_entries: 0,
+            l1_size: 0,
             l1_offset: long(40)?,
             refcount_table_offset: long(48)?,
             refcount_table_bytes: u64::from(word(56)?) << cluster_bits,
             refcount_order,
             snapshots: word(60)?,
-            has_bitmaps: extensions.has_bitmaps,
+            snapshot_table_offset: long(64)?,
+            bitmap_count: bitmaps.as_ref().map_or(0, |(count, _)| *count),
+            bitmaps: bitmaps.map(|(_, directory)| directory),
             dirty: incompatible & DIRTY != 0,
             corrupt: incompatible & CORRUPT != 0,
             is_delta: false,
         };
-        let header = header.with_tables_checked(u64::from(word(36)?))?;
+        let header = header.with_l1_checked(size, u64::from(word(36)?))?;
+        header.check_tables()?;
         Ok((header, backing_file))
     }
 
-    fn with_tables_checked(mut self, l1_size: u64) -> Result<Self, Error> {
+    /// `size` is that of the disk before it is rounded: QEMU wants an entry for what is rounded off.
+    fn with_l1_checked(mut self, size: u64, l1_size: u64) -> Result<Self, Error> {
         let limit = MAX_L1_BYTES / 8;
         if l1_size > limit {
             return Err(Error::L1TooBig {
+                format: Format::Qcow2,
                 entries: l1_size,
                 limit,
             });
         }
-        let needed = self.virtual_size.div_ceil(self.bytes_per_l2());
+        let needed = size.div_ceil(self.bytes_per_l2());
         if l1_size < needed {
             return Err(Error::L1TooSmall {
                 entries: l1_size,
                 needed,
-                virtual_size: self.virtual_size,
+                virtual_size: size,
             });
         }
-        self.l1_entries = needed;
+        self.l1_size = l1_size;
+        self.l1_entries = self.virtual_size.div_ceil(self.bytes_per_l2());
         self.check_table("L1 table", self.l1_offset, l1_size * 8)?;
+        Ok(self)
+    }
+
+    fn check_tables(&self) -> Result<(), Error> {
         if self.refcount_table_bytes > MAX_REFTABLE_BYTES {
             return Err(invalid(format!(
                 "the refcount table has {} bytes, the limit is {MAX_REFTABLE_BYTES}",
@@ -191,18 +230,32 @@ impl Header {
             self.refcount_table_offset,
             self.refcount_table_bytes,
         )?;
-        Ok(self)
+        // What the table says of each snapshot is not looked at.
+        let snapshots = u64::from(self.snapshots);
+        if snapshots > MAX_SNAPSHOTS {
+            return Err(invalid(format!(
+                "the snapshot table has {snapshots} entries, the limit is {MAX_SNAPSHOTS}"
+            )));
+        }
+        self.check_table(
+            "snapshot table",
+            self.snapshot_table_offset,
+            snapshots * SNAPSHOT_BYTES,
+        )
     }
 
-    /// Tables start at a cluster and end below 2^63, as QEMU checks.
+    /// Tables start at a cluster and end where a file can, as QEMU checks.
     fn check_table(&self, name: &str, offset: u64, bytes: u64) -> Result<(), Error> {
-        let end = offset
-            .checked_add(bytes)
-            .filter(|end| i64::try_from(*end).is_ok());
+        let end = offset.checked_add(bytes).filter(|end| *end <= MAX_OFFSET);
         if !offset.is_multiple_of(self.cluster_size()) || end.is_none() {
             return Err(invalid(format!("{name} offset {offset:#x} is invalid")));
         }
         Ok(())
+    }
+
+    /// True if the refcounts can be trusted. An image that was not closed, or was found inconsistent, has others than it should.
+    pub fn has_refcounts(&self) -> bool {
+        !self.dirty && !self.corrupt
     }
 
     /// Bytes of a cluster, 512 to 2 Mi.
@@ -230,7 +283,7 @@ impl Header {
             (self.extended_l2, "extended L2"),
             (self.dirty, "dirty"),
             (self.corrupt, "corrupt"),
-            (self.has_bitmaps, "bitmaps"),
+            (self.bitmaps.is_some(), "bitmaps"),
         ] {
             if set {
                 names.push(name.into());
@@ -240,7 +293,7 @@ impl Header {
     }
 }
 
-fn invalid(what: String) -> Error {
+pub(super) fn invalid(what: String) -> Error {
     let format = Format::Qcow2;
     Error::Header { format, what }
 }
@@ -267,7 +320,7 @@ fn compression(kind: u8, incompatible: u64) -> Result<Compression, Error> {
     }
 }
 
-fn refuse_features(incompatible: u64, extensions: &Extensions) -> Result<(), Error> {
+fn refuse_features(incompatible: u64, autoclear: u64, extensions: &Extensions) -> Result<(), Error> {
     let unknown = incompatible & !KNOWN_INCOMPATIBLE;
     if unknown != 0 {
         let names: Vec<String> = (0..64u8)
@@ -285,6 +338,12 @@ fn refuse_features(incompatible: u64, extensions: &Extensions) -> Result<(), Err
             extensions.data_file.clone().unwrap_or_else(|| "(unnamed)".into()),
         ));
     }
+    if autoclear & DATA_FILE_RAW != 0 {
+        return Err(invalid(
+            "an external data file is said to be the disk, and there is none (autoclear feature bit 1)"
+                .into(),
+        ));
+    }
     Ok(())
 }
 
@@ -300,67 +359,5 @@ fn backing_file(head: &[u8], offset: u64, length: u32, cluster_size: u64) -> Res
     }
     let start = usize::try_from(offset).unwrap_or(usize::MAX);
     let name = head.get(start..start.saturating_add(length)).unwrap_or_default();
-    Ok(Some(printable(name)))
-}
-
-/// The few header extensions whose content can be named in a refusal.
-#[derive(Default)]
-struct Extensions {
-    data_file: Option<String>,
-    has_bitmaps: bool,
-    feature_names: Vec<(u8, u8, String)>,
-}
-
-impl Extensions {
-    /// Walks type/length/data records until the end marker; a record that leaves the first cluster is an error.
-    fn parse(head: &[u8], start: usize, cluster_size: u64) -> Result<Self, Error> {
-        let mut found = Self::default();
-        let mut at = start;
-        while let (Some(kind), Some(length)) = (be32(head, at), be32(head, at + 4)) {
-            if kind == 0 {
-                break;
-            }
-            let data = at + 8;
-            let end = data.saturating_add(length as usize);
-            if end as u64 > cluster_size {
-                return Err(invalid(format!(
-                    "header extension {kind:#x} of {length} bytes leaves the first cluster"
-                )));
-            }
-            let Some(bytes) = head.get(data..end) else { break };
-            match kind {
-                EXTENSION_DATA_FILE => found.data_file = Some(printable(bytes)),
-                EXTENSION_BITMAPS => found.has_bitmaps = true,
-                EXTENSION_FEATURE_NAMES => found.add_feature_names(bytes),
-                _ => {}
-            }
-            at = end.next_multiple_of(8);
-        }
-        Ok(found)
-    }
-
-    /// Records of 48 bytes: type, bit number, name padded with zeros.
-    fn add_feature_names(&mut self, table: &[u8]) {
-        for record in table.chunks_exact(48) {
-            if let [kind, bit, name @ ..] = record {
-                self.feature_names.push((*kind, *bit, printable(name)));
-            }
-        }
-    }
-
-    fn incompatible_name(&self, bit: u8) -> Option<String> {
-        self.feature_names
-            .iter()
-            .find(|(kind, b, _)| *kind == 0 && *b == bit)
-            .map(|(_, _, name)| name.clone())
-    }
-}
-
-/// A name from the image as text that is safe in a log: up to the first NUL, control characters replaced.
-fn printable(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end.min(MAX_NAME)])
-        .chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
+    Ok(Some(crate::text::printable(name)))
 }

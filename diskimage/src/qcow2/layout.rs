@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use super::check::Qcow2Check;
 use super::header::Header;
 use super::map::{l2_tables, l2_wants};
 use super::refcounts::Refcounts;
 use super::table::{L1, L2, REFCOUNT_BLOCK, REFCOUNT_TABLE};
 use super::zeros::Zeros;
+use crate::check::Check;
 use crate::layout::{Access, Layout};
 use crate::wants::{Batch, Role, Table};
 use crate::{Clusters, Error, Format};
@@ -29,6 +31,10 @@ impl Qcow2 {
 }
 
 impl Layout for Qcow2 {
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
+        Box::new(Qcow2Check::new(self.header, image_length))
+    }
+
     fn format(&self) -> Format {
         Format::Qcow2
     }
@@ -56,10 +62,6 @@ impl Layout for Qcow2 {
         self.header.snapshots
     }
 
-    fn has_other_users(&self) -> bool {
-        self.header.snapshots > 0 || self.header.has_bitmaps
-    }
-
     fn is_marked_corrupt(&self) -> bool {
         self.header.corrupt
     }
@@ -75,7 +77,7 @@ impl Layout for Qcow2 {
             return Ok(first);
         }
         first.push(header.l1_offset, header.l1_entries * 8, Role::Table(L1), 0);
-        if !header.dirty {
+        if header.has_refcounts() {
             let table = Role::Table(REFCOUNT_TABLE);
             first.push(
                 header.refcount_table_offset,
@@ -120,8 +122,7 @@ impl Layout for Qcow2 {
         matches!(kind, L1 | L2)
     }
 
-    /// In a consistent image nothing else in the active map refers to a cluster that is a table or plain data.
-    fn owns_units(&self) -> bool {
+    fn counts_references(&self) -> bool {
         true
     }
 

@@ -1,7 +1,7 @@
 //! From tables to wants: what L1 and L2 tables say about the bytes of the image.
 
 use super::header::Header;
-use super::table::{L2, Mapping, bit_runs, l1_entry, l2_entry};
+use super::table::{L2, Mapping, SUBCLUSTERS, bit_runs, l1_entry, l2_entry};
 use crate::Error;
 use crate::wants::{Batch, Role, Table};
 
@@ -17,10 +17,19 @@ pub(super) fn l2_tables(header: &Header, l1: &[u8], tables: &mut Batch) -> Resul
     Ok(())
 }
 
+/// The runs of stored subclusters within the first `left` bytes of a cluster: where each begins in it, and its length.
+fn parts(stored: u32, subcluster: u64, left: u64) -> impl Iterator<Item = (u64, u64)> {
+    bit_runs(stored).filter_map(move |(first, count)| {
+        let skip = u64::from(first) * subcluster;
+        let length = (u64::from(count) * subcluster).min(left.saturating_sub(skip));
+        (length > 0).then_some((skip, length))
+    })
+}
+
 /// Asks for what one L2 table maps. Clipped to the virtual size.
 pub(super) fn l2_wants(header: &Header, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
     let cluster = header.cluster_size();
-    let subcluster = if header.extended_l2 { cluster / 32 } else { cluster };
+    let subcluster = cluster / u64::from(SUBCLUSTERS);
     let entries = usize::try_from(cluster / header.l2_entry_bytes()).unwrap_or(0);
     for index in 0..entries {
         let guest = table.at + index as u64 * cluster;
@@ -32,16 +41,17 @@ pub(super) fn l2_wants(header: &Header, table: Table, bytes: &[u8], batch: &mut 
             Mapping::Unmapped => {}
             Mapping::ZeroAllocated { host } => batch.push(host, cluster, Role::Ignored, 0),
             Mapping::Compressed { host, length } => batch.push(host, length, Role::Compressed, guest),
-            Mapping::Data { host, .. } if !header.extended_l2 => {
-                batch.push(host, cluster.min(left), Role::Data, guest);
-            }
-            Mapping::Data { host, subclusters } => {
-                for (first, count) in bit_runs(subclusters) {
-                    let skip = u64::from(first) * subcluster;
-                    let length = (u64::from(count) * subcluster).min(left.saturating_sub(skip));
-                    if length > 0 {
-                        batch.push(host + skip, length, Role::Data, guest + skip);
-                    }
+            Mapping::Data {
+                host,
+                subclusters,
+                is_sole,
+            } => {
+                let whole = if is_sole { Role::SoleData } else { Role::Data };
+                let mut parts = parts(subclusters, subcluster, left).peekable();
+                while let Some((skip, length)) = parts.next() {
+                    let is_last = parts.peek().is_none();
+                    let role = if is_last { whole } else { Role::PartOfData };
+                    batch.push(host + skip, length, role, guest + skip);
                 }
             }
         }

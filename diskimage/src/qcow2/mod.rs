@@ -1,5 +1,7 @@
 //! qcow2, versions 2 and 3 (QEMU `docs/interop/qcow2.rst`).
 
+mod check;
+mod extensions;
 mod header;
 mod layout;
 mod map;

@@ -14,15 +14,17 @@ pub(super) const REFCOUNT_TABLE: u8 = 2;
 pub(super) const REFCOUNT_BLOCK: u8 = 3;
 
 /// Bits 9-55 of L1 and standard L2 entries: a host offset.
-const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
+pub(super) const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
+/// Bit 63 of L1 and standard L2 entries (`QCOW_OFLAG_COPIED` in QEMU): the refcount is exactly one.
+pub(super) const COPIED: u64 = 1 << 63;
 /// Bit 62 of an L2 entry: the cluster is compressed.
-const COMPRESSED: u64 = 1 << 62;
+pub(super) const COMPRESSED: u64 = 1 << 62;
 /// Bit 0 of a standard L2 entry: the cluster reads as zeros.
-const ZERO: u64 = 1;
+pub(super) const ZERO: u64 = 1;
 /// Bits 9-63 of a refcount table entry: the offset of a refcount block.
 const REFBLOCK_MASK: u64 = !0x1ff;
 /// Subclusters of a cluster with extended L2 entries.
-const SUBCLUSTERS: u32 = 32;
+pub(super) const SUBCLUSTERS: u32 = 32;
 
 /// What one L2 entry says about its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub(super) enum Mapping {
         host: u64,
         /// Bit n set: subcluster n is stored. All set without extended L2.
         subclusters: u32,
+        /// Nothing else refers to the host cluster.
+        is_sole: bool,
     },
     /// The cluster is stored compressed.
     Compressed {
@@ -87,8 +91,10 @@ pub(super) fn l2_entry(
     };
 
     if entry & COMPRESSED != 0 {
-        return Ok(compressed(header, entry));
+        let (host, length) = compressed(header, entry);
+        return Ok(Mapping::Compressed { host, length });
     }
+    let is_sole = entry & COPIED != 0;
     let host = entry & OFFSET_MASK;
     if !host.is_multiple_of(header.cluster_size()) {
         return Err(corrupt(format!(
@@ -110,6 +116,7 @@ pub(super) fn l2_entry(
             _ => Ok(Mapping::Data {
                 host,
                 subclusters: stored,
+                is_sole,
             }),
         };
     }
@@ -120,6 +127,7 @@ pub(super) fn l2_entry(
         (false, _) => Ok(Mapping::Data {
             host,
             subclusters: u32::MAX,
+            is_sole,
         }),
     }
 }
@@ -142,18 +150,16 @@ pub(super) fn zero_subclusters(header: &Header, table: &[u8], index: usize) -> u
 }
 
 /// "Compressed Clusters Descriptor": x = 62 - (cluster_bits - 8) bits of offset, then a count of additional sectors.
-fn compressed(header: &Header, entry: u64) -> Mapping {
+/// Where the cluster begins, and its bytes until the end of its last sector.
+pub(super) fn compressed(header: &Header, entry: u64) -> (u64, u64) {
     let offset_bits = 70 - header.cluster_bits;
     let host = entry & ((1 << offset_bits) - 1);
     let sectors = (entry & (COMPRESSED - 1)) >> offset_bits;
-    Mapping::Compressed {
-        host,
-        length: (sectors + 1) * 512 - host % 512,
-    }
+    (host, (sectors + 1) * 512 - host % 512)
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
-fn low_half(value: u64) -> u32 {
+pub(super) fn low_half(value: u64) -> u32 {
     value as u32
 }
 
@@ -205,10 +211,7 @@ mod tests {
     fn compressed_descriptor_of_64k_clusters() {
         // 64 KiB clusters: 54 bits of offset, 8 bits of sectors.
         let entry = COMPRESSED | (3 << 54) | 0x5_0123;
-        let Mapping::Compressed { host, length } = compressed(&header(16), entry) else {
-            panic!()
-        };
-        assert_eq!((host, length), (0x5_0123, 4 * 512 - 0x123));
+        assert_eq!(compressed(&header(16), entry), (0x5_0123, 4 * 512 - 0x123));
     }
 
     #[test]

@@ -1,90 +1,14 @@
-//! Properties of both routes over images whose physical order is random.
+//! What the header alone tells. Both routes over whole images: `references`.
 
-use proptest::prelude::*;
+use testkit::images::qcow2::{Guest, Qcow2};
 
 use super::Header;
-use super::testing::{CLUSTER, Guest, disk, image, one_pass, ranged};
 use crate::Error;
 
-fn guest() -> impl Strategy<Value = Vec<Guest>> {
-    let cluster = prop_oneof![
-        2 => Just(Guest::Hole),
-        1 => Just(Guest::ZeroAllocated),
-        4 => (1u8..).prop_map(Guest::Data),
-    ];
-    prop::collection::vec(cluster, 0..300)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_order_on_any_route_gives_the_disk(
-        guest in guest(),
-        order in prop::collection::vec(any::<u16>(), 0..320),
-        chunk in 1usize..3000,
-    ) {
-        let image = image(&guest, &order);
-        let expected = disk(&guest);
-        prop_assert_eq!(&ranged(&image, chunk).unwrap().disk, &expected);
-        let passed = one_pass(&image, chunk).unwrap();
-        prop_assert_eq!(&passed.disk, &expected);
-        prop_assert!(passed.parked.is_empty());
-    }
-
-    #[test]
-    fn every_prefix_fails_unless_only_unmapped_bytes_were_lost(
-        guest in guest(),
-        order in prop::collection::vec(any::<u16>(), 0..320),
-        cut in any::<prop::sample::Index>(),
-    ) {
-        let image = image(&guest, &order);
-        let cut = cut.index(image.len());
-        for route in [one_pass, ranged] {
-            if let Ok(sink) = route(&image[..cut], 1000) {
-                prop_assert_eq!(&sink.disk, &disk(&guest));
-            }
-        }
-    }
-
-    #[test]
-    fn hostile_bytes_end_in_an_answer(
-        guest in guest(),
-        order in prop::collection::vec(any::<u16>(), 0..100),
-        patches in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
-    ) {
-        let mut image = image(&guest, &order);
-        for (at, byte) in patches {
-            let at = at.index(image.len());
-            // The size decides how much a test would have to allocate.
-            if !(24..32).contains(&at) {
-                image[at] = byte;
-            }
-        }
-        // Larger clusters mean larger virtual sizes than the array of this test has.
-        image[23] = 9;
-        drop(one_pass(&image, 700));
-        drop(ranged(&image, 700));
-    }
-}
-
-#[test]
-fn metadata_first_needs_no_parking() {
-    let guest: Vec<Guest> = (1..=200).map(Guest::Data).collect();
-    assert_eq!(one_pass(&image(&guest, &[]), 4096).unwrap().most_parked, 0);
-}
-
-#[test]
-fn l1_at_the_end_parks_everything_and_still_works() {
-    let guest: Vec<Guest> = (1..=200).map(Guest::Data).collect();
-    // Units: refcount table, one refcount block, L1 table, …
-    let sink = one_pass(&image(&guest, &[0, 0, u16::MAX]), 4096).unwrap();
-    assert_eq!(sink.disk, disk(&guest));
-    assert!(sink.most_parked >= 200);
-}
+mod references;
 
 fn patched(patch: impl FnOnce(&mut Vec<u8>)) -> Result<Header, Error> {
-    let mut bytes = image(&[Guest::Data(1)], &[]);
+    let mut bytes = Qcow2::new(9, vec![Guest::Data(1)]).build().image;
     patch(&mut bytes);
     Header::parse(&bytes)
 }
@@ -158,6 +82,121 @@ fn dirty_and_corrupt_images_are_read_as_qemu_does() {
 
 #[test]
 fn the_size_is_rounded_down_to_sectors() {
-    let header = patched(|b| b[24..32].copy_from_slice(&(CLUSTER as u64 - 1).to_be_bytes())).unwrap();
+    let header = patched(|b| b[24..32].copy_from_slice(&511u64.to_be_bytes())).unwrap();
     assert_eq!(header.virtual_size, 0);
+}
+
+/// The refusal of an image with these header extensions; empty if it is taken.
+fn extended(extensions: &[u8], autoclear: u8) -> String {
+    let refused = patched(|bytes| {
+        bytes[104..104 + extensions.len()].copy_from_slice(extensions);
+        bytes[95] = autoclear;
+    });
+    refused.map_or_else(|error| error.to_string(), |_| String::new())
+}
+
+/// An extension of this kind, whose content is filled up with zeros.
+fn extension(kind: u32, content: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(content.len()).unwrap();
+    let mut bytes = [kind.to_be_bytes(), length.to_be_bytes()].concat();
+    bytes.extend(content);
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+#[test]
+fn extensions_end_in_the_first_cluster_as_in_qemu() {
+    let unknown = |length: usize| extension(0x1234_5678, &vec![7; length]);
+    let room = 512 - 104 - 8;
+    // Without an end marker, and right up to the limit.
+    assert_eq!(extended(&unknown(room), 0), "");
+    let cut = |length: u32| [&unknown(0)[..4], &length.to_be_bytes()].concat();
+    assert!(extended(&cut(u32::try_from(room).unwrap() + 1), 0).contains("extensions end at 0x200"));
+    // The length of the end marker counts as well.
+    assert!(extended(&[0, 0, 0, 0, 1, 0, 0, 0], 0).contains("has 16777216 bytes"));
+    assert!(extended(&extension(0x0537_be77, &[0; 16]), 0).contains("not encrypted"));
+    assert_eq!(extended(&extension(0xe279_2aca, &[b'r'; 15]), 0), "");
+    assert!(extended(&extension(0xe279_2aca, &[b'r'; 16]), 0).contains("the limit is 15"));
+}
+
+#[test]
+fn extensions_of_large_clusters_are_waited_for() {
+    let mut image = Qcow2::new(17, vec![Guest::Data(1)]).build().image;
+    let length = 100_000_u32;
+    image[104..108].copy_from_slice(&[0x12; 4]);
+    image[108..112].copy_from_slice(&length.to_be_bytes());
+    let short = Header::parse(&image[..65_536]).unwrap_err();
+    assert!(
+        matches!(short, Error::ShortHeader { needed: 100_112, .. }),
+        "{short}"
+    );
+    assert!(Header::parse(&image).is_ok());
+    image[108..112].copy_from_slice(&(length + 40_000).to_be_bytes());
+    assert!(
+        Header::parse(&image[..65_536])
+            .unwrap_err()
+            .to_string()
+            .contains("extensions end")
+    );
+}
+
+#[test]
+fn bitmaps_that_are_up_to_date_have_to_make_sense() {
+    let bitmaps = |count: u32, reserved: u32, bytes: u64, offset: u64| {
+        let numbers = [count.to_be_bytes(), reserved.to_be_bytes()].concat();
+        extension(
+            0x2385_2875,
+            &[numbers, bytes.to_be_bytes().into(), offset.to_be_bytes().into()].concat(),
+        )
+    };
+    for (extension, sentence) in [
+        (bitmaps(1, 0, 24, 512), ""),
+        (bitmaps(65_535, 0, 1024 * 65_535, 0), ""),
+        (bitmaps(0, 0, 24, 512), "0 bitmaps"),
+        (bitmaps(65_536, 0, 24, 512), "65536 bitmaps"),
+        (bitmaps(1, 1, 24, 512), "reserved: 0x1"),
+        (bitmaps(1, 0, 0, 512), "has 0 bytes"),
+        (bitmaps(1, 0, 1024 * 65_535 + 1, 512), "67107841 bytes"),
+        (bitmaps(1, 0, 24, 513), "at 0x201"),
+    ] {
+        let said = extended(&extension, 1);
+        assert_eq!(said.is_empty(), sentence.is_empty(), "{said}");
+        assert!(said.contains(sentence), "{said}");
+        // Without the autoclear bit they are out of date, and nothing counts but the length.
+        assert_eq!(extended(&extension, 0), "");
+    }
+    assert!(extended(&extension(0x2385_2875, &[0; 16]), 0).contains("must have 24"));
+}
+
+#[test]
+fn what_is_not_read_is_still_where_it_can_be() {
+    let put64 = |at: usize, value: u64| patched(|b| b[at..at + 8].copy_from_slice(&value.to_be_bytes()));
+    let snapshots = |count: u32| patched(|b| b[60..64].copy_from_slice(&count.to_be_bytes()));
+    assert!(snapshots(65_536).is_ok());
+    assert!(
+        snapshots(65_537)
+            .unwrap_err()
+            .to_string()
+            .contains("the limit is 65536")
+    );
+    assert!(put64(64, 1024).is_ok());
+    assert!(put64(64, 1025).is_err());
+    // QEMU's files end a GiB before 2^63.
+    let most = (1_u64 << 63) - (1 << 30);
+    for at in [40, 48, 64] {
+        assert!(put64(at, most - 1024).is_ok(), "{at}");
+        assert!(put64(at, most + 512).is_err(), "{at}");
+    }
+    assert!(
+        patched(|b| b[95] = 2)
+            .unwrap_err()
+            .to_string()
+            .contains("external data file")
+    );
+    // What is rounded off the size needs an entry as well.
+    assert!(put64(24, 64 * 512).is_ok());
+    assert!(matches!(
+        put64(24, 64 * 512 + 1),
+        Err(Error::L1TooSmall { needed: 2, .. })
+    ));
 }

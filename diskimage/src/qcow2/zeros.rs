@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::header::Header;
-use super::table::{bit_runs, zero_subclusters};
+use super::table::{SUBCLUSTERS, bit_runs, zero_subclusters};
 use crate::wants::{Batch, Table, bytes_of};
 
 /// The guest ranges that a delta makes zero.
@@ -17,7 +17,7 @@ impl Zeros {
     /// Learns what an L2 table says. Clipped to the virtual size; what is remembered is charged to `batch`.
     pub(super) fn learn(&mut self, header: &Header, table: Table, bytes: &[u8], batch: &mut Batch) {
         let cluster = header.cluster_size();
-        let subcluster = cluster / 32;
+        let subcluster = cluster / u64::from(SUBCLUSTERS);
         let entries = usize::try_from(cluster / header.l2_entry_bytes()).unwrap_or(0);
         for index in 0..entries {
             let guest = table.at + index as u64 * cluster;

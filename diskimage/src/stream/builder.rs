@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{Stream, name};
+use crate::check::Tables;
 use crate::layout::{Access, Layout};
 use crate::memory::{Account, Memory};
 use crate::wants::{Batch, Role, Want, Wants, bytes_of};
@@ -10,43 +11,41 @@ use crate::{Error, Facts, Image};
 
 /// Builds a complete map from tables that are fetched ahead of the data, one generation after the other.
 pub struct MapBuilder {
-    pub(crate) layout: Box<dyn Layout>,
-    pub(crate) image_length: u64,
+    layout: Box<dyn Layout>,
+    image_length: u64,
     /// Tables that were learned of and not handed out yet.
     tables: Vec<TableRange>,
     /// Bytes of memory that the tables take that were handed out last.
     handed_out: u64,
     wants: Wants,
     mapped_bytes: u64,
-    /// Everything that was referred to, tables and what the guest does not read included, if it is to be checked.
-    pub(crate) references: Vec<Want>,
-    is_check: bool,
-    pub(crate) account: Account,
+    account: Account,
 }
 
 /// A table to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TableRange(Want);
+pub struct TableRange {
+    pub(crate) want: Want,
+    /// Where it ends; some of the table may lie behind the end of the image.
+    end: u64,
+}
 
 impl TableRange {
+    /// What of a wanted table lies in an image of `image_length` bytes.
+    pub(crate) fn within(want: Want, image_length: u64) -> Self {
+        let end = want.end().min(image_length);
+        Self { want, end }
+    }
+
     /// Where it is in the image; within its length.
     pub fn range(&self) -> Range<u64> {
-        self.0.host..self.0.end()
+        self.want.host.min(self.end)..self.end
     }
 }
 
 impl MapBuilder {
     /// A map for `image`, which is `image_length` bytes long. It is held in `memory`, see [`Stream::one_pass`].
     pub fn new(image: Image, image_length: u64, memory: impl Memory + 'static) -> Result<Self, Error> {
-        Self::start(image, image_length, Account::new(memory), false)
-    }
-
-    /// A map that wants to see also the tables that no conversion needs, and remembers all references.
-    pub fn for_check(image: Image, image_length: u64, memory: impl Memory + 'static) -> Result<Self, Error> {
-        Self::start(image, image_length, Account::new(memory), true)
-    }
-
-    fn start(image: Image, image_length: u64, account: Account, is_check: bool) -> Result<Self, Error> {
         let mut builder = Self {
             layout: image.layout,
             image_length,
@@ -54,9 +53,7 @@ impl MapBuilder {
             handed_out: 0,
             wants: Wants::default(),
             mapped_bytes: 0,
-            references: Vec::new(),
-            is_check,
-            account,
+            account: Account::new(memory),
         };
         let first = builder.layout.begin(Access::Ranged { image_length })?;
         builder.admit(first)?;
@@ -78,7 +75,7 @@ impl MapBuilder {
 
     /// Adds what one table says; `bytes` are those of its range.
     pub fn add(&mut self, table: &TableRange, bytes: &[u8]) -> Result<(), Error> {
-        let Some(table) = table.0.table() else {
+        let Some(table) = table.want.table() else {
             return Ok(());
         };
         let mut batch = Batch::within(self.account.beside(self.bytes()));
@@ -91,34 +88,29 @@ impl MapBuilder {
 
     /// Bytes of memory that all of it takes.
     fn bytes(&self) -> u64 {
-        let lists =
-            bytes_of::<TableRange>(self.tables.capacity()) + bytes_of::<Want>(self.references.capacity());
-        self.wants.bytes() + self.handed_out + lists + self.layout.memory_bytes()
+        let tables = bytes_of::<TableRange>(self.tables.capacity());
+        self.wants.bytes() + self.handed_out + tables + self.layout.memory_bytes()
     }
 
     fn admit(&mut self, batch: Batch) -> Result<(), Error> {
         let mut wants = batch.sorted(self.layout.format())?;
         let is_table = |want: &Want| want.table().is_some();
         let tables = wants.iter().filter(|want| is_table(want)).count();
-        let references = if self.is_check { wants.len() } else { 0 };
-        let grown = growth(&self.tables, tables) + growth(&self.references, references);
+        let grown = growth(&self.tables, tables);
         self.account
             .hold(self.bytes() + bytes_of::<Want>(wants.capacity()) + grown)?;
-        if self.is_check {
-            self.references.extend(&wants);
-        }
-        let (layout, is_check) = (&self.layout, self.is_check);
         // What only helps to save memory in one pass is of no use here.
         wants.retain(|want| match want.role {
             Role::Ignored => false,
-            Role::Table(kind) => is_check || layout.is_required(kind),
-            Role::Data | Role::Compressed => true,
+            Role::Table(kind) => self.layout.is_required(kind),
+            _ => true,
         });
         for want in &wants {
             self.check_inside(want)?;
         }
         let tables = wants.iter().filter(|want| is_table(want));
-        self.tables.extend(tables.copied().map(TableRange));
+        let within = |want: &Want| TableRange::within(*want, self.image_length);
+        self.tables.extend(tables.map(within));
         wants.retain(|want| !is_table(want));
         self.mapped_bytes += wants.iter().map(|want| u64::from(want.length)).sum::<u64>();
         self.wants.add(wants);
@@ -129,7 +121,7 @@ impl MapBuilder {
         let end = match want.role {
             // The last sector of a compressed cluster may be cut off: its length is rounded up.
             Role::Compressed => want.host.saturating_add(1),
-            Role::Data | Role::Ignored | Role::Table(_) => want.end(),
+            _ => want.end(),
         };
         if end > self.image_length {
             return Err(Error::Truncated {
@@ -149,6 +141,16 @@ impl MapBuilder {
     /// The stream that needs no parking.
     pub fn into_stream(self) -> Stream {
         Stream::mapped(self.layout, self.wants, self.account)
+    }
+}
+
+impl Tables for MapBuilder {
+    fn next_tables(&mut self) -> Result<Vec<TableRange>, Error> {
+        Ok(Self::next_tables(self))
+    }
+
+    fn add(&mut self, table: &TableRange, bytes: &[u8]) -> Result<(), Error> {
+        Self::add(self, table, bytes)
     }
 }
 

@@ -192,13 +192,14 @@ impl Stream {
         if let Some(parking) = &mut self.parking
             && self.position.is_multiple_of(parking.unit())
         {
-            self.active
-                .iter()
-                .for_each(|active| parking.note(&*self.layout, active.want.role));
+            for active in &self.active {
+                let times = 1 + active.also.len() as u64;
+                parking.note(&*self.layout, active.want.role, times);
+            }
         }
         while let Some(want) = self.wants.pop_until(self.position) {
             if let Some(parking) = &mut self.parking {
-                parking.note(&*self.layout, want.role);
+                parking.note(&*self.layout, want.role, 1);
             }
             match self.active.last_mut() {
                 Some(last)
@@ -220,7 +221,7 @@ impl Stream {
             match active.want.role {
                 Role::Compressed => clusters += u64::from(active.want.length),
                 Role::Table(_) => tables += u64::from(active.want.length),
-                Role::Data | Role::Ignored => {}
+                _ => {}
             }
         }
         let what = if clusters > self.capture_limit {
@@ -230,15 +231,8 @@ impl Stream {
         } else {
             return self.hold(0);
         };
-        Err(self.corrupt(what, offset))
-    }
-
-    fn corrupt(&self, what: &str, offset: u64) -> Error {
-        Error::Corrupt {
-            format: self.layout.format(),
-            what: what.into(),
-            offset,
-        }
+        let format = self.layout.format();
+        Err(Error::TooEntangled { format, what, offset })
     }
 
     /// How far the bytes can be treated alike.
@@ -259,7 +253,7 @@ impl Stream {
     fn feed<S: Sink>(&mut self, piece: &Bytes, sink: &mut S) -> Result<(), S::Error> {
         for active in &mut self.active {
             match active.want.role {
-                Role::Data => {
+                Role::Data | Role::SoleData | Role::PartOfData => {
                     let skip = self.position - active.want.host;
                     for at in std::iter::once(active.want.at).chain(active.also.iter().copied()) {
                         sink.data(at + skip, piece.clone())?;
@@ -285,9 +279,9 @@ impl Stream {
             }
             let active = self.active.remove(index);
             match active.want.role {
-                Role::Data | Role::Ignored => {}
                 Role::Compressed => self.emit_compressed(active, sink)?,
                 Role::Table(_) => self.learn(active.want, &active.captured.join(), sink)?,
+                _ => {}
             }
         }
         Ok(())
@@ -340,10 +334,9 @@ impl Stream {
         }
         self.hold(bytes_of::<Want>(passed.capacity() + passed.len() - first_ahead))?;
         self.wants.add(passed.split_off(first_ahead));
-        for (index, want) in passed.iter().enumerate() {
-            self.resolve_passed(*want, passed.get(index + 1), sink)?;
-        }
-        Ok(())
+        passed
+            .into_iter()
+            .try_for_each(|want| self.resolve_passed(want, sink))
     }
 
     fn expect_tables(&mut self, wants: &[Want]) {
@@ -369,7 +362,7 @@ impl Stream {
 fn captured_bytes(want: &Want) -> u64 {
     match want.role {
         Role::Table(_) => 2 * u64::from(want.length),
-        Role::Compressed | Role::Data | Role::Ignored => 0,
+        _ => 0,
     }
 }
 
@@ -377,6 +370,6 @@ fn captured_bytes(want: &Want) -> u64 {
 pub(crate) fn name(layout: &dyn Layout, want: &Want) -> &'static str {
     match want.role {
         Role::Table(kind) => layout.table_name(kind),
-        Role::Data | Role::Compressed | Role::Ignored => "a data cluster",
+        _ => "a data cluster",
     }
 }

@@ -1,4 +1,8 @@
 //! Which passed parts of the image must be kept because a table that has not come yet may refer to them.
+//!
+//! Where the image counts its references, a unit is kept until as many of them have come. Where it does not say how many there
+//! are (its refcounts come later, or are not to be trusted), a table may still say that it is the only one; else the unit
+//! is kept until all tables are known.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,8 +14,8 @@ use super::pieces::Pieces;
 use crate::layout::Layout;
 use crate::wants::Role;
 
-/// Bytes of memory for each parked unit: 24 in a node of a tree that is half full when units come in order.
-const PARKED_BYTES: u64 = 56;
+/// Bytes of memory for each parked unit: 48 in a node of a tree that is half full when units come in order.
+const PARKED_BYTES: u64 = 104;
 
 /// The book of a stream whose map is not complete.
 pub(super) struct Parking {
@@ -23,13 +27,53 @@ pub(super) struct Parking {
     current: Current,
 }
 
-/// How much of a unit has been asked for.
+/// The references to a unit.
 #[derive(Debug, Default, Clone, Copy)]
 struct Usage {
-    /// Compressed clusters that begin, end or lie in it, and later references of any kind.
+    /// Those that have come.
     references: u64,
-    /// Bytes that nobody has asked for yet.
+    /// All that there are, as far as the image has told.
+    refcount: Option<u64>,
+    /// Bytes that nothing has referred to yet.
     unused: u64,
+    /// A table says that its reference is the only one.
+    is_sole: bool,
+    /// There are compressed clusters in it: any number of them, each with its own references.
+    has_compressed: bool,
+}
+
+impl Usage {
+    /// Counts `times` references by wants of this role.
+    fn add(&mut self, role: Role, times: u64) {
+        match role {
+            Role::PartOfData => return,
+            // What else refers to tables, their references do not tell. Usually nothing does.
+            Role::SoleData | Role::Table(_) => self.is_sole = true,
+            Role::Compressed => self.has_compressed = true,
+            Role::Data | Role::Ignored => {}
+        }
+        self.references = self.references.saturating_add(times);
+    }
+
+    /// True if nothing will refer to the unit any more.
+    fn is_done(&self, layout: &dyn Layout) -> bool {
+        if !layout.counts_references() {
+            return self.unused == 0;
+        }
+        // Tables of snapshots are not read. Each snapshot refers once more to what it shares with the disk. If that explains
+        // the count, it is not waited for: most of such an image would wait for nothing, and not fit.
+        let by_snapshots = match self {
+            Self { references: 0, .. }
+            | Self {
+                has_compressed: true, ..
+            } => 0,
+            _ => u64::from(layout.snapshots()),
+        };
+        match self.refcount {
+            Some(refcount) => self.references.saturating_add(by_snapshots) >= refcount,
+            None => self.is_sole || by_snapshots > 0,
+        }
+    }
 }
 
 /// The unit that is passing.
@@ -38,9 +82,9 @@ struct Current {
     pieces: Pieces,
     bytes: u64,
     used: u64,
-    /// Somebody has it for itself; see [`Layout::owns_units`].
-    is_owned: bool,
-    references: u64,
+    usage: Usage,
+    /// Nothing else will refer to it: its bytes are not collected any more.
+    is_done: bool,
 }
 
 impl Parking {
@@ -63,21 +107,22 @@ impl Parking {
         self.unit
     }
 
-    /// The passing unit is wanted by somebody.
-    pub(super) fn note(&mut self, layout: &dyn Layout, role: Role) {
-        if role == Role::Compressed {
-            self.current.references += 1;
-        } else if layout.owns_units() {
-            self.current.is_owned = true;
+    /// The passing unit is referred to, `times` times.
+    pub(super) fn note(&mut self, layout: &dyn Layout, role: Role, times: u64) {
+        let usage = &mut self.current.usage;
+        usage.add(role, times);
+        if layout.counts_references() {
+            usage.refcount = layout.refcount(self.start);
+            self.current.is_done |= usage.is_done(layout);
         }
     }
 
-    /// The next bytes of the passing unit; `is_used` if somebody got them.
+    /// The next bytes of the passing unit; `is_used` if something refers to them.
     pub(super) fn pass(&mut self, piece: &Bytes, is_used: bool) {
         let length = piece.len() as u64;
         self.current.bytes += length;
         self.current.used += if is_used { length } else { 0 };
-        if !self.current.is_owned {
+        if !self.current.is_done {
             self.current.pieces.push(piece);
         }
     }
@@ -93,10 +138,12 @@ impl Parking {
         let current = std::mem::take(&mut self.current);
         layout.pass(host);
         let usage = Usage {
-            references: current.references,
+            refcount: layout.refcount(host),
             unused: current.bytes.saturating_sub(current.used),
+            ..current.usage
         };
-        if current.is_owned || host == 0 && layout.owns_units() || is_satisfied(layout, host, usage) {
+        let is_header = host == 0 && layout.counts_references();
+        if current.is_done || is_header || usage.is_done(layout) {
             return Ok(());
         }
         self.parked.insert(host, usage);
@@ -115,11 +162,11 @@ impl Parking {
         if self.parked.contains_key(&host) {
             return sink.parked(host).map(Some);
         }
-        let is_there = host == self.start && !self.current.is_owned;
+        let is_there = host == self.start && !self.current.is_done;
         Ok(is_there.then(|| self.current.pieces.clone().join()))
     }
 
-    /// A table that came late refers to `bytes` bytes of the unit at `host`; lets it go if nobody else can.
+    /// A table that came late refers to `bytes` bytes of the unit at `host`; lets it go if nothing else will.
     pub(super) fn reference<S: Sink>(
         &mut self,
         layout: &dyn Layout,
@@ -131,34 +178,34 @@ impl Parking {
         let Some(usage) = self.parked.get_mut(&host) else {
             if host == self.start {
                 self.current.used += bytes;
+                self.note(layout, role, 1);
             }
             return Ok(());
         };
-        usage.references += 1;
+        usage.add(role, 1);
         usage.unused = usage.unused.saturating_sub(bytes);
-        let usage = *usage;
-        let is_done = role != Role::Compressed && layout.owns_units();
-        if is_done || is_satisfied(layout, host, usage) {
+        if usage.is_done(layout) {
             self.parked.remove(&host);
             sink.forget(host)?;
         }
         Ok(())
     }
 
-    /// More refcounts are known, of the image's bytes `counted`: lets go of what they call satisfied.
+    /// More refcounts are known, of the image's bytes `counted`: lets go of what has all its references.
     pub(super) fn release<S: Sink>(
         &mut self,
         layout: &dyn Layout,
         counted: Range<u64>,
         sink: &mut S,
     ) -> Result<(), S::Error> {
-        let satisfied: Vec<u64> = self
-            .parked
-            .range(counted)
-            .filter(|(host, usage)| is_satisfied(layout, **host, **usage))
-            .map(|(host, _)| *host)
-            .collect();
-        for host in satisfied {
+        let mut done = Vec::new();
+        for (host, usage) in self.parked.range_mut(counted) {
+            usage.refcount = layout.refcount(*host);
+            if usage.is_done(layout) {
+                done.push(*host);
+            }
+        }
+        for host in done {
             self.parked.remove(&host);
             sink.forget(host)?;
         }
@@ -169,12 +216,4 @@ impl Parking {
     pub(super) fn forget_all<S: Sink>(self, sink: &mut S) -> Result<(), S::Error> {
         self.parked.into_keys().try_for_each(|host| sink.forget(host))
     }
-}
-
-/// True if all of the unit was asked for, or as often as the image's refcounts promise.
-fn is_satisfied(layout: &dyn Layout, host: u64, usage: Usage) -> bool {
-    usage.unused == 0 && !layout.owns_units()
-        || layout
-            .refcount(host)
-            .is_some_and(|refcount| usage.references >= refcount)
 }

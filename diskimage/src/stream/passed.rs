@@ -7,14 +7,8 @@ use crate::Error;
 use crate::wants::{Role, Want};
 
 impl Stream {
-    /// Serves a want that had begun to pass before it was known. `next` is the one after it: a unit is let go only when
-    /// the table has nothing more to say about it.
-    pub(super) fn resolve_passed<S: Sink>(
-        &mut self,
-        want: Want,
-        next: Option<&Want>,
-        sink: &mut S,
-    ) -> Result<(), S::Error> {
+    /// Serves a want that had begun to pass before it was known.
+    pub(super) fn resolve_passed<S: Sink>(&mut self, want: Want, sink: &mut S) -> Result<(), S::Error> {
         let unit = self.parking.as_ref().map(super::Parking::unit);
         let Some(unit) = unit.filter(|_| self.can_be_served(&want)) else {
             return match want.role {
@@ -31,15 +25,13 @@ impl Stream {
             let end = passed.min(first.saturating_add(unit));
             if want.role != Role::Ignored {
                 let bytes = self.kept(&want, first, at, end, sink)?;
-                match want.role {
-                    Role::Data => sink.data(want.at + (at - want.host), bytes)?,
-                    _ => active.captured.push(&bytes),
+                if want.role.is_data() {
+                    sink.data(want.at + (at - want.host), bytes)?;
+                } else {
+                    active.captured.push(&bytes);
                 }
             }
-            let again = next.is_some_and(|next| next.host < first + unit && next.role != Role::Compressed);
-            if let Some(parking) = &mut self.parking
-                && !(again && self.layout.owns_units())
-            {
+            if let Some(parking) = &mut self.parking {
                 parking.reference(&*self.layout, first, want.role, end - at, sink)?;
             }
             at = end;
@@ -85,15 +77,14 @@ impl Stream {
         }
     }
 
+    /// Where references are counted, only a wrong count lets go of a unit too early, unless snapshots have a part in it.
     fn not_kept(&self, want: &Want, offset: u64) -> Error {
         let what = self.name(want);
-        if self.layout.owns_units() {
+        if self.layout.counts_references() && self.layout.snapshots() == 0 {
             return Error::RefcountContradiction { what, offset };
         }
-        self.corrupt(
-            &format!("{what} is referred to twice, or after it has passed"),
-            offset,
-        )
+        let format = self.layout.format();
+        Error::Passed { format, what, offset }
     }
 
     /// The part of a passed want that still lies ahead.
@@ -103,7 +94,7 @@ impl Stream {
             return match want.role {
                 Role::Compressed => self.emit_compressed(active, sink),
                 Role::Table(_) => self.learn(want, &active.captured.join(), sink),
-                Role::Data | Role::Ignored => Ok(()),
+                _ => Ok(()),
             };
         }
         // `feed` counts from `want.host`, so the whole want goes on.

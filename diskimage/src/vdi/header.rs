@@ -11,8 +11,8 @@ pub(super) const BLOCK_BYTES: u64 = 1 << 20;
 /// Bytes of the header of version 1.1, with the text before it; a later one has a geometry behind that.
 const HEADER_BYTES: usize = 0x1c8;
 const SECTOR_BYTES: u64 = 512;
-/// Most blocks of an image: a map of 4 GiB less an entry (QEMU, `VDI_BLOCKS_IN_IMAGE_MAX`).
-const MAX_BLOCKS: u64 = 0x3fff_ffff;
+/// Most blocks of an image: a map of 2 GiB less a sector (QEMU, `VDI_BLOCKS_IN_IMAGE_MAX`).
+const MAX_BLOCKS: u64 = ((1 << 31) - SECTOR_BYTES) / 4;
 const VERSION_1_1: u32 = 0x0001_0001;
 
 const VERSION_AT: usize = 0x44;
@@ -24,6 +24,7 @@ const DISK_SIZE_AT: usize = 0x170;
 const BLOCK_SIZE_AT: usize = 0x178;
 const BLOCK_EXTRA_AT: usize = 0x17c;
 const BLOCKS_AT: usize = 0x180;
+const ALLOCATED_AT: usize = 0x184;
 /// The image that this one is the difference to.
 const LINK_UUID_AT: usize = 0x1a8;
 /// The state of that image.
@@ -57,6 +58,10 @@ pub(super) struct Header {
     pub(super) map_offset: u64,
     /// Where block 0 is; a multiple of 512.
     pub(super) data_offset: u64,
+    /// Entries of the block map: at least one for each block of the disk.
+    pub(super) blocks: u64,
+    /// Entries that have a block.
+    pub(super) allocated: u32,
 }
 
 impl Header {
@@ -85,6 +90,8 @@ impl Header {
             virtual_size: virtual_size(size, u64::from(number(BLOCKS_AT)))?,
             map_offset: aligned("the block map", number(MAP_OFFSET_AT))?,
             data_offset: aligned("the first block", number(DATA_OFFSET_AT))?,
+            blocks: number(BLOCKS_AT).into(),
+            allocated: number(ALLOCATED_AT),
         })
     }
 }

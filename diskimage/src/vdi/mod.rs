@@ -3,14 +3,17 @@
 //! A header, a block map of one number for each MiB of the disk, and the blocks in the order in which they were first
 //! written. A static image has the same map, of all its blocks.
 
+mod check;
 mod header;
 #[cfg(test)]
 mod tests;
 
 use crate::bytes_at::le32;
+use crate::check::Check;
 use crate::layout::{Access, Layout};
 use crate::wants::{Batch, Role, Table};
 use crate::{Error, Format};
+use check::VdiCheck;
 use header::{BLOCK_BYTES, Header};
 
 /// A part of the block map.
@@ -44,7 +47,22 @@ impl Vdi {
     }
 }
 
+/// The first `bytes` of the block map, in parts.
+fn map_parts(header: &Header, bytes: u64, tables: &mut Batch) {
+    let mut at = 0;
+    while at < bytes {
+        let length = TABLE_BYTES.min(bytes - at);
+        let guest = at / ENTRY_BYTES * BLOCK_BYTES;
+        tables.push(header.map_offset + at, length, Role::Table(BLOCK_MAP), guest);
+        at += length;
+    }
+}
+
 impl Layout for Vdi {
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
+        Box::new(VdiCheck::new(self.header, image_length))
+    }
+
     fn format(&self) -> Format {
         Format::Vdi
     }
@@ -68,15 +86,9 @@ impl Layout for Vdi {
     }
 
     fn begin(&mut self, _access: Access) -> Result<Batch, Error> {
-        let mut tables = Batch::default();
-        let mut at = 0;
-        while at < self.map_bytes() {
-            let length = TABLE_BYTES.min(self.map_bytes() - at);
-            let guest = at / ENTRY_BYTES * BLOCK_BYTES;
-            tables.push(self.header.map_offset + at, length, Role::Table(BLOCK_MAP), guest);
-            at += length;
-        }
-        Ok(tables)
+        let mut first = Batch::default();
+        map_parts(&self.header, self.map_bytes(), &mut first);
+        Ok(first)
     }
 
     fn learn(&mut self, table: Table, bytes: &[u8], blocks: &mut Batch) -> Result<(), Error> {

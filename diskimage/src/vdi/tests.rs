@@ -65,13 +65,13 @@ fn an_odd_size_is_rounded_up_as_qemu_does() {
 #[test]
 fn limits_have_both_sides() {
     assert!(refusal(0x170, &((4_u64 << 20) + 1).to_le_bytes()).contains("has room for 4194304"));
-    let size = 0x3fff_ffff_u64 << 20;
+    let size = 0x1fff_ff80_u64 << 20;
     let mut image = patched(0x170, &size.to_le_bytes());
-    image[0x180..0x184].copy_from_slice(&0x3fff_ffff_u32.to_le_bytes());
+    image[0x180..0x184].copy_from_slice(&0x1fff_ff80_u32.to_le_bytes());
     assert_eq!(opened(&image).unwrap().virtual_size, size);
     image[0x170..0x178].copy_from_slice(&(size + 1).to_le_bytes());
     assert!(opened(&image).unwrap_err().to_string().contains("the limit is"));
-    assert!(refusal(0x180, &0x4000_0000_u32.to_le_bytes()).contains("the limit is"));
+    assert!(refusal(0x180, &0x1fff_ff81_u32.to_le_bytes()).contains("the limit is"));
     assert!(refusal(0x170, &u64::MAX.to_le_bytes()).contains("the limit is"));
 }
 

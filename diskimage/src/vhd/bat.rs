@@ -2,6 +2,7 @@
 
 use super::dynamic::DynamicHeader;
 use super::footer::Footer;
+use crate::check::{Check, Mapped};
 use crate::layout::{Access, Layout};
 use crate::reach::Reach;
 use crate::wants::{Batch, Role, Table};
@@ -67,6 +68,10 @@ impl Vhd {
 }
 
 impl Layout for Vhd {
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
+        Box::new(Mapped::new(self, image_length))
+    }
+
     fn format(&self) -> Format {
         Format::Vhd
     }

@@ -1,8 +1,10 @@
 //! The block allocation table (2.5), and the image as the engine sees it.
 
+use super::check::VhdxCheck;
 use super::metadata::Metadata;
 use super::regions::Regions;
 use super::{ALIGNMENT, wrong};
+use crate::check::Check;
 use crate::layout::{Access, Layout};
 use crate::reach::Reach;
 use crate::wants::{Batch, Role, Table};
@@ -59,52 +61,104 @@ impl Vhdx {
         })
     }
 
-    /// What entry `index` of the table says, which lies at `at`.
-    fn add_entry(&mut self, index: u64, entry: u64, at: u64, batch: &mut Batch) -> Result<(), Error> {
+    /// What entry `index` of the table says.
+    pub(super) fn block(&self, index: u64, entry: u64) -> Result<Option<Block>, Fault> {
         let (chunk, place) = (index / (self.chunk_blocks + 1), index % (self.chunk_blocks + 1));
         if place == self.chunk_blocks {
             // Only images with a parent have sector bitmaps.
-            return Ok(());
+            return Ok(None);
         }
-        let corrupt = |what: String| Error::Corrupt {
-            format: Format::Vhdx,
-            what,
-            offset: at,
-        };
         match entry & STATE_MASK {
             // Not present, undefined, zero, unmapped, and unmapped in the drafts of the format: all read as zeros by QEMU.
-            0 | 1 | 2 | 3 | 5 => Ok(()),
+            0 | 1 | 2 | 3 | 5 => Ok(None),
             // Fully present.
             6 => {
                 let guest = (chunk * self.chunk_blocks + place) * self.metadata.block_size;
-                self.add_block(entry & OFFSET_MASK, guest, batch).map_err(corrupt)
+                self.present(entry & OFFSET_MASK, guest).map(Some)
             }
-            7 => Err(corrupt(
+            7 => Err(Fault::OfItsState(
                 "a block is partially present, though the image has no parent".into(),
             )),
-            other => Err(corrupt(format!("a block has the unknown state {other}"))),
+            other => Err(Fault::OfItsState(format!(
+                "a block has the unknown state {other}"
+            ))),
         }
     }
 
-    fn add_block(&mut self, host: u64, guest: u64, batch: &mut Batch) -> Result<(), String> {
+    fn present(&self, host: u64, guest: u64) -> Result<Block, Fault> {
+        let nowhere = format!("a block cannot be at {host:#x}");
         let end = host.checked_add(self.metadata.block_size);
-        let Some(end) = end.filter(|_| host >= ALIGNMENT) else {
-            return Err(format!("a block cannot be at {host:#x}"));
+        let Some(end) = end.filter(|end| i64::try_from(*end).is_ok()) else {
+            return Err(Fault::OfItsPlace(nowhere));
         };
+        if host < ALIGNMENT {
+            return Err(Fault::OfItsState(nowhere));
+        }
         if let Some(region) = self.regions.overlapping(&(host..end)) {
-            return Err(format!(
+            return Err(Fault::OfItsPlace(format!(
                 "the block at {host:#x} overlaps the region at {:#x}",
                 region.start
-            ));
+            )));
         }
-        self.reach.extend(end);
         let left = self.metadata.virtual_size.saturating_sub(guest);
-        batch.push(host, self.metadata.block_size.min(left), Role::Data, guest);
-        Ok(())
+        let length = self.metadata.block_size.min(left);
+        // The last block may be cut where the disk ends: older QEMU wrote it so. QEMU takes the entries of bitmaps for blocks when
+        // it looks for the last one, and so wants all of every block where there is such an entry.
+        let has_bitmaps = self.entries > self.chunk_blocks;
+        Ok(Block {
+            host,
+            guest,
+            length,
+            end: if has_bitmaps { end } else { host + length },
+        })
+    }
+
+    /// Asks for the block allocation table, in parts.
+    pub(super) fn table_parts(&self, parts: &mut Batch) {
+        let bytes = if self.metadata.virtual_size == 0 {
+            0
+        } else {
+            self.entries * ENTRY_BYTES
+        };
+        for skip in (0..bytes).step_by(PART_BYTES) {
+            let length = bytes.min(skip + PART_BYTES as u64) - skip;
+            let host = self.regions.bat.start + skip;
+            parts.push(host, length, Role::Table(BAT), skip / ENTRY_BYTES);
+        }
     }
 }
 
+/// A payload block that is present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Block {
+    pub(super) host: u64,
+    pub(super) guest: u64,
+    /// Bytes of it that are the disk's.
+    pub(super) length: u64,
+    /// How far the image has to reach.
+    pub(super) end: u64,
+}
+
+/// What is wrong with an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// QEMU finds it when it opens the image.
+    OfItsPlace(String),
+    /// QEMU finds it when it reads the block, if at all.
+    OfItsState(String),
+}
+
+/// The entries of a part of the table that begins with entry `first`.
+pub(super) fn entries(first: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    let entries = bytes.as_chunks().0.iter();
+    (first..).zip(entries.map(|entry| u64::from_le_bytes(*entry)))
+}
+
 impl Layout for Vhdx {
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
+        Box::new(VhdxCheck::new(*self, image_length))
+    }
+
     fn format(&self) -> Format {
         Format::Vhdx
     }
@@ -138,27 +192,24 @@ impl Layout for Vhdx {
     fn begin(&mut self, access: Access) -> Result<Batch, Error> {
         self.reach.begin(access);
         let mut first = Batch::default();
-        let bytes = if self.metadata.virtual_size == 0 {
-            0
-        } else {
-            self.entries * ENTRY_BYTES
-        };
-        for skip in (0..bytes).step_by(PART_BYTES) {
-            let length = bytes.min(skip + PART_BYTES as u64) - skip;
-            first.push(
-                self.regions.bat.start + skip,
-                length,
-                Role::Table(BAT),
-                skip / ENTRY_BYTES,
-            );
-        }
+        self.table_parts(&mut first);
         Ok(first)
     }
 
     fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
-        for (entry, index) in bytes.as_chunks().0.iter().zip(table.at..) {
-            let at = self.regions.bat.start + index * ENTRY_BYTES;
-            self.add_entry(index, u64::from_le_bytes(*entry), at, batch)?;
+        for (index, entry) in entries(table.at, bytes) {
+            let block = self.block(index, entry).map_err(|fault| {
+                let (Fault::OfItsPlace(what) | Fault::OfItsState(what)) = fault;
+                Error::Corrupt {
+                    format: Format::Vhdx,
+                    what,
+                    offset: self.regions.bat.start + index * ENTRY_BYTES,
+                }
+            })?;
+            if let Some(block) = block {
+                self.reach.extend(block.end);
+                batch.push(block.host, block.length, Role::Data, block.guest);
+            }
         }
         self.reach.check()
     }

@@ -5,6 +5,7 @@
 //! MiB. A log keeps updates of tables consistent: an image whose log is not empty is refused.
 
 mod bat;
+mod check;
 mod guid;
 mod header;
 mod metadata;

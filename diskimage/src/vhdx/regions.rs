@@ -8,8 +8,8 @@ use super::{ALIGNMENT, bytes_of, is_intact, wrong};
 use crate::Error;
 use crate::bytes_at::{le32, le64};
 
-/// Where the two copies of the table are.
-const TABLES_AT: [u64; 2] = [192 << 10, 256 << 10];
+/// Where the table is. A second copy follows, which QEMU does not look at: where the two differ, it would see another disk.
+const TABLE_AT: u64 = 192 << 10;
 const TABLE_BYTES: u64 = 64 << 10;
 /// Where its entries begin, and how long each is.
 const ENTRIES_AT: usize = 16;
@@ -72,15 +72,15 @@ impl Regions {
     }
 }
 
-/// The first copy of the table that is intact. They are written once and never differ in an image that is not damaged.
+/// The table, if its checksum is right.
 fn intact_table(head: &[u8]) -> Result<&[u8], Error> {
-    for at in TABLES_AT {
-        let table = bytes_of(head, at..at + TABLE_BYTES)?;
-        if table.starts_with(b"regi") && is_intact(table) {
-            return Ok(table);
-        }
+    let table = bytes_of(head, TABLE_AT..TABLE_AT + TABLE_BYTES)?;
+    if table.starts_with(b"regi") && is_intact(table) {
+        return Ok(table);
     }
-    Err(wrong("neither copy of its region table is intact"))
+    Err(wrong(
+        "its first region table is damaged: if the second is not, Hyper-V may still read it (`Convert-VHD` makes a new image of it)",
+    ))
 }
 
 fn range(entry: &[u8]) -> Result<Range<u64>, Error> {

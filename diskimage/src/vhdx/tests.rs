@@ -175,13 +175,14 @@ fn the_newer_header_counts_and_its_log_must_be_empty() {
 }
 
 #[test]
-fn one_intact_copy_of_header_and_region_table_is_enough() {
+fn one_intact_header_and_the_first_region_table_are_enough() {
     let expected = Vhdx::new(5 << 20, MIB);
     for (broken, is_accepted) in [
-        (&[HEADERS_AT[0], REGION_TABLES_AT[0]][..], true),
+        (&[HEADERS_AT[0], REGION_TABLES_AT[1]][..], true),
         (&[HEADERS_AT[1], REGION_TABLES_AT[1]], true),
         (&HEADERS_AT, false),
-        (&REGION_TABLES_AT, false),
+        // QEMU does not look at the second.
+        (&REGION_TABLES_AT[..1], false),
     ] {
         let mut image = expected.bytes();
         for at in broken {

@@ -1,6 +1,7 @@
 //! The text descriptor: what kind of disk it is, and which files its extents are ("Virtual Disk Format 5.0", section
 //! "The Disk Descriptor File"). Nothing that it names is ever opened; it is read to find out whether all of the disk is here.
 
+use super::QEMU_DESCRIPTOR_BYTES;
 use super::header::invalid;
 use crate::{Error, Format};
 
@@ -50,6 +51,11 @@ const MAX_NAME: usize = 255;
 /// The descriptor inside a sparse extent: the disk has to be this one file.
 pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
     let descriptor = Descriptor::parse(text);
+    for key in ["CID", "parentCID"] {
+        if !has_number(text, key) {
+            return Err(invalid(format!("its descriptor has no {key}")));
+        }
+    }
     if let Some(name) = descriptor.parent {
         return Err(Error::Parent {
             format: Format::Vmdk,
@@ -80,6 +86,24 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
     }
 }
 
+/// True if `key` and one more character are followed by a hexadecimal number, wherever they first are: QEMU opens nothing else.
+fn has_number(text: &[u8], key: &str) -> bool {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = text.get(..QEMU_DESCRIPTOR_BYTES - 1).unwrap_or(text);
+    let found = text
+        .windows(key.len())
+        .position(|window| window == key.as_bytes());
+    let value = found
+        .and_then(|at| text.get(at + key.len() + 1..))
+        .unwrap_or_default();
+    let value = value.trim_ascii_start();
+    let digits = value
+        .strip_prefix(b"-")
+        .or(value.strip_prefix(b"+"))
+        .unwrap_or(value);
+    digits.first().is_some_and(u8::is_ascii_hexdigit)
+}
+
 /// Refuses a file that is only a descriptor, of which `head` is the beginning: its extents are other files.
 pub(crate) fn refuse_descriptor(head: &[u8]) -> Error {
     Descriptor::parse(head).refuse(Format::VmdkDescriptor)
@@ -91,7 +115,7 @@ impl Descriptor {
         let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
         let mut descriptor = Self::default();
         for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
-            descriptor.add(&printable(line));
+            descriptor.add(&String::from_utf8_lossy(line));
         }
         // QEMU searches all of the text for it, comments too.
         const HINT: &[u8] = b"parentFileNameHint";
@@ -134,7 +158,7 @@ impl Descriptor {
         let place = self
             .extents
             .first()
-            .map(|extent| format!(" (its first one is \"{}\")", extent.file))
+            .map(|extent| format!(" (its first one is \"{}\")", shortened(&extent.file)))
             .unwrap_or_default();
         Error::Unsupported {
             format,
@@ -156,8 +180,8 @@ impl Extent {
         let rest = rest.trim_start();
         let (kind, name) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         Some(Self {
-            kind: shortened(kind),
-            file: shortened(quoted(name)),
+            kind: kind.to_owned(),
+            file: quoted(name).to_owned(),
         })
     }
 
@@ -169,7 +193,7 @@ impl Extent {
     fn refuse(&self, what: &'static str) -> Error {
         Error::ExternalFile {
             what,
-            name: self.file.clone(),
+            name: shortened(&self.file),
         }
     }
 }
@@ -187,16 +211,9 @@ fn unquoted(text: &str) -> &str {
     text.trim().trim_matches('"').trim()
 }
 
+/// A name for messages.
 fn shortened(text: &str) -> String {
-    text.chars().take(MAX_NAME).collect()
-}
-
-/// Text that is safe in a log.
-fn printable(line: &[u8]) -> String {
-    String::from_utf8_lossy(line)
-        .chars()
-        .map(|c| if c.is_control() && c != '\t' { '?' } else { c })
-        .collect()
+    printable::start(text.as_bytes(), MAX_NAME)
 }
 
 #[cfg(test)]
@@ -231,6 +248,20 @@ mod tests {
         }
         let windows_1252 = [usual.as_bytes(), b"ddb.comment = \"caf\xe9\"\n"].concat();
         assert_eq!(check_embedded(&windows_1252), Ok(CreateType::StreamOptimized));
+    }
+
+    #[test]
+    fn a_disk_without_identities_is_none_for_qemu() {
+        let usual = descriptor(ONE_FILE);
+        for (text, is_taken) in [
+            (usual.replace("CID=fffffffe", "CID= +0"), true),
+            (usual.replace("CID=fffffffe", "CID=g"), false),
+            (usual.replace("CID=fffffffe", ""), true),
+            (usual.replace("CID", "CIE"), false),
+            (usual.replace("parentCID", "parentCIE"), false),
+        ] {
+            assert_eq!(check_embedded(text.as_bytes()).is_ok(), is_taken, "{text}");
+        }
     }
 
     #[test]
@@ -323,6 +354,6 @@ mod tests {
             "x".repeat(5000)
         );
         let said = refuse_descriptor(text.as_bytes()).to_string();
-        assert!(said.contains("a?[2Jx") && said.len() < 1000, "{said}");
+        assert!(said.contains(r"a\u{1b}[2Jx") && said.len() < 1000, "{said}");
     }
 }

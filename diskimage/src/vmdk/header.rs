@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::bytes_at::{le16, le32, le64};
-use crate::{Error, Format};
+use crate::{Error, Format, MAX_OFFSET};
 
 /// Bytes of a sector: the unit of every offset and size in the header and the tables.
 pub(super) const SECTOR: u64 = 512;
@@ -20,6 +20,8 @@ const MAX_GRAIN_SECTORS: u64 = 0x20_0000;
 const MAX_COMPRESSED_GRAIN: u64 = 2 << 20;
 /// Most entries of the grain directory: 64 TiB in the usual geometry, which is more than VMware allows.
 const MAX_DIRECTORY_ENTRIES: u64 = 2 << 20;
+/// Most entries for QEMU, which calls the directory L1 table.
+const MAX_L1_ENTRIES: u64 = 32 << 20;
 /// Where the grain directory is said to be if it comes last ("gdOffset", `GD_AT_END`).
 const AT_END: u64 = u64::MAX;
 /// Flag: there is a redundant grain directory.
@@ -93,7 +95,7 @@ impl Header {
         Self {
             version: version(u32_at(4)?)?,
             capacity: in_bytes("the capacity", u64_at(12)?)?,
-            grain: grain(u64_at(20)?, is_compressed)?,
+            grain: grain(u64_at(20)?)?,
             table_entries: table_entries(u32_at(44)?)?,
             directory: match u64_at(56)? {
                 AT_END => Directory::AtEnd,
@@ -113,10 +115,30 @@ impl Header {
             return Err(invalid("the capacity is 0".into()));
         }
         let entries = self.directory_entries();
+        if entries > MAX_L1_ENTRIES {
+            return Err(Error::L1TooBig {
+                format: Format::Vmdk,
+                entries,
+                limit: MAX_L1_ENTRIES,
+            });
+        }
         if entries > MAX_DIRECTORY_ENTRIES {
-            return Err(invalid(format!(
+            return Err(unsupported(&format!(
                 "a capacity of {} bytes in grains of {} needs a grain directory of {entries} entries, the limit is {MAX_DIRECTORY_ENTRIES}",
                 self.capacity, self.grain
+            )));
+        }
+        // After the sizes of tables, of which QEMU says that they are too big: it takes grains of any size.
+        if !self.grain.is_power_of_two() {
+            return Err(unsupported(&format!(
+                "a grain has {} bytes, which is no power of two",
+                self.grain
+            )));
+        }
+        if self.is_compressed && self.grain > MAX_COMPRESSED_GRAIN {
+            return Err(unsupported(&format!(
+                "its compressed grains have {} bytes, the limit is {MAX_COMPRESSED_GRAIN}",
+                self.grain
             )));
         }
         Ok(self)
@@ -164,22 +186,13 @@ fn version(version: u32) -> Result<u32, Error> {
     }
 }
 
-fn grain(sectors: u64, is_compressed: bool) -> Result<u64, Error> {
-    if !sectors.is_power_of_two() || sectors > MAX_GRAIN_SECTORS {
-        return Err(invalid(format!(
-            "a grain has {sectors} sectors, which is no power of two up to {MAX_GRAIN_SECTORS}"
-        )));
+fn grain(sectors: u64) -> Result<u64, Error> {
+    match sectors {
+        1..=MAX_GRAIN_SECTORS => Ok(sectors * SECTOR),
+        _ => Err(invalid(format!(
+            "a grain has {sectors} sectors, which is not from 1 to {MAX_GRAIN_SECTORS}"
+        ))),
     }
-    let bytes = sectors * SECTOR;
-    if is_compressed && bytes > MAX_COMPRESSED_GRAIN {
-        return Err(Error::Unsupported {
-            format: Format::Vmdk,
-            what: format!(
-                "its compressed grains have {bytes} bytes, the limit is {MAX_COMPRESSED_GRAIN}: convert it first with `qemu-img convert -O qcow2`"
-            ),
-        });
-    }
-    Ok(bytes)
 }
 
 fn table_entries(entries: u32) -> Result<u64, Error> {
@@ -202,14 +215,14 @@ fn descriptor(offset: u64, size: u64) -> Result<Range<u64>, Error> {
     }
 }
 
-/// Offsets are below 2^63, as for QEMU.
+/// Offsets are those of a file, as for QEMU.
 fn in_bytes(what: &str, sectors: u64) -> Result<u64, Error> {
     sectors
         .checked_mul(SECTOR)
-        .filter(|bytes| i64::try_from(*bytes).is_ok())
+        .filter(|bytes| *bytes < MAX_OFFSET)
         .ok_or_else(|| {
             invalid(format!(
-                "{what} is {sectors} sectors, which are more than 2^63 bytes"
+                "{what} is {sectors} sectors, which are more than {MAX_OFFSET} bytes"
             ))
         })
 }
@@ -219,5 +232,13 @@ pub(super) fn invalid(what: String) -> Error {
     Error::Header {
         format: Format::Vmdk,
         what,
+    }
+}
+
+/// The header is valid, but for other programs.
+fn unsupported(what: &str) -> Error {
+    Error::Unsupported {
+        format: Format::Vmdk,
+        what: format!("{what}: convert it first with `qemu-img convert -O qcow2`"),
     }
 }

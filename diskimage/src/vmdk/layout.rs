@@ -9,6 +9,7 @@ use super::markers::{Markers, directory_of};
 use super::tables::Tables;
 use super::{DIRECTORY, FOOTER, GRAIN_TABLE, MARKED_DIRECTORY, MARKED_FOOTER, MARKED_TABLE, corrupt};
 use crate::bytes_at::le32;
+use crate::check::{Check, Mapped};
 use crate::layout::{Access, Layout};
 use crate::wants::{Batch, Role, Table};
 use crate::{Clusters, Compression, Error, Format};
@@ -88,6 +89,10 @@ impl Vmdk {
 }
 
 impl Layout for Vmdk {
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
+        Box::new(Mapped::new(self, image_length))
+    }
+
     fn format(&self) -> Format {
         Format::Vmdk
     }

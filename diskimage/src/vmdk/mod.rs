@@ -45,7 +45,7 @@ const MARKED_FOOTER: u8 = 7;
 /// Where QEMU looks for the descriptor, whatever the header says: the second sector.
 const DESCRIPTOR_OFFSET: u64 = 512;
 /// How much of it QEMU looks at: 20 sectors.
-const QEMU_DESCRIPTOR_BYTES: u64 = 20 * 512;
+const QEMU_DESCRIPTOR_BYTES: usize = 20 * 512;
 /// Largest descriptor: others have 10 KiB.
 const MAX_DESCRIPTOR_BYTES: u64 = 256 << 10;
 
@@ -78,7 +78,7 @@ fn descriptor_text<'h>(header: &Header, head: &'h [u8]) -> Result<&'h [u8], Erro
     }
     let end = place
         .end
-        .max(DESCRIPTOR_OFFSET + QEMU_DESCRIPTOR_BYTES)
+        .max(DESCRIPTOR_OFFSET + QEMU_DESCRIPTOR_BYTES as u64)
         .min(available);
     let range = usize::try_from(place.start).ok().zip(usize::try_from(end).ok());
     match range.and_then(|(start, end)| head.get(start..end)) {

@@ -18,20 +18,17 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), Failure> {
         program: super::PROGRAM,
     });
     let is_json = arguments.json;
-    let (name, report) = super::on_runtime(
-        move |context| {
-            let options = transfer::Options {
-                format: arguments.source.content.format,
-                stop: context.stop.clone(),
-                ..transfer::Options::default()
-            };
-            let source = context.open(&arguments.source, false)?;
-            Ok((source.name(), check(&*source, &options, arguments.data)?))
-        },
-        || {},
-    )?;
+    let (name, report) = super::on_runtime(move |context| {
+        let options = transfer::Options {
+            format: arguments.source.content.format,
+            stop: context.stop.clone(),
+            ..transfer::Options::default()
+        };
+        let source = context.open(&arguments.source, false)?;
+        Ok((source.name(), check(&*source, &options, arguments.data)?))
+    })?;
     let text = if is_json {
-        format!("{:#}\n", as_json(&name, &report))
+        printable::json(&format!("{:#}\n", as_json(&name, &report))).into_owned()
     } else {
         as_text(&name, &report)
     };
@@ -59,6 +56,7 @@ fn as_json(name: &str, report: &Report) -> Value {
         "table_bytes": findings.table_bytes,
         "unused_bytes": unused_bytes(report),
         "errors": findings.error_count,
+        "errors_unknown_to_qemu": findings.unknown_to_qemu,
         "first_errors": findings.errors,
         "leaked_clusters": findings.leaked_clusters,
         "inflated_clusters": report.inflated_clusters,
@@ -70,7 +68,7 @@ fn as_text(name: &str, report: &Report) -> String {
     let mut text = String::new();
     let mut row = |label: &str, value: String| {
         // Writing to a String cannot fail.
-        writeln!(text, "{label:<18} {value}").ok();
+        writeln!(text, "{label:<18} {}", printable::text(&value)).ok();
     };
     row("source", name.to_owned());
     row("format", report.format.to_string());

@@ -49,11 +49,21 @@ pub(super) enum Event<'a> {
 impl Event<'_> {
     /// Writes the line. A reader that went away does not end the import.
     pub(super) fn emit(&self) {
+        io::stdout().write_all(self.line().as_bytes()).ok();
+    }
+
+    /// Writes the line that tells of a success: if that cannot be done, it is said elsewhere.
+    pub(super) fn emit_done(&self) {
+        program::command_line::print_summary(super::PROGRAM, &self.line());
+    }
+
+    fn line(&self) -> String {
         match serde_json::to_string(self) {
-            Ok(line) => {
-                writeln!(io::stdout(), "{line}").ok();
+            Ok(line) => printable::json(&line).into_owned() + "\n",
+            Err(error) => {
+                tracing::debug!(%error, "an event has no JSON form");
+                String::new()
             }
-            Err(error) => tracing::debug!(%error, "an event has no JSON form"),
         }
     }
 }

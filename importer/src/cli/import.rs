@@ -74,26 +74,18 @@ fn run(job: Job) -> Result<(), Failure> {
         display.log_writer(),
     );
     let is_quiet = arguments.quiet;
-    let path = job.target.clone();
     let watch = Arc::new(Watch::default());
-    let (observer, written) = (Arc::clone(&watch), Arc::clone(&watch));
+    let observer = Arc::clone(&watch);
 
     let started = Instant::now();
     let reporter = Reporter::start(display.clone(), watch);
-    let result = super::on_runtime(
-        move |context| transfer(job, &context, observer),
-        // Only what this process wrote to is removed, never a file that was there before.
-        move || {
-            if written.written() > 0 {
-                target::remove_partial(&path);
-            }
-        },
-    );
+    let result = super::on_runtime(move |context| transfer(job, &context, observer));
     reporter.finish();
     match &result {
         Ok(report) if matches!(display, Display::Json) => say_done(report, started.elapsed()),
         Ok(report) if !is_quiet => {
-            super::print(format!("{}\n", summary(verb, report, started.elapsed())).as_bytes())?;
+            let summary = summary(verb, report, started.elapsed());
+            program::command_line::print_summary(super::PROGRAM, &format!("{summary}\n"));
         }
         Err(failure) if matches!(display, Display::Json) => say_error(failure),
         Ok(_) | Err(_) => {}
@@ -179,7 +171,7 @@ fn say_done(report: &Report, time: Duration) {
         checksum: report.checksum.as_deref(),
         seconds: time.as_secs_f64(),
     };
-    done.emit();
+    done.emit_done();
 }
 
 fn say_error(failure: &Failure) {

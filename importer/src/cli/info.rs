@@ -20,21 +20,18 @@ pub(super) fn run(arguments: InfoArgs) -> Result<(), Failure> {
         program: super::PROGRAM,
     });
     let (json, overhead) = (arguments.json, arguments.overhead);
-    let (name, inspection) = super::on_runtime(
-        move |context| {
-            let options = transfer::Options {
-                format: arguments.source.content.format,
-                envelope: arguments.source.content.envelope(),
-                stop: context.stop.clone(),
-                ..transfer::Options::default()
-            };
-            let source = context.open(&arguments.source, false)?;
-            Ok((source.name(), inspect(&*source, &options)?))
-        },
-        || {},
-    )?;
+    let (name, inspection) = super::on_runtime(move |context| {
+        let options = transfer::Options {
+            format: arguments.source.content.format,
+            envelope: arguments.source.content.envelope(),
+            stop: context.stop.clone(),
+            ..transfer::Options::default()
+        };
+        let source = context.open(&arguments.source, false)?;
+        Ok((source.name(), inspect(&*source, &options)?))
+    })?;
     let text = if json {
-        format!("{:#}\n", as_json(&name, &inspection, overhead))
+        printable::json(&format!("{:#}\n", as_json(&name, &inspection, overhead))).into_owned()
     } else {
         as_text(&name, &inspection, overhead)
     };
@@ -66,7 +63,7 @@ fn as_text(name: &str, image: &Inspection, overhead: f64) -> String {
     let mut text = String::new();
     let mut row = |label: &str, value: String| {
         // Writing to a String cannot fail.
-        writeln!(text, "{label:<18} {value}").ok();
+        writeln!(text, "{label:<18} {}", printable::text(&value)).ok();
     };
     row("source", name.to_owned());
     row(
@@ -110,9 +107,9 @@ fn size(bytes: u64) -> String {
     format!("{} ({bytes} bytes)", BinaryBytes(bytes))
 }
 
-/// `a, b`, or `none`. Names come from the image, so control characters in them are made visible.
+/// `a, b`, or `none`.
 fn list(items: impl Iterator<Item = String>) -> String {
-    let items: Vec<String> = items.map(|item| item.escape_debug().to_string()).collect();
+    let items: Vec<String> = items.collect();
     if items.is_empty() {
         "none".to_owned()
     } else {

@@ -33,11 +33,12 @@ pub(super) fn run<R: Send + 'static>(
     let observer = Arc::clone(&watch);
     let started = Instant::now();
     let reporter = Reporter::start(display, watch);
-    let result = super::on_runtime(move |context| work(&context, observer), || {});
+    let result = super::on_runtime(move |context| work(&context, observer));
     reporter.finish();
     let report = result?;
     if !arguments.quiet {
-        super::print(format!("{}\n", summary(&report, started.elapsed())).as_bytes())?;
+        let summary = summary(&report, started.elapsed());
+        program::command_line::print_summary(super::PROGRAM, &format!("{summary}\n"));
     }
     Ok(())
 }

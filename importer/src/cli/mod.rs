@@ -14,7 +14,6 @@ mod unpack;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -67,8 +66,8 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Runs `job` on a runtime, under signals. `abandon` cleans up after a job that does not end when it should.
-fn on_runtime<T, F>(job: F, abandon: impl FnOnce()) -> Result<T, Failure>
+/// Runs `job` on a runtime, under signals.
+fn on_runtime<T, F>(job: F) -> Result<T, Failure>
 where
     T: Send + 'static,
     F: FnOnce(Context) -> Result<T, Failure> + Send + 'static,
@@ -85,10 +84,7 @@ where
         let result = match work::run(&shutdown, GRACE, move || job(context)).await {
             Ended::Returned(result) => result,
             Ended::Panicked(sentence) => Err(Failure::Internal(sentence)),
-            Ended::Overdue(signal) => {
-                abandon();
-                Err(Failure::Signalled(signal))
-            }
+            Ended::Overdue(signal) => Err(Failure::Signalled(signal)),
         };
         // Whatever a job says after a signal, the signal is why it failed.
         result.map_err(|failure| shutdown.signal().map_or(failure, Failure::Signalled))
@@ -118,8 +114,7 @@ fn finish(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Nobody is left to tell when stderr is closed; the exit code still says it.
-            writeln!(io::stderr(), "{PROGRAM}: {}", failure.sentence()).ok();
+            program::command_line::complain(PROGRAM, failure.sentence());
             ExitCode::from(failure.exit_code())
         }
     }

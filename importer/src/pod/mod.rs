@@ -22,7 +22,6 @@ use daemon::paths::Paths;
 use daemon::report::{self, Termination};
 use daemon::signal::{self, Shutdown, Signal};
 use datapath::observe::Phase;
-use datapath::target;
 use tokio::runtime::Handle;
 use worker::volume::Volume;
 use worker::wording::{self, Made};
@@ -76,7 +75,6 @@ async fn run(env: &dyn Strings) -> u8 {
     };
     let exit = Exit {
         done_file: config.done_file.clone(),
-        partial: (config.made() == Made::Disk).then(|| volume.path.clone()),
         paths: paths.clone(),
         shutdown,
     };
@@ -140,9 +138,6 @@ fn fail(paths: &Paths, message: &str) -> u8 {
 /// How the process ends.
 struct Exit {
     done_file: Option<PathBuf>,
-    /// What must not stay when the work did not clean up behind itself: a disk. An archive is not visible before it is
-    /// complete.
-    partial: Option<PathBuf>,
     paths: Paths,
     shutdown: Shutdown,
 }
@@ -160,14 +155,8 @@ impl Exit {
             }
             Ended::Returned(Err(Failure::Stopped)) => self.stopped(self.shutdown.signal()),
             Ended::Returned(Err(Failure::Text(text))) => fail(&self.paths, &text),
-            Ended::Panicked(text) => {
-                self.clean_up();
-                fail(&self.paths, &format!("{}{text}", message::PROCESS))
-            }
-            Ended::Overdue(signal) => {
-                self.clean_up();
-                self.stopped(Some(signal))
-            }
+            Ended::Panicked(text) => fail(&self.paths, &format!("{}{text}", message::PROCESS)),
+            Ended::Overdue(signal) => self.stopped(Some(signal)),
         }
     }
 
@@ -182,12 +171,6 @@ impl Exit {
                 1
             }
             Some(Ok(())) | None => 0,
-        }
-    }
-
-    fn clean_up(&self) {
-        if let Some(path) = &self.partial {
-            target::remove_partial(path);
         }
     }
 

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use datapath::buffer::Pool;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use datapath::source::{Body, Source};
+use datapath::storage::Storage;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio_util::sync::CancellationToken;
 
@@ -81,6 +82,10 @@ impl Source for FileSource {
 
     fn is_ranged(&self) -> bool {
         self.length.is_some()
+    }
+
+    fn storage(&self) -> Option<Storage> {
+        Storage::of(&self.file)
     }
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {

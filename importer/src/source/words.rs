@@ -1,11 +1,9 @@
 //! What servers say, as it may be repeated in logs and errors.
 
-use datapath::words::one_line;
-
 /// Longest piece of a server's text that is repeated.
 const MAX_CHARS: usize = 300;
 
 /// A server's text: one line of bounded length.
 pub(super) fn plain(text: &str) -> String {
-    one_line(text.trim(), MAX_CHARS)
+    printable::line(text, MAX_CHARS)
 }

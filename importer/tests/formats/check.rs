@@ -113,7 +113,7 @@ pub(crate) fn refused(image: &Path, sentence: &str) {
     }
 }
 
-fn importer(object: &Path, route: Route, target: &Path) -> Program {
+pub(crate) fn importer(object: &Path, route: Route, target: &Path) -> Program {
     let program = Program::new(env!("CARGO_BIN_EXE_cdi-importer")).arg("import");
     match route {
         Route::Ranged => program.arg(object),

@@ -4,6 +4,8 @@ mod check;
 mod hybrids;
 mod info;
 mod matrix;
+mod names;
+mod qcow2;
 mod vdi;
 mod vhd;
 mod vhdx;

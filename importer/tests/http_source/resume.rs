@@ -387,3 +387,25 @@ fn stop_ends_a_stalled_read() {
     );
     stopping.join().unwrap();
 }
+
+/// A chunk that the pump cannot hand over any more because of the stop is not the end of the object.
+#[test]
+fn a_body_that_was_stopped_while_it_flows_never_ends_well() {
+    let origin = start(Script::new(noise(32 << 20)));
+    for round in 0..200 {
+        let stop = CancellationToken::new();
+        let source =
+            HttpSource::open(config(&origin.url("/")), RUNTIME.handle().clone(), stop.clone()).unwrap();
+        let mut body = source.body().unwrap();
+        body.next_chunk().unwrap().unwrap();
+        let stopping = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(round * 50));
+            stop.cancel();
+        });
+        match read_all(&mut *body) {
+            Ok(bytes) => panic!("round {round}: the object ended after {} bytes", bytes.len()),
+            Err(error) => assert_eq!(error.kind(), SourceErrorKind::Stopped, "{error}"),
+        }
+        stopping.join().unwrap();
+    }
+}

@@ -15,8 +15,8 @@ use crate::pod::{Pod, serve};
 /// What the pod may have.
 const LIMITS: [u64; 2] = [256 << 20, 600_000_000];
 
-/// All of them end by themselves, most within a few seconds.
-const TIME: Duration = Duration::from_secs(120);
+/// All of them end by themselves, most within a few seconds; the slowest writes 640 MiB first.
+const TIME: Duration = Duration::from_secs(300);
 
 /// Larger than any disk that a bomb speaks of, so that none is refused for that.
 const DEVICE_BYTES: u64 = 12 << 40;

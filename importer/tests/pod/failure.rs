@@ -1,10 +1,13 @@
 //! Imports that fail, in the words that controllers and users know.
 
+use std::ffi::OsStr;
+
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::origin::Script;
 use testkit::process::Program;
 use testkit::random::Random;
+use testkit::tools;
 
 use super::pod::{MIB, Pod, free_address, serve};
 
@@ -29,6 +32,26 @@ fn the_source_that_cannot_be_opened_is_named_as_upstream_names_it() {
         message.starts_with("Unable to connect to http data source: HTTP request errored: "),
         "{message}"
     );
+}
+
+#[test]
+fn the_message_shows_names_by_their_numbers() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let image = folder.path().join("image");
+    let words = "create -q -u -f qcow2 -F raw -b für\u{202e}gpj\u{2028}.raw".split_ascii_whitespace();
+    tools::run(
+        "qemu-img",
+        words.map(OsStr::new).chain([image.as_os_str(), "1M".as_ref()]),
+    );
+    let origin = serve(Script::new(std::fs::read(&image).or_fail("the image")));
+    let pod = Pod::http(&origin.url("/disk"), &[]);
+    let finished = pod.run();
+    finished.assert_failure(1, r"für\u{202e}gpj\u{2028}.raw");
+    let message = pod.message().or_fail("a message");
+    assert!(message.contains(r"für\u{202e}gpj\u{2028}.raw"), "{message:?}");
+    for said in [message, finished.stderr] {
+        assert!(!said.contains(['\u{202e}', '\u{2028}']), "{said:?}");
+    }
 }
 
 #[test]
@@ -175,18 +198,6 @@ fn a_corrupt_or_dependent_qcow2_is_refused_by_name() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let file = folder.path().join("image.qcow2");
     let path = file.to_str().or_fail("a path of ASCII");
-    let refusal = |bytes: Vec<u8>| {
-        let origin = serve(Script::new(bytes));
-        let pod = Pod::http(&origin.url("/disk"), &[]);
-        let finished = pod.run();
-        assert_eq!(finished.code(), 1, "{}", finished.stderr);
-        let message = pod.message().or_fail("a message");
-        assert!(
-            message.starts_with("Unable to process data: Unable to convert source data to target"),
-            "{message}"
-        );
-        message
-    };
     testkit::tools::run("qemu-img", ["create", "-q", "-f", "qcow2", path, "4M"]);
     let mut corrupt = std::fs::read(&file).or_fail("read the image");
     // `l1_size` of the header (qcow2.rst, bytes 36 to 39).
@@ -207,6 +218,40 @@ fn a_corrupt_or_dependent_qcow2_is_refused_by_name() {
     ];
     testkit::tools::run("qemu-img", create);
     assert!(refusal(std::fs::read(&file).or_fail("read the image")).contains("/etc/passwd"));
+}
+
+/// What upstream serves as a corrupt qcow2 in its test 2253: the header of a monolithicSparse VMDK with an enormous capacity, in
+/// grains of 3456 sectors.
+#[test]
+fn a_vmdk_with_an_enormous_directory_is_refused_in_the_words_of_qemu() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let file = folder.path().join("image.vmdk");
+    let path = file.to_str().or_fail("a path of ASCII");
+    testkit::tools::run("qemu-img", ["create", "-q", "-f", "vmdk", path, "4M"]);
+    let mut image = std::fs::read(&file).or_fail("read the image");
+    image.truncate(65_405);
+    for (at, sectors) in [(12, 0xffff_ffff_0001_u64), (20, 0xd80)] {
+        let field = image.get_mut(at..at + 8).or_fail("a header");
+        field.copy_from_slice(&sectors.to_le_bytes());
+    }
+    std::fs::write(&file, &image).or_fail("write the image");
+    let info = Program::new("qemu-img").args(["info", path]).run();
+    info.assert_failure(1, "L1 size too big");
+    assert!(refusal(image).contains("L1 size too big"));
+}
+
+/// What the pod says of an image that is refused when it is converted.
+fn refusal(image: Vec<u8>) -> String {
+    let origin = serve(Script::new(image));
+    let pod = Pod::http(&origin.url("/disk"), &[]);
+    let finished = pod.run();
+    assert_eq!(finished.code(), 1, "{}", finished.stderr);
+    let message = pod.message().or_fail("a message");
+    assert!(
+        message.starts_with("Unable to process data: Unable to convert source data to target"),
+        "{message}"
+    );
+    message
 }
 
 #[test]

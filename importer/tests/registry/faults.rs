@@ -162,3 +162,16 @@ fn a_token_that_expires_in_the_middle_is_renewed() {
     let sent: u64 = gateway.requests().iter().map(|request| request.body_bytes).sum();
     assert!(sent < DISK_BYTES * 101 / 100, "{sent} bytes were sent");
 }
+
+#[test]
+fn the_words_of_a_registry_stay_on_their_line() {
+    let broken = Broken::new();
+    let says = "no\u{202e}\u{2028}\n\u{1b}[2Jcdi-importer: done\u{200b}";
+    let body = serde_json::json!({"errors": [{"code": "DENIED", "message": says}]}).to_string();
+    let gateway = broken.gateway(is_manifest, vec![Fault::Answer(403, Vec::new(), body)]);
+    let program = broken.scene.import(&behind(&gateway, "a"));
+    let shown = r"DENIED: no\u{202e} \u{1b}[2Jcdi-importer: done\u{200b}";
+    let finished = broken.scene.assert_refused(program, SOURCE_FAILED, shown);
+    let raw = |c: char| matches!(c, '\u{202e}' | '\u{2028}' | '\u{1b}' | '\u{200b}');
+    assert!(!finished.stderr.contains(raw), "{:?}", finished.stderr);
+}

@@ -10,11 +10,12 @@ use daemon::flags::Flags;
 use daemon::paths::Paths;
 use daemon::tls::ServerFiles;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client};
+use kube::Api;
 use program::cluster::{self, NoCluster};
 use program::command_line;
 
 use super::KEY_VARIABLE;
+use crate::api;
 use crate::config::Config;
 use crate::identity::{Bundle, Identity};
 use crate::limits::Allowed;
@@ -84,7 +85,7 @@ pub(super) enum Refusal {
 pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Result<Config, Refusal> {
     let mut reader = EnvReader::new(env);
     let cluster = cluster::config(flags, env).await?;
-    let client = Client::try_from(impatient(cluster.clone()))?;
+    let client = api::client(impatient(cluster.clone()))?;
     let key = reader.text(KEY_VARIABLE).ok_or(Refusal::NoKey)?;
     let verifier = Verifier::new(&key)?;
     let path = |(name, fixed): (&str, &str)| reader.text(name).map_or_else(|| paths.at(fixed), PathBuf::from);
@@ -114,7 +115,7 @@ pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Res
         address,
         port,
         tls,
-        profile: profile::follow(Client::try_from(cluster)?).await,
+        profile: profile::follow(api::watch_client(cluster)?).await,
         verifier,
         volumes: Volumes::Cluster(Claims::new(client)),
         identity,

@@ -1,13 +1,16 @@
 //! PVCs of a cluster.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, interval, timeout_at};
 
 use super::judge::{Filled, filled, judge};
-use super::{Content, Place, Unavailable, Volume};
+use super::{Content, Place, Unavailable, Volume, WORDS_CHARS};
 use crate::names;
 use crate::token::Grant;
 
@@ -20,14 +23,45 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Where upload servers listen.
 const PORT: u16 = 8443;
 
+/// For so long what was seen of a PVC is told to others who ask. Less than [`INTERVAL`], so that whoever waits alone looks each time.
+const SHARED: Duration = Duration::from_millis(250);
+
+/// Objects that are got at the same time: one takes a few milliseconds, and what an API server may say of it some memory.
+const MOST_LOOKS: usize = 16;
+
 /// The PVCs of all namespaces.
 pub(crate) struct Claims {
     client: Client,
+    looks: Mutex<HashMap<Grant, Arc<Look>>>,
+    permits: Semaphore,
+}
+
+/// What was seen of a PVC last, and when. Who holds it looks, and the others wait for that.
+#[derive(Default)]
+struct Look(AsyncMutex<Option<(Instant, Seen)>>);
+
+/// The PVC that is filled and with what, if its upload server is ready.
+type Seen = Result<Option<(String, Content)>, Unavailable>;
+
+impl Look {
+    /// False if nobody has asked for a while.
+    fn is_of_use(self: &Arc<Self>) -> bool {
+        let is_fresh = |(when, _): &(Instant, Seen)| when.elapsed() < SHARED;
+        Arc::strong_count(self) > 1
+            || self
+                .0
+                .try_lock()
+                .is_ok_and(|seen| seen.as_ref().is_some_and(is_fresh))
+    }
 }
 
 impl Claims {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client }
+        Self {
+            client,
+            looks: Mutex::default(),
+            permits: Semaphore::new(MOST_LOOKS),
+        }
     }
 
     pub(super) async fn find(&self, grant: &Grant) -> Result<Volume, Unavailable> {
@@ -39,11 +73,11 @@ impl Claims {
     }
 
     async fn wait(&self, grant: &Grant) -> Result<Volume, Unavailable> {
-        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &grant.namespace);
+        let shared = self.look_of(grant);
         let mut ticks = interval(INTERVAL);
         loop {
             ticks.tick().await;
-            if let Some((name, content)) = look(&api, &grant.pvc).await? {
+            if let Some((name, content)) = self.look(grant, &shared).await? {
                 return Ok(Volume {
                     place: Place {
                         host: format!("{}.{}.svc", names::upload_service(&name), grant.namespace),
@@ -54,10 +88,32 @@ impl Claims {
             }
         }
     }
+
+    fn look_of(&self, grant: &Grant) -> Arc<Look> {
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        looks.retain(|_, look| look.is_of_use());
+        Arc::clone(looks.entry(grant.clone()).or_default())
+    }
+
+    /// What is known of a PVC now. However many ask, the API server is asked a few times a second.
+    async fn look(&self, grant: &Grant, shared: &Look) -> Seen {
+        let mut last = shared.0.lock().await;
+        if let Some((when, seen)) = &*last
+            && when.elapsed() < SHARED
+        {
+            return seen.clone();
+        }
+        // Never closed.
+        let _permit = self.permits.acquire().await;
+        let api = Api::namespaced(self.client.clone(), &grant.namespace);
+        let seen = look(&api, &grant.pvc).await;
+        *last = Some((Instant::now(), seen.clone()));
+        seen
+    }
 }
 
 /// The PVC that is filled and with what, if its upload server is ready.
-async fn look(api: &Api<PersistentVolumeClaim>, pvc: &str) -> Result<Option<(String, Content)>, Unavailable> {
+async fn look(api: &Api<PersistentVolumeClaim>, pvc: &str) -> Seen {
     let claim = get(api, pvc)
         .await?
         .ok_or_else(|| Unavailable::NotFound(pvc.to_owned()))?;
@@ -81,9 +137,10 @@ async fn get(
     name: &str,
 ) -> Result<Option<PersistentVolumeClaim>, Unavailable> {
     api.get_opt(name).await.map_err(|error| {
-        Unavailable::Api(match error {
+        let words = match error {
             kube::Error::Api(status) => status.message,
             other => daemon::report::chain(&other),
-        })
+        };
+        Unavailable::Api(printable::line(&words, WORDS_CHARS))
     })
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 
-use super::{Content, Unavailable};
+use super::{Content, Unavailable, WORDS_CHARS};
 
 /// Marks a PVC that is to be filled by an upload.
 const UPLOAD_TARGET: &str = "cdi.kubevirt.io/storage.upload.target";
@@ -71,7 +71,7 @@ pub(super) fn judge(asked: &str, pvc: &PersistentVolumeClaim) -> Result<Option<C
         "archive" => Ok(Some(Content::Archive)),
         other => Err(Unavailable::ContentType {
             pvc: name,
-            content_type: other.to_owned(),
+            content_type: printable::line(other, WORDS_CHARS),
         }),
     }
 }

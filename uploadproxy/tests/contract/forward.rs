@@ -5,7 +5,8 @@ use testkit::fail::OrFail;
 use testkit::framing::{chunked, form, form_content_type, oddly_chunked};
 use testkit::https::{Request, Response};
 use testkit::random::Random;
-use testkit::upload_proxy::{PVC, Scripted};
+use testkit::upload_pod::UploadPod;
+use testkit::upload_proxy::{PVC, Scripted, UploadProxy, beside};
 use testkit::upstream::{End, Script};
 
 use crate::BINARY;
@@ -268,6 +269,41 @@ fn an_answer_is_passed_on_as_it_is() {
             "{status}"
         );
     }
+}
+
+#[test]
+fn no_client_gets_to_know_whose_upload_server_it_is() {
+    let proxy = UploadProxy::new(BINARY);
+    let pod = UploadPod::of_cluster(&beside(BINARY, "cdi-uploadserver"), proxy.cluster(), &[]);
+    let upload_server = pod.start();
+    let proxy = proxy.route("disk", upload_server.address());
+    let server = proxy.start();
+    let head = Request::new("HEAD", "/v1beta1/upload-async").header("Authorization", &proxy.bearer("disk"));
+    for head in [head.clone(), head.header("x-cdi-workers-clone", "frames-1")] {
+        let answer = server.exchange(&head, b"");
+        assert_eq!(
+            (answer.status, answer.header("x-cdi-workers-clone")),
+            (200, None),
+            "{answer:?}"
+        );
+    }
+}
+
+#[test]
+fn a_length_that_nobody_has_room_for_goes_no_further() {
+    const MOST: u64 = 1 << 50;
+    let front = Scripted::start(BINARY, vec![Script::echo()]);
+    for length in [MOST + 1, i64::MAX as u64, 1 << 63, u64::MAX - 2] {
+        for method in ["POST", "PUT", "PATCH"] {
+            let request = front
+                .request(method, PATH)
+                .header("Content-Length", &length.to_string());
+            let response = front.server.exchange(&request, b"");
+            let sentence = format!("a body of {length} bytes is too large: at most {MOST} are taken\n");
+            response.assert(413, &sentence);
+        }
+    }
+    assert_eq!(front.upstream.seen().len(), 0);
 }
 
 #[test]

@@ -319,7 +319,12 @@ fn oversized_tokens_are_refused_and_cost_nothing() {
                 token.len()
             );
         } else {
-            assert!(token.len() > 60_000, "{} bytes of token: no answer", token.len());
+            // Of a header that has more than 16 KiB the rest is not read, and the end of the connection may overtake the answer.
+            assert!(
+                token.len() > 16 << 10,
+                "{} bytes of token: no answer",
+                token.len()
+            );
         }
     }
     assert_eq!(front.upstream.seen().len(), 0);

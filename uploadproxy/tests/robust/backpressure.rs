@@ -33,7 +33,7 @@ fn an_upload_server_that_does_not_read_stops_the_client() {
     let mut sent = 0;
     for _ in 0..UPLOADS {
         streams.push(runtime.block_on(async {
-            let mut stream = client.upload().await;
+            let mut stream = client.upload(0).await;
             while let Ok(written) = timeout(STUCK / 4, stream.write_all(&piece)).await {
                 written.or_fail("a piece");
                 sent += piece.len() as u64;

@@ -16,16 +16,18 @@ use tokio_rustls::client::TlsStream;
 pub(crate) struct Client {
     address: SocketAddr,
     config: Arc<ClientConfig>,
-    head: Vec<u8>,
+    /// For each PVC.
+    heads: Vec<Vec<u8>>,
 }
 
 impl Client {
     /// One whose uploads are of `length` bytes.
     pub(crate) fn new(front: &Scripted, length: usize) -> Arc<Self> {
+        let head = |pvc: &String| front.request_for(pvc, "POST", crate::PATH).length(length).bytes();
         Arc::new(Self {
             address: front.server.address(),
             config: front.proxy.front().client_config().or_fail("TLS"),
-            head: front.request("POST", crate::PATH).length(length).bytes(),
+            heads: front.pvcs.iter().map(head).collect(),
         })
     }
 
@@ -34,15 +36,15 @@ impl Client {
         TcpStream::connect(self.address).await.or_fail("connect")
     }
 
-    /// A connection on which an upload has begun.
-    pub(crate) async fn upload(&self) -> TlsStream<TcpStream> {
+    /// A connection on which an upload to the PVC of this number has begun.
+    pub(crate) async fn upload(&self, pvc: usize) -> TlsStream<TcpStream> {
         let name = ServerName::IpAddress(self.address.ip().into());
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let mut stream = connector
             .connect(name, self.connect().await)
             .await
             .or_fail("a handshake");
-        stream.write_all(&self.head).await.or_fail("a head");
+        stream.write_all(&self.heads[pvc]).await.or_fail("a head");
         stream.flush().await.or_fail("a head");
         stream
     }

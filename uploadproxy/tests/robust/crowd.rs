@@ -1,10 +1,12 @@
-//! Ten thousand connections.
+//! Thousands of connections that want nothing.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testkit::fail::OrFail;
-use testkit::upload_proxy::Scripted;
+use testkit::hello;
+use testkit::storm::{Crowd, Storm, allow_files, source};
+use testkit::upload_proxy::{Scripted, UploadProxy};
 use testkit::upstream::Script;
 
 use crate::client::Client;
@@ -15,23 +17,20 @@ const CONNECTIONS: usize = 10_000;
 /// Files that this process and the proxy, each, may open: a connection is one.
 const FILES: u64 = 16_384;
 
-/// Lets this process open [`FILES`] files, and the programs that it starts.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < FILES) {
-        let maximum = limit.maximum.map(|maximum| maximum.max(FILES));
-        let raised = Rlimit {
-            current: Some(FILES),
-            maximum,
-        };
-        setrlimit(Resource::Nofile, raised).or_fail("more open files");
-    }
-}
+/// How much the memory of the proxy may grow by connections whose handshakes do not end: a thousand may be in progress.
+const GROWTH_BYTES: u64 = 16 << 20;
+
+/// What a handshake may hold until its ClientHello is complete: measured are 2 KiB and what was sent of it.
+const HANDSHAKE_BYTES: u64 = 8 << 10;
+
+/// A storm, as it was seen from one address.
+const PER_SECOND: u32 = 6000;
 
 #[test]
 fn ten_thousand_silent_connections_do_not_hinder_an_upload() {
-    raise_file_limit();
+    allow_files(FILES);
     let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
+    time_upload(&front);
     let before = memory(front.server.id(), "VmRSS");
     let client = Client::new(&front, 1 << 30);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -56,6 +55,123 @@ fn ten_thousand_silent_connections_do_not_hinder_an_upload() {
     // One may be unlucky: its connection is asked for a second time when the queue of new ones is full for a moment (RFC 6298 §2.1).
     assert!(took[took.len() / 2] < Duration::from_secs(1), "{took:?}");
     assert!(*longest < Duration::from_secs(5), "{took:?}");
-    assert!(grown < 512 << 20, "{grown} bytes");
+    assert!(grown < GROWTH_BYTES, "{grown} bytes");
     drop(connections);
+}
+
+/// The proxy's own listener, and that of its metrics.
+fn listeners() -> (Scripted, [SocketAddr; 2]) {
+    let proxy = UploadProxy::new(BINARY).arg("--metrics").arg("127.0.0.1:0");
+    let front = Scripted::start_with(proxy, vec![Script::status(200, "")]);
+    let line = front.server.wait_for_line("serving metrics");
+    let metrics = line
+        .split("address=")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next());
+    let metrics = metrics
+        .and_then(|address| address.trim_matches('"').parse().ok())
+        .or_fail(&line);
+    let addresses = [front.server.address(), metrics];
+    (front, addresses)
+}
+
+#[test]
+fn handshakes_that_do_not_end_hold_little_and_give_it_back() {
+    allow_files(FILES);
+    let (front, addresses) = listeners();
+    time_upload(&front);
+    let before = memory(front.server.id(), "VmRSS");
+    for address in addresses {
+        for hello in hello::kinds(&front.proxy.front().client_config().or_fail("TLS")) {
+            let mut crowd = Crowd::new();
+            crowd.join(source(0), address, 4000, &hello);
+            let took = time_upload(&front);
+            let grown = memory(front.server.id(), "VmHWM").saturating_sub(before);
+            println!(
+                "4000 times {} bytes of a handshake: {grown} bytes of memory, an upload took {took:?}",
+                hello.len()
+            );
+            assert!(
+                grown < GROWTH_BYTES,
+                "{grown} bytes for {} of a handshake",
+                hello.len()
+            );
+        }
+    }
+    let stays = memory(front.server.id(), "VmRSS").saturating_sub(before);
+    assert!(stays < GROWTH_BYTES, "{stays} bytes stay");
+}
+
+#[test]
+fn a_handshake_holds_less_than_eight_kibibytes() {
+    let (front, [address, _]) = listeners();
+    let [_, long, short, part, _] = hello::kinds(&front.proxy.front().client_config().or_fail("TLS"));
+    for hello in [&long[..4000], &short[..180], &part] {
+        let mut crowd = Crowd::new();
+        // What is there only once, or for the first of them.
+        crowd.join(source(0), address, 100, hello);
+        time_upload(&front);
+        let before = memory(front.server.id(), "RssAnon");
+        crowd.join(source(0), address, 500, hello);
+        time_upload(&front);
+        let each = memory(front.server.id(), "RssAnon").saturating_sub(before) / 500;
+        println!("{each} bytes for {} of a ClientHello", hello.len());
+        assert!(
+            each <= HANDSHAKE_BYTES,
+            "{each} bytes for {} of a ClientHello",
+            hello.len()
+        );
+    }
+}
+
+#[test]
+fn heads_that_do_not_end_hold_little() {
+    const CLIENTS: u64 = 300;
+    // Without a token, which stands at the end of a head.
+    let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
+    time_upload(&front);
+    let before = memory(front.server.id(), "VmRSS");
+    let head = format!(
+        "POST /v1beta1/upload HTTP/1.1\r\nHost: a\r\nX: {}",
+        "x".repeat(120_000)
+    );
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| front.server.connect()).collect();
+    for client in &mut clients {
+        // It may close the connection before it has all of it.
+        client.send_until_answered(head.as_bytes()).ok();
+    }
+    let each = memory(front.server.id(), "VmHWM").saturating_sub(before) / CLIENTS;
+    println!("{each} bytes for a head");
+    assert!(each < 64 << 10, "{each} bytes for a head");
+    clients[0].response().or_fail("an answer").assert(431, "");
+}
+
+#[test]
+fn ten_of_ten_uploads_succeed_in_a_storm_of_connections() {
+    allow_files(FILES);
+    let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
+    // From one other address, from the client's own one, and from many.
+    for sources in [
+        vec![source(0)],
+        vec![Ipv4Addr::LOCALHOST],
+        (0..250).map(source).collect(),
+    ] {
+        let storm = Storm::start(front.server.address(), sources, PER_SECOND);
+        while storm.connections() < u64::from(PER_SECOND) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for _ in 0..10 {
+            time_upload(&front);
+        }
+    }
+}
+
+#[test]
+fn silent_connections_keep_nobody_from_the_metrics() {
+    let (_front, [_, address]) = listeners();
+    let mut crowd = Crowd::new();
+    crowd.join(source(0), address, 200, b"");
+    let url = format!("https://{address}/metrics");
+    let text = testkit::tools::run("curl", ["-sSk", "--max-time", "5", &url]);
+    assert!(text.contains("cdi_uploadproxy_active_uploads"), "{text}");
 }

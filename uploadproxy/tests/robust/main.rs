@@ -13,7 +13,7 @@ mod uploads;
 
 use std::time::{Duration, Instant};
 
-use testkit::fail::OrFail;
+use testkit::process::memory;
 use testkit::upload_proxy::Scripted;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-uploadproxy");
@@ -29,14 +29,4 @@ fn time_upload(front: &Scripted) -> Duration {
         .exchange(&front.request("POST", PATH), b"a small image");
     assert_eq!(response.status, 200, "{response:?}");
     started.elapsed()
-}
-
-/// A number of /proc/PID/status, in bytes.
-fn memory(process: u32, field: &str) -> u64 {
-    let file = format!("/proc/{process}/status");
-    let status = std::fs::read_to_string(&file).or_fail(&file);
-    let line = status.lines().find_map(|line| line.strip_prefix(field));
-    let line = line.or_fail(field);
-    let kib = line.trim_start_matches(':').trim().trim_end_matches(" kB");
-    kib.parse::<u64>().or_fail(field) * 1024
 }

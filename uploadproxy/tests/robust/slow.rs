@@ -16,8 +16,11 @@ const SOON: Duration = Duration::from_secs(1);
 /// How long a handshake or a header may take, and how soon after that the connection is gone.
 const HEADER_TIME: std::ops::Range<Duration> = Duration::from_secs(8)..Duration::from_secs(14);
 
+/// PVCs whose uploads hang: one may have 32 at a time.
+const PVCS: usize = 11;
+
 fn front() -> Scripted {
-    Scripted::start(BINARY, vec![Script::status(200, "")])
+    Scripted::start_for(BINARY, PVCS, vec![Script::status(200, "")])
 }
 
 #[test]
@@ -36,7 +39,9 @@ fn silent_clients_do_not_hinder_an_upload() {
         })
         .collect();
     let bodies: Vec<_> = (0..200)
-        .map(|_| {
+        .map(|index| {
+            let pvc = &front.pvcs[1 + index % (PVCS - 1)];
+            let head = front.request_for(pvc, "POST", PATH).length(1000).bytes();
             let mut connection = front.server.connect();
             connection.send(&head).or_fail("send");
             connection

@@ -37,7 +37,8 @@ enum Outcome {
 
 use Outcome::{Either, Passed, Refused};
 
-/// A name, what is sent and what comes of it. `{T}` stands for the field with the token, `{H}` for the hidden request.
+/// A name, what is sent and what comes of it. `{T}` stands for the field with the token, `{H}` for the hidden request, `{C}` for a head
+/// of a body in chunks, `{2}` for one with two lengths and `{Z}` for a hundred zeros.
 type Probe = (&'static str, &'static str, Outcome);
 
 /// A probe with its name as it is shown.
@@ -53,7 +54,10 @@ impl fmt::Display for Case {
 fn filled(text: &str, bearer: &str) -> Vec<u8> {
     let hidden = format!("POST {PATH} HTTP/1.1\r\nHost: h\r\nX-Mark: {MARK}\r\nContent-Length: 0\r\n\r\n");
     let chunked = "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding: chunked\r\n\r\n";
+    let two = "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n";
     text.replace("{C}", chunked)
+        .replace("{2}", two)
+        .replace("{Z}", &"0".repeat(100))
         .replace("{P}", PATH)
         .replace("{TLF}", &format!("Authorization: {bearer}\n"))
         .replace("{T}", &format!("Authorization: {bearer}\r\n"))

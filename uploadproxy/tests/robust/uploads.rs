@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use testkit::fail::OrFail;
-use testkit::upload_pod::Server;
+use testkit::process::cpu;
 use testkit::upload_proxy::Scripted;
 use testkit::upstream::{Script, Upstream};
 use tokio::io::AsyncWriteExt;
@@ -15,6 +15,9 @@ use crate::client::Client;
 use crate::{BINARY, memory, time_upload};
 
 const UPLOADS: usize = 1000;
+
+/// PVCs that they are for: one may have 32 at a time.
+const PVCS: usize = 50;
 
 /// What a slow client sends at once, and how often.
 const PIECE_BYTES: usize = 4096;
@@ -32,24 +35,15 @@ const FAIR: u64 = 20;
 /// How long each phase is looked at.
 const PHASE: Duration = Duration::from_secs(4);
 
-/// CPU time of a process so far (proc(5), fields 14 and 15 of `stat`, in ticks of 10 ms).
-fn cpu(server: &Server) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.id())).or_fail("/proc");
-    let fields = stat.rsplit_once(')').map(|(_, fields)| fields).or_fail("fields");
-    let ticks = fields.split_whitespace().skip(11).take(2);
-    let ticks: u64 = ticks.map(|field| field.parse::<u64>().or_fail("a number")).sum();
-    Duration::from_millis(ticks * 10)
-}
-
 /// Bytes that have arrived of each upload.
 fn arrived(upstream: &Upstream) -> Vec<u64> {
     upstream.seen().iter().map(|seen| seen.body_bytes()).collect()
 }
 
 /// One upload: pieces now and then until `hurry`, then as fast as they go.
-async fn upload(client: Arc<Client>, handshakes: Arc<Semaphore>, hurry: Arc<AtomicBool>) {
+async fn upload(client: Arc<Client>, pvc: usize, handshakes: Arc<Semaphore>, hurry: Arc<AtomicBool>) {
     let turn = handshakes.acquire().await.or_fail("a turn");
-    let mut stream = client.upload().await;
+    let mut stream = client.upload(pvc).await;
     drop(turn);
     let piece = [b'x'; PIECE_BYTES];
     loop {
@@ -68,7 +62,7 @@ async fn upload(client: Arc<Client>, handshakes: Arc<Semaphore>, hurry: Arc<Atom
 
 #[test]
 fn a_thousand_uploads_take_little_memory_and_get_their_share() {
-    let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
+    let front = Scripted::start_for(BINARY, PVCS, vec![Script::status(200, "")]);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -79,9 +73,10 @@ fn a_thousand_uploads_take_little_memory_and_get_their_share() {
         Arc::new(Semaphore::new(HANDSHAKES)),
         Arc::new(AtomicBool::new(false)),
     );
-    for _ in 0..UPLOADS {
+    for number in 0..UPLOADS {
         runtime.spawn(upload(
             Arc::clone(&client),
+            number % PVCS,
             Arc::clone(&handshakes),
             Arc::clone(&hurry),
         ));
@@ -103,9 +98,9 @@ fn a_thousand_uploads_take_little_memory_and_get_their_share() {
     }
     println!("{UPLOADS} uploads have begun within {:?}", started.elapsed());
 
-    let before = (arrived(&front.upstream), cpu(&front.server));
+    let before = (arrived(&front.upstream), cpu(front.server.id()));
     std::thread::sleep(PHASE);
-    let (slow, slow_cpu) = (arrived(&front.upstream), cpu(&front.server) - before.1);
+    let (slow, slow_cpu) = (arrived(&front.upstream), cpu(front.server.id()) - before.1);
     let progress = slow.iter().zip(&before.0).map(|(now, then)| now - then);
     let least = progress.min().or_fail("uploads");
     let expected = PHASE.as_millis() / PIECE_INTERVAL.as_millis() * PIECE_BYTES as u128;

@@ -9,7 +9,7 @@ use daemon::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
 use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::target;
 use program::command_line::server_verbosity;
-use worker::volume::{Wanted, folder_of};
+use worker::volume::Wanted;
 
 use super::PROGRAM;
 use super::args::ServeArgs;
@@ -166,7 +166,7 @@ fn destination(arguments: &ServeArgs) -> Result<Destination, Failure> {
         (Some(device), _) if !target::is_block_device(device) => {
             return Err(refuse(device, "it is not a block device"));
         }
-        (Some(device), _) => (device.clone(), folder_of(device).to_owned()),
+        (Some(device), _) => (device.clone(), target::folder_of(device).to_owned()),
         (None, dir) => {
             let dir = dir.clone().unwrap_or_default();
             if !dir.is_dir() {

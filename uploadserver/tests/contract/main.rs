@@ -3,6 +3,8 @@
 mod checksums;
 mod ending;
 mod failures;
+mod ownership;
+mod representation;
 mod routes;
 mod tls;
 

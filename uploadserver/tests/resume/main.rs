@@ -1,6 +1,7 @@
 //! Uploads that are continued where they broke: tus 1.0 and the shape of the IETF's draft.
 
 mod protocol;
+mod sessions;
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
 //! Clients that break off, stall or send nonsense: the next attempt always works.
 
+mod crowds;
 mod cuts;
 mod forms;
 mod http2;

@@ -168,6 +168,30 @@ fn a_grain_whose_marker_is_another_ones_is_refused() {
     }
 }
 
+/// Upstream's tests look for QEMU's words in the refusal of such an image (`invalid-qcow-large-memory.img`).
+#[test]
+fn tables_too_big_for_qemu_are_refused_in_its_words_whatever_the_grain() {
+    let opened = |capacity: u64, grain: u64| {
+        let mut image = vmdk(Tables::First, false).build();
+        put64(&mut image, 12, capacity);
+        put64(&mut image, 20, grain);
+        // Grain tables of 512 entries.
+        put32(&mut image, 44, 512);
+        Image::open(Format::Vmdk, &image).map(|image| image.facts())
+    };
+    for grain in [128, 3456] {
+        let most = 512 * grain * (32 << 20);
+        assert!(refusal_of(opened(most + 1, grain)).contains("L1 size too big: 33554433 entries"));
+        // As large as QEMU takes, and larger than we do.
+        assert!(refusal_of(opened(most, grain)).contains("33554432 entries, the limit is 2097152"));
+    }
+    assert!(refusal_of(opened(1 << 20, 3456)).contains("no power of two"));
+}
+
+fn refusal_of<T>(result: Result<T, Error>) -> String {
+    result.err().map_or_else(String::new, |error| error.to_string())
+}
+
 #[test]
 fn limits_of_the_header_have_both_sides() {
     let patched = |at: usize, bytes: &[u8]| {

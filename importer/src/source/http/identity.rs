@@ -99,7 +99,9 @@ fn opaque(validator: &HeaderValue) -> String {
 /// The error for an object that was replaced while it was read.
 pub(super) fn changed(fact: &str, was: &str, is: &str) -> SourceError {
     let message = format!(
-        "the object changed during the transfer: its {fact} was {was} and is {is} now. Start the import again"
+        "the object changed during the transfer: its {fact} was {} and is {} now. Start the import again",
+        printable::text(was),
+        printable::text(is)
     );
     SourceError::new(SourceErrorKind::Changed, message)
 }

@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use datapath::buffer::Pool;
+use datapath::decode::CONTENT_CODINGS;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
 use http::{HeaderMap, StatusCode, header};
@@ -59,9 +60,6 @@ const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Memory that is reserved at once for a range; more follows the bytes that really arrive.
 const RESERVED_BYTES: u64 = 1 << 20;
-
-/// What undoes itself later: the decode stage recognizes these by content, so the bytes stay as they came.
-const DECODED_LATER: [&str; 5] = ["gzip", "x-gzip", "zstd", "bzip2", "xz"];
 
 /// An object on an HTTP server whose first response is open. All methods block; do not call them inside
 /// an asynchronous task.
@@ -263,11 +261,11 @@ async fn ask_once(client: &Client) -> Result<(Response, Url), Failure> {
 
 fn check_encoding(identity: &Identity) -> Result<(), SourceError> {
     match identity.encoding() {
-        Some(coding) if !DECODED_LATER.contains(&coding) => {
+        Some(coding) if !CONTENT_CODINGS.contains(&coding) => {
             let message = format!(
                 "the server answers with Content-Encoding {coding:?} although it was asked for the object as \
                  it is: serve it without, or with one of {}",
-                DECODED_LATER.join(", ")
+                CONTENT_CODINGS.join(", ")
             );
             Err(SourceError::new(SourceErrorKind::Invalid, message))
         }

@@ -76,7 +76,9 @@ impl Pump {
                     }
                 };
                 match end {
-                    Ok(()) | Err(End::Closed) => Ok(()),
+                    Ok(()) => Ok(()),
+                    // The body was dropped, and does not ask for the outcome, or it was stopped, which is no end.
+                    Err(End::Closed) => Err(stopped()),
                     Err(End::Failed(error)) => Err(error),
                 }
             };

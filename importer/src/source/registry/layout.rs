@@ -11,6 +11,7 @@ use datapath::archive;
 use datapath::buffer::Pool;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use datapath::source::Body;
+use datapath::storage::Storage;
 use tokio_util::sync::CancellationToken;
 
 use super::digest::Digest;
@@ -155,6 +156,13 @@ impl Store for Layout {
             media_type: Some(descriptor.media_type.clone()),
             bytes: document(self, descriptor, MAX_MANIFEST_BYTES)?,
         })
+    }
+
+    fn storage(&self) -> Option<Storage> {
+        match &self.files {
+            Files::Archive(file, _) => Storage::of(file),
+            Files::Directory => None,
+        }
     }
 
     fn open(&self, blob: &Descriptor) -> Result<Box<dyn Body>, SourceError> {

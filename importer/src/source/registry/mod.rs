@@ -32,6 +32,7 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
+use datapath::storage::Storage;
 use http::{HeaderMap, HeaderValue, header};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -64,6 +65,7 @@ pub struct RegistrySource {
     digest: String,
     environment: Vec<String>,
     size: u64,
+    storage: Option<Storage>,
     disk: Mutex<Option<Disk>>,
 }
 
@@ -88,6 +90,7 @@ impl RegistrySource {
             digest: image.digest.to_string(),
             environment: image.config.environment().to_vec(),
             size: disk.size(),
+            storage: store.storage(),
             disk: Mutex::new(Some(disk)),
         })
     }
@@ -144,6 +147,10 @@ impl Source for RegistrySource {
 
     fn verifies(&self) -> bool {
         true
+    }
+
+    fn storage(&self) -> Option<Storage> {
+        self.storage
     }
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {

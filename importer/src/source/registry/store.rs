@@ -3,6 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::Body;
+use datapath::storage::Storage;
 
 use super::manifest::{Descriptor, Served};
 use crate::source::verified::Verified;
@@ -17,6 +18,11 @@ pub(super) trait Store: Send + Sync {
 
     /// A manifest that an index names; its digest is verified.
     fn manifest(&self, descriptor: &Descriptor) -> Result<Served, SourceError>;
+
+    /// Where all of them lie, if that is one file of this machine.
+    fn storage(&self) -> Option<Storage> {
+        None
+    }
 
     /// The bytes of a blob, not verified yet.
     fn open(&self, blob: &Descriptor) -> Result<Box<dyn Body>, SourceError>;

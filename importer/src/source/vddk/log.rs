@@ -4,8 +4,6 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use datapath::words::one_line;
-
 /// Lines that are kept.
 const MAX_LINES: usize = 1000;
 
@@ -63,15 +61,15 @@ impl Log {
         }
         let mut lines = self.lines();
         if let Some(version) = version(line) {
-            lines.info.version = one_line(version, MAX_INFO_CHARS);
+            lines.info.version = printable::line(version, MAX_INFO_CHARS);
         }
         if let Some(host) = host(line) {
-            lines.info.host = one_line(host, MAX_INFO_CHARS);
+            lines.info.host = printable::line(host, MAX_INFO_CHARS);
         }
         if lines.last.len() == MAX_LINES {
             lines.last.pop_front();
         }
-        lines.last.push_back(one_line(line, line.len()));
+        lines.last.push_back(printable::text(line).into_owned());
     }
 
     /// What the library has said so far.

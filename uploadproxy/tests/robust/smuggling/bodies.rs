@@ -148,7 +148,7 @@ pub(super) const LENGTHS: [Probe; 28] = [
 ];
 
 /// Chunks that end elsewhere than they say.
-pub(super) const CHUNKS: [Probe; 17] = [
+pub(super) const CHUNKS: [Probe; 20] = [
     (
         "a size of 2^64",
         "{C}10000000000000005\r\nhello\r\n0\r\n\r\n{H}",
@@ -209,5 +209,20 @@ pub(super) const CHUNKS: [Probe; 17] = [
         "trailers that are fields",
         "{C}5\r\nhello\r\n0\r\nContent-Length: 7\r\nTransfer-Encoding: chunked\r\n{T}\r\n{H}",
         Either("hello"),
+    ),
+    (
+        "two lengths behind a size with many zeros",
+        "{C}{Z}2d\r\n\r\n\r\nGET /x HTTP/1.1\r\nContent-Length: 9999\r\n\r\n\r\n0\r\n\r\n{2}0\r\n\r\n{H}",
+        Passed("\r\n\r\nGET /x HTTP/1.1\r\nContent-Length: 9999\r\n\r\n"),
+    ),
+    (
+        "two lengths behind a long extension",
+        "{C}2d;{Z}\r\n\r\n\r\nGET /x HTTP/1.1\r\nContent-Length: 9999\r\n\r\n\r\n0\r\n\r\n{2}0\r\n\r\n{H}",
+        Passed("\r\n\r\nGET /x HTTP/1.1\r\nContent-Length: 9999\r\n\r\n"),
+    ),
+    (
+        "two lengths behind a trailer with a bare LF",
+        "{C}5\r\nhello\r\n0\r\nX: y\n\r\nGET /healthz HTTP/1.1\r\nContent-Length: 2000\r\n\r\n{2}0\r\n\r\n{H}",
+        Refused,
     ),
 ];

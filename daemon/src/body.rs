@@ -1,0 +1,39 @@
+//! How long a body may say that it is.
+
+use hyper::body::Body;
+
+/// Bytes of a body at most: 1 PiB, more than any volume has. Beyond it sums of lengths and sizes come to the end of numbers.
+pub const MAX_BYTES: u64 = 1 << 50;
+
+/// A body that nobody has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0} bytes is too large: at most {MAX_BYTES} are taken")]
+pub struct TooLarge(pub u64);
+
+/// Refuses a length that cannot be meant.
+pub fn check_length(length: u64) -> Result<(), TooLarge> {
+    if length > MAX_BYTES {
+        return Err(TooLarge(length));
+    }
+    Ok(())
+}
+
+/// Refuses a body that says that it has such a length.
+pub fn check(body: &impl Body) -> Result<(), TooLarge> {
+    check_length(body.size_hint().lower())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_may_be_as_large_as_it_says() {
+        assert_eq!(check_length(MAX_BYTES), Ok(()));
+        let refused = check_length(MAX_BYTES + 1).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "1125899906842625 bytes is too large: at most 1125899906842624 are taken"
+        );
+    }
+}

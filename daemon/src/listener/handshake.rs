@@ -1,0 +1,249 @@
+//! TLS handshakes that hold little.
+//!
+//! rustls keeps up to 64 KiB of a handshake message until its end has come, and 48 bytes more for each of its pieces, of which one
+//! byte may be enough; and it takes 4 KiB before it looks whether there is anything to read. So it is asked only when there is
+//! a whole ClientHello, and then gets whole records.
+
+#[cfg(test)]
+mod tests;
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// Bytes of a ClientHello at most. Measured: OpenSSL, Go and rustls 0.3 KB, curl 0.5 KB, Chromium 2.0 KB with its post-quantum share
+/// (1.2 KB); sessions that are resumed add some hundred bytes.
+const HELLO_BYTES: usize = 4 << 10;
+
+/// Bytes that a client may send until its handshake is complete: with a ClientHello, and another one for a share that it did not
+/// guess, room for a chain of three certificates with keys of 4096 bits (5 KB).
+const HANDSHAKE_BYTES: usize = 12 << 10;
+
+/// Type, version and length in front of a record (RFC 8446 §5.1).
+const RECORD_HEADER: usize = 5;
+
+/// Type and length in front of a handshake message (RFC 8446 §4).
+const MESSAGE_HEADER: usize = 4;
+
+/// The type of records with handshake messages, and that of a ClientHello among these.
+const HANDSHAKE: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+
+/// Records of a handshake at most: those of our clients have less than ten, and each costs two calls of the system.
+const MAX_RECORDS: usize = 32;
+
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 1024;
+
+/// Waits for the first byte of a client.
+pub(super) async fn first_byte(stream: &TcpStream) -> io::Result<()> {
+    stream.peek(&mut [0]).await.map(drop)
+}
+
+/// Completes the handshake of `stream` with the newest `config`.
+pub(super) async fn accept(
+    stream: TcpStream,
+    config: &watch::Receiver<Arc<ServerConfig>>,
+) -> io::Result<TlsStream<Wire<TcpStream>>> {
+    let mut wire = Wire::new(stream);
+    poll_fn(|cx| wire.poll_hello(cx)).await?;
+    let acceptor = TlsAcceptor::from(Arc::clone(&config.borrow()));
+    // In a box: it is needed for a moment, and large.
+    let mut stream = Box::pin(acceptor.accept(wire)).await?;
+    stream.get_mut().0.is_over = true;
+    Ok(stream)
+}
+
+/// What is below TLS. During the handshake it gives out whole records, and not many bytes in all: what is not whole takes as much
+/// memory as it has bytes.
+#[derive(Debug)]
+pub(super) struct Wire<S> {
+    stream: S,
+    /// The handshake is complete: nothing is looked at any more.
+    is_over: bool,
+    /// Bytes and whole records of the handshake so far.
+    received: usize,
+    records: usize,
+    /// Whole records that were not given out, and a part of one.
+    waiting: Vec<u8>,
+    /// How much of these was given out.
+    given: usize,
+}
+
+/// Why a client is not waited for.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("{received} bytes have come, and more than {most} are not waited for")]
+    Bytes { received: usize, most: usize },
+    #[error("it has come in more than {MAX_RECORDS} pieces")]
+    Records,
+    #[error("it is no ClientHello")]
+    NoHello,
+}
+
+impl From<Refused> for io::Error {
+    fn from(error: Refused) -> Self {
+        Self::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
+impl<S> Wire<S> {
+    fn new(stream: S) -> Self {
+        Self {
+            stream,
+            is_over: false,
+            received: 0,
+            records: 0,
+            waiting: Vec::new(),
+            given: 0,
+        }
+    }
+
+    /// Gives out what waits, as far as there is room.
+    fn give(&mut self, buffer: &mut ReadBuf<'_>) {
+        let rest = self.waiting.get(self.given..).unwrap_or_default();
+        let length = rest.len().min(buffer.remaining());
+        buffer.put_slice(rest.get(..length).unwrap_or_default());
+        self.given += length;
+        if self.given == self.waiting.len() {
+            self.waiting = Vec::new();
+            self.given = 0;
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Wire<S> {
+    /// Reads until the record that begins at `start` of what waits is whole; the handshake may have so many bytes until then.
+    fn poll_record(&mut self, cx: &mut Context<'_>, start: usize, most: usize) -> Poll<io::Result<()>> {
+        loop {
+            let missing = missing(self.waiting.get(start..).unwrap_or_default());
+            if missing == 0 {
+                self.records += 1;
+                return Poll::Ready(if self.records > MAX_RECORDS {
+                    Err(Refused::Records.into())
+                } else {
+                    Ok(())
+                });
+            }
+            let received = self.received;
+            let room = most.saturating_sub(received).min(missing).min(PIECE_BYTES);
+            if room == 0 {
+                return Poll::Ready(Err(Refused::Bytes { received, most }.into()));
+            }
+            let mut piece = [0; PIECE_BYTES];
+            let mut piece = ReadBuf::new(piece.get_mut(..room).unwrap_or_default());
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut piece))?;
+            if piece.filled().is_empty() {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, "EOF")));
+            }
+            self.received += piece.filled().len();
+            self.waiting.reserve_exact(piece.filled().len());
+            self.waiting.extend_from_slice(piece.filled());
+        }
+    }
+
+    /// Reads the records of a ClientHello.
+    fn poll_hello(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(last) = unfinished(&self.waiting)? {
+            ready!(self.poll_record(cx, last, HELLO_BYTES))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.is_over && this.waiting.is_empty() {
+            return Pin::new(&mut this.stream).poll_read(cx, buffer);
+        }
+        if this.given == 0 && missing(&this.waiting) > 0 {
+            ready!(this.poll_record(cx, 0, HANDSHAKE_BYTES))?;
+        }
+        this.give(buffer);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The length of a record with its header, or of the header until that is known.
+fn record_length(record: &[u8]) -> usize {
+    match record.get(..RECORD_HEADER) {
+        Some([.., high, low]) => RECORD_HEADER + usize::from(u16::from_be_bytes([*high, *low])),
+        _ => RECORD_HEADER,
+    }
+}
+
+/// Bytes that are missing of a record.
+fn missing(record: &[u8]) -> usize {
+    record_length(record).saturating_sub(record.len())
+}
+
+/// Where in `bytes`, the first of a client, the record begins that is missing to a whole ClientHello, or a part of it; `None` if it is
+/// whole.
+fn unfinished(bytes: &[u8]) -> Result<Option<usize>, Refused> {
+    let (mut header, mut length, mut at) = ([0; MESSAGE_HEADER], 0, 0);
+    loop {
+        let record = bytes.get(at..).unwrap_or_default();
+        if record.first().is_some_and(|kind| *kind != HANDSHAKE) {
+            return Err(Refused::NoHello);
+        }
+        if missing(record) > 0 {
+            return Ok(Some(at));
+        }
+        let payload = record
+            .get(RECORD_HEADER..record_length(record))
+            .unwrap_or_default();
+        for (place, byte) in header.iter_mut().skip(length).zip(payload) {
+            *place = *byte;
+        }
+        length += payload.len();
+        at += record_length(record);
+        let [kind, message @ ..] = header;
+        if length >= MESSAGE_HEADER && kind != CLIENT_HELLO {
+            return Err(Refused::NoHello);
+        }
+        let [high, middle, low] = message.map(usize::from);
+        if length >= MESSAGE_HEADER && length - MESSAGE_HEADER >= (high << 16 | middle << 8 | low) {
+            return Ok(None);
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,144 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use super::*;
+use crate::tls;
+
+/// A handshake record.
+fn record(payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
+    [&[HANDSHAKE, 3, 1][..], &length, payload].concat()
+}
+
+/// What a rustls client says first.
+fn client_hello() -> Vec<u8> {
+    let config: ClientConfig = tls::insecure_client_config().unwrap();
+    let name = ServerName::try_from("a.example").unwrap();
+    let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    hello
+}
+
+/// A ClientHello in records with so many bytes of it each.
+fn in_records(hello: &[u8], bytes: usize) -> Vec<u8> {
+    hello[RECORD_HEADER..].chunks(bytes).flat_map(record).collect()
+}
+
+/// What comes of `sent` when nothing follows for a while.
+async fn greeted(sent: &[u8]) -> Option<Result<Wire<DuplexStream>, String>> {
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    client.write_all(sent).await.unwrap();
+    let mut wire = Wire::new(server);
+    let hello = poll_fn(|cx| wire.poll_hello(cx));
+    let ended = tokio::time::timeout(std::time::Duration::from_millis(10), hello)
+        .await
+        .ok()?;
+    Some(ended.map(|()| wire).map_err(|error| error.to_string()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hello_is_waited_for_until_it_is_whole_in_whatever_pieces() {
+    let hello = client_hello();
+    for bytes in [hello.len(), 700, 100] {
+        let sent = in_records(&hello, bytes);
+        for length in (0..sent.len()).step_by(37) {
+            assert!(
+                greeted(&sent[..length]).await.is_none(),
+                "{length} of {} bytes",
+                sent.len()
+            );
+        }
+        let mut wire = greeted(&sent).await.unwrap().unwrap();
+        let mut given = vec![0; sent.len()];
+        wire.read_exact(&mut given).await.unwrap();
+        assert!(given == sent, "it is given out as it came");
+        assert_eq!(wire.waiting.capacity(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_hello_or_too_long_is_refused() {
+    let hello = client_hello();
+    let long = [&[CLIENT_HELLO, 0, 0xff, 0xff][..], &[0; 5000]].concat();
+    let fit = [
+        &[CLIENT_HELLO, 0, 0x0f, 0xf7][..],
+        &[0; HELLO_BYTES - RECORD_HEADER - MESSAGE_HEADER],
+    ]
+    .concat();
+    assert!(
+        greeted(&record(&fit)).await.unwrap().is_ok(),
+        "as long as it may be"
+    );
+    for (sent, sentence) in [
+        (b"GET / HTTP/1.1\r\n".to_vec(), "it is no ClientHello"),
+        (vec![21, 3, 1, 0, 2, 1, 0], "it is no ClientHello"),
+        (record(&[2, 0, 0, 0]), "it is no ClientHello"),
+        ([record(&[1]), vec![23]].concat(), "it is no ClientHello"),
+        (
+            record(&long),
+            "4096 bytes have come, and more than 4096 are not waited for",
+        ),
+        (
+            in_records(&record(&long), 1),
+            "it has come in more than 32 pieces",
+        ),
+        (record(&[]).repeat(33), "it has come in more than 32 pieces"),
+        (in_records(&hello, 5), "it has come in more than 32 pieces"),
+    ] {
+        let refused = greeted(&sent).await.unwrap().map(drop);
+        assert_eq!(refused, Err(sentence.to_owned()), "{sent:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_follows_the_hello_is_given_out_record_by_record_and_bounded() {
+    let mut wire = greeted(&in_records(&client_hello(), 2000))
+        .await
+        .unwrap()
+        .unwrap();
+    let mut buffer = vec![0; 4096];
+    assert!(wire.read(&mut buffer).await.unwrap() > 0);
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    wire.stream = server;
+    client.write_all(&record(b"one")).await.unwrap();
+    client.write_all(&record(b"two")[..6]).await.unwrap();
+    assert_eq!(wire.read(&mut buffer).await.unwrap(), record(b"one").len());
+    let part = tokio::time::timeout(std::time::Duration::from_millis(10), wire.read(&mut buffer)).await;
+    assert!(part.is_err(), "a part of a record");
+    assert_eq!(wire.waiting.len(), 6);
+    client.write_all(&record(b"two")[6..]).await.unwrap();
+    assert_eq!(wire.read(&mut buffer).await.unwrap(), record(b"two").len());
+    // A certificate in pieces, without end.
+    client.write_all(&record(&[0; 4000]).repeat(3)).await.unwrap();
+    let error = loop {
+        match wire.read(&mut buffer).await {
+            Ok(length) => assert!(length > 0),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert_eq!(
+        error,
+        "12288 bytes have come, and more than 12288 are not waited for"
+    );
+    // Behind the handshake nothing is looked at.
+    wire.is_over = true;
+    wire.waiting.clear();
+    client.write_all(b"whatever").await.unwrap();
+    assert!(wire.read(&mut buffer).await.unwrap() > 0);
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_hold_little(kind in prop_oneof![Just(HANDSHAKE), any::<u8>()], bytes in prop::collection::vec(any::<u8>(), 0..6000)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let sent = [&[kind, 3, 1][..], &bytes].concat();
+        if let Some(Ok(wire)) = runtime.block_on(greeted(&sent)) {
+            prop_assert!(wire.waiting.capacity() <= HELLO_BYTES);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The advisory lock by which our programs tell each other that a file is being written.
+//!
+//! It belongs to the open file, and so to the inode: a second writer finds it by any name. It goes with the process that
+//! holds it, even if that is killed. Other programs do not look at it.
+
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+
+/// The holder of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lock {
+    /// This process holds it, until the file is closed.
+    Ours,
+    /// Another open file holds it.
+    Anothers,
+    /// The filesystem has no locks (NFS without a lock daemon, for example).
+    Impossible,
+}
+
+/// Takes the lock of `file`, without waiting for it.
+pub(crate) fn lock(file: &File) -> Lock {
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Lock::Ours,
+            Err(TryLockError::WouldBlock) => return Lock::Anothers,
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
+            Err(TryLockError::Error(error)) => {
+                tracing::debug!(%error, "the filesystem of the target has no locks");
+                return Lock::Impossible;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_open_file_finds_the_lock_of_the_first_until_that_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let first = File::create(&path).unwrap();
+        std::fs::hard_link(&path, folder.path().join("other")).unwrap();
+        let second = File::open(folder.path().join("other")).unwrap();
+        assert_eq!((lock(&first), lock(&second)), (Lock::Ours, Lock::Anothers));
+        drop(first);
+        assert_eq!(lock(&second), Lock::Ours);
+    }
+
+    #[test]
+    fn what_cannot_be_locked_is_told_from_what_is_locked() {
+        use std::os::unix::fs::OpenOptionsExt;
+        let path_only = i32::try_from(rustix::fs::OFlags::PATH.bits()).unwrap();
+        let file = File::options()
+            .read(true)
+            .custom_flags(path_only)
+            .open("/")
+            .unwrap();
+        assert_eq!(lock(&file), Lock::Impossible);
+    }
+}

@@ -1,0 +1,298 @@
+//! A file that is being written under its final name, and whose it is.
+//!
+//! A file that grew under another name, or without one, and was put in place at the end would need no lock. But many
+//! volumes (NFS, CephFS) have no unnamed files, a dead process would leave named ones behind that only a lock tells from
+//! live ones, and replacing a disk would take the space of two. So a file has its name from the beginning; its first MiB
+//! shows that it is not complete, a lock on its inode that it is being written, and it is only ever removed, replaced or
+//! called complete while its name leads to the inode that is meant.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::kind::{Found, look};
+use crate::error::{Error, Refusal, TargetError};
+use crate::lock::{Lock, lock};
+use crate::storage::Inode;
+
+/// Times that a file is looked at anew because another process has replaced it in the same moment.
+const ATTEMPTS: usize = 100;
+
+/// A file that this process has made, from its creation to its end.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    path: PathBuf,
+    folder: OwnedFd,
+    name: OsString,
+    inode: Inode,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Growing,
+    Complete,
+    Removed,
+}
+
+/// The unfinished files of this process.
+#[derive(Debug)]
+struct Registry {
+    files: Vec<Weak<Unfinished>>,
+    /// The process ends, and begins no more of them.
+    is_closed: bool,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    files: Vec::new(),
+    is_closed: false,
+});
+
+/// Removes the unfinished files of this process, from under the transfers that write them: the process ends now, and does
+/// not wait for them. No other file is begun after that.
+pub fn abandon() {
+    let mut registry = registry();
+    registry.is_closed = true;
+    for file in registry.files.drain(..).filter_map(|file| file.upgrade()) {
+        file.remove();
+    }
+}
+
+fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Unfinished {
+    /// Makes the file `path`, for the owner only and locked, where nothing is; or, to `replace` it, a file that no living
+    /// process writes.
+    pub(super) fn create(path: &Path, replace: bool) -> Result<(File, Arc<Self>), Error> {
+        let folder = open_folder(super::folder_of(path)).map_err(|errno| failed("create", path, errno))?;
+        // Locked until the new file is, so that at each moment a second writer finds the lock of the first.
+        let _old = if replace { clear(path)? } else { None };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|source| match source.kind() {
+                // It was replaceable: another writer was faster.
+                ErrorKind::AlreadyExists if replace => TargetError::refused("create", path, Refusal::InUse),
+                _ => TargetError::new("create", path, source),
+            })?;
+        let unfinished = Arc::new(Self {
+            path: path.to_owned(),
+            folder,
+            name: path.file_name().unwrap_or_default().to_owned(),
+            inode: Inode::of(&file).map_err(|errno| failed("stat", path, errno))?,
+            state: Mutex::new(State::Growing),
+        });
+        // Another writer may have found the file before it was locked: then that one replaces it.
+        if lock(&file) == Lock::Anothers || !unfinished.is_in_place()? {
+            return Err(TargetError::refused("create", path, Refusal::InUse).into());
+        }
+        let mut registry = registry();
+        if registry.is_closed {
+            unfinished.remove();
+            return Err(Error::Stopped);
+        }
+        registry.files.retain(|file| file.strong_count() > 0);
+        registry.files.push(Arc::downgrade(&unfinished));
+        Ok((file, unfinished))
+    }
+
+    /// To be called when all of `file` is on the disk: from here on it stays, if it still is what its name leads to, and its
+    /// name will be there after a power cut.
+    pub(super) fn complete(&self, file: &File) -> Result<(), Error> {
+        // Before the lock of the state is taken: it may take long, and `abandon` must not wait for it.
+        self.sync_name(file)?;
+        let mut state = self.state();
+        if *state == State::Removed {
+            return Err(Error::Stopped);
+        }
+        if !self.is_in_place()? {
+            return Err(TargetError::refused("complete", &self.path, Refusal::Replaced).into());
+        }
+        *state = State::Complete;
+        Ok(())
+    }
+
+    /// Removes the file, unless it is complete or something else has its name.
+    ///
+    /// No process of ours takes the name away between the look and the removal, since that takes the lock that we hold.
+    pub(super) fn remove(&self) {
+        let mut state = self.state();
+        if *state != State::Growing {
+            return;
+        }
+        *state = State::Removed;
+        let removed = self.is_in_place().and_then(|is_in_place| {
+            if is_in_place {
+                rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty())
+                    .map_err(|errno| failed("remove", &self.path, errno))
+            } else {
+                tracing::debug!(path = %self.path.display(), "something else has the name of the partial target");
+                Ok(())
+            }
+        });
+        if let Err(error) = removed {
+            tracing::warn!(%error, "could not remove the partial target");
+        }
+    }
+
+    fn is_in_place(&self) -> Result<bool, TargetError> {
+        match rustix::fs::statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Inode::from(&stat) == self.inode),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(failed("stat", &self.path, errno)),
+        }
+    }
+
+    fn sync_name(&self, file: &File) -> Result<(), TargetError> {
+        let synced = match rustix::fs::fsync(&self.folder) {
+            // A folder that may not be read, or of a filesystem that cannot sync one: then all of the filesystem.
+            Err(Errno::BADF | Errno::INVAL | Errno::NOTSUP) => rustix::fs::syncfs(file),
+            other => other,
+        };
+        synced.map_err(|errno| failed("fsync the folder of", &self.path, errno))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes the file that `path` names, if there is one; not one that a process of ours writes. What is returned keeps its
+/// lock.
+pub(super) fn clear(path: &Path) -> Result<Option<File>, TargetError> {
+    for _ in 0..ATTEMPTS {
+        if look(path)? != Found::File {
+            return Ok(None);
+        }
+        let old = match open_old(path) {
+            Ok(old) => Some(old),
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            // A file that may not even be read is replaced as where there are no locks: if it has a writer, that one will
+            // find in the end that something else has its name.
+            Err(error) => {
+                tracing::debug!(%error, "cannot tell whether the old file is being written");
+                None
+            }
+        };
+        if let Some(old) = &old {
+            if lock(old) == Lock::Anothers {
+                return Err(TargetError::refused("replace", path, Refusal::InUse));
+            }
+            // Another writer may have replaced it before it was locked.
+            if !leads_to(path, old) {
+                continue;
+            }
+        }
+        return match std::fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(TargetError::new("remove", path, error)),
+            _ => Ok(old),
+        };
+    }
+    Err(TargetError::refused("replace", path, Refusal::InUse))
+}
+
+/// Opens a file for its lock: for writing if possible, because NFS locks nothing else.
+fn open_old(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
+    let open = |write| {
+        OpenOptions::new()
+            .read(true)
+            .write(write)
+            .custom_flags(flags)
+            .open(path)
+    };
+    open(true).or_else(|_| open(false))
+}
+
+fn leads_to(path: &Path, file: &File) -> bool {
+    let named = rustix::fs::lstat(path).map(|stat| Inode::from(&stat));
+    matches!((named, Inode::of(file)), (Ok(named), Ok(open)) if named == open)
+}
+
+/// A folder that may not be read can be used all the same, but not be synced.
+fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
+    let open = |flags| rustix::fs::open(path, flags | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    match open(OFlags::RDONLY) {
+        Err(Errno::ACCESS) => open(OFlags::PATH),
+        other => other,
+    }
+}
+
+fn failed(action: &'static str, path: &Path, errno: Errno) -> TargetError {
+    TargetError::new(action, path, io::Error::from(errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create(path: &Path, replace: bool) -> Result<(File, Arc<Unfinished>), Option<Refusal>> {
+        Unfinished::create(path, replace).map_err(|error| match error {
+            Error::Target(error) => error.refusal().cloned(),
+            other => panic!("{other}"),
+        })
+    }
+
+    #[test]
+    fn a_file_is_replaced_once_nobody_holds_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let (file, unfinished) = create(&path, true).unwrap();
+        for replace in [false, true] {
+            let refusal = create(&path, replace).unwrap_err();
+            assert_eq!(refusal, replace.then_some(Refusal::InUse));
+        }
+        // The one that was refused removes nothing.
+        assert!(unfinished.is_in_place().unwrap());
+        drop(file);
+        create(&path, false).unwrap_err();
+        create(&path, true).unwrap();
+        assert!(!unfinished.is_in_place().unwrap());
+    }
+
+    #[test]
+    fn only_what_was_made_is_removed_or_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("disk"), folder.path().join("other"));
+        let (file, unfinished) = create(&path, false).unwrap();
+        std::fs::write(&other, "not ours").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        let Err(Error::Target(error)) = unfinished.complete(&file) else {
+            panic!("it is complete")
+        };
+        assert_eq!(error.refusal(), Some(&Refusal::Replaced));
+        unfinished.remove();
+        assert_eq!(std::fs::read(&path).unwrap(), b"not ours");
+    }
+
+    #[test]
+    fn what_is_complete_stays_and_what_was_removed_is_not_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let (file, unfinished) = create(&path, false).unwrap();
+        unfinished.complete(&file).unwrap();
+        unfinished.remove();
+        assert!(path.exists());
+        let (file, unfinished) = create(&folder.path().join("second"), false).unwrap();
+        unfinished.remove();
+        assert!(!folder.path().join("second").exists());
+        assert!(matches!(unfinished.complete(&file), Err(Error::Stopped)));
+    }
+
+    #[test]
+    fn the_target_may_be_a_bare_name() {
+        assert_eq!(super::super::folder_of(Path::new("disk")), Path::new("."));
+    }
+}

@@ -1,0 +1,156 @@
+//! What qemu-img says of an image, and what we say.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use bytes::Bytes;
+use datapath::transfer::{Options, transfer};
+use datapath::{Error, check, target};
+use diskimage::Format;
+use testkit::tools;
+
+use crate::common::{Memory, fast_folder, file};
+
+/// Disks up to this size are read and compared.
+const MAX_DISK_BYTES: u64 = 64 << 20;
+
+/// What becomes of an image.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Opened {
+    /// Its disk.
+    Disk(Vec<u8>),
+    /// It can be opened; its disk is larger than what is read here.
+    Large,
+    /// It can be opened, and something behind its header is wrong.
+    Unreadable(String),
+    /// It cannot be opened.
+    Refused(String),
+}
+
+/// The name of a format for the data path.
+pub(crate) fn format(name: &str) -> Format {
+    name.parse().unwrap()
+}
+
+/// What qemu-img does with the image, which is of `format`.
+pub(crate) fn qemu(image: &[u8], format: &str) -> Opened {
+    let folder = fast_folder();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("image"), image).unwrap();
+    let info = run(&["info", "--output=json", "-f", format], &[&path("image")]);
+    let size = match info {
+        Ok(json) => number(&json, "\"virtual-size\": "),
+        Err(reason) => return Opened::Refused(reason),
+    };
+    if size > MAX_DISK_BYTES {
+        return Opened::Large;
+    }
+    let convert = ["convert", "-t", "unsafe", "-f", format, "-O", "raw"];
+    match run(&convert, &[&path("image"), &path("raw")]) {
+        Ok(_) => Opened::Disk(std::fs::read(path("raw")).unwrap()),
+        Err(reason) if reason.contains("Could not open") => Opened::Refused(reason),
+        Err(reason) => Opened::Unreadable(reason),
+    }
+}
+
+/// Standard output, or the first line of what went wrong.
+fn run(words: &[&str], paths: &[&Path]) -> Result<String, String> {
+    let output = Command::new(tools::find("qemu-img"))
+        .args(words)
+        .args(paths)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(text)
+}
+
+/// The last number behind `key`: the nodes below the image come first.
+fn number(json: &str, key: &str) -> u64 {
+    let (_, rest) = json.rsplit_once(key).unwrap();
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap();
+    digits.parse().unwrap()
+}
+
+/// What we do with it, by one of the routes.
+pub(crate) fn ours(image: &Bytes, format: Format, ranged: bool) -> Opened {
+    let folder = fast_folder();
+    let source = Memory {
+        ranged,
+        chunks: vec![1 << 20],
+        ..Memory::new(image.clone())
+    };
+    let target = target::Options {
+        available: MAX_DISK_BYTES,
+        ..file(&folder.path().join("disk"))
+    };
+    let options = Options {
+        format: Some(format),
+        ..Options::default()
+    };
+    match transfer(&source, &target, &options) {
+        Ok(_) => Opened::Disk(std::fs::read(&target.path).unwrap()),
+        Err(Error::Target(_)) => Opened::Large,
+        Err(Error::Format(error)) => Opened::Refused(error.to_string()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What a check says of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    Sound,
+    Leaks,
+    Errors,
+    /// It cannot be opened.
+    Refused,
+    /// qemu-img gave up: the errors are such that it cannot go on.
+    GaveUp,
+}
+
+/// The verdict of `qemu-img check`, and what it said.
+pub(crate) fn qemu_check(image: &[u8], format: &str) -> (Verdict, String) {
+    let folder = fast_folder();
+    let path = folder.path().join("image");
+    std::fs::write(&path, image).unwrap();
+    let output = Command::new(tools::find("qemu-img"))
+        .args(["check", "-f", format])
+        .arg(&path)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let verdict = match output.status.code() {
+        Some(0) => Verdict::Sound,
+        Some(2) => Verdict::Errors,
+        Some(3) => Verdict::Leaks,
+        _ if said.contains("Could not open") => Verdict::Refused,
+        _ => Verdict::GaveUp,
+    };
+    (verdict, said)
+}
+
+/// Our verdict, without what qemu-img does not look for, and what we say.
+pub(crate) fn our_check(image: Bytes, format: Format) -> (Verdict, String) {
+    let options = Options {
+        format: Some(format),
+        ..Options::default()
+    };
+    let findings = match check::check(&Memory::ranged(image), &options, false) {
+        Ok(report) => report.findings,
+        Err(Error::Format(error)) => return (Verdict::Refused, error.to_string()),
+        Err(error) => panic!("{error}"),
+    };
+    let verdict = match (
+        findings.error_count - findings.unknown_to_qemu,
+        findings.leaked_clusters,
+    ) {
+        (0, 0) => Verdict::Sound,
+        (0, _) => Verdict::Leaks,
+        _ => Verdict::Errors,
+    };
+    (verdict, findings.errors.join("; "))
+}

@@ -1,0 +1,94 @@
+//! Where blocks and tables are, in formats that do not count references: each has its place for itself, within the image.
+
+use super::Findings;
+use crate::layout::Layout;
+use crate::stream::name;
+use crate::wants::{Batch, Role, Want, bytes_of};
+
+/// The places that the tables of an image name.
+pub(crate) struct Places {
+    image_length: u64,
+    wants: Vec<Want>,
+}
+
+impl Places {
+    pub(crate) fn new(image_length: u64) -> Self {
+        Self {
+            image_length,
+            wants: Vec::new(),
+        }
+    }
+
+    /// Bytes of memory that the places take.
+    pub(crate) fn bytes(&self) -> u64 {
+        bytes_of::<Want>(self.wants.capacity())
+    }
+
+    /// Takes a place, and looks whether it is within the image. QEMU reads zeros behind its end. The memory is charged to `batch`.
+    pub(crate) fn add(
+        &mut self,
+        layout: &dyn Layout,
+        want: Want,
+        findings: &mut Findings,
+        batch: &mut Batch,
+    ) {
+        let bytes = match want.role {
+            Role::Table(_) => &mut findings.table_bytes,
+            _ => &mut findings.data_bytes,
+        };
+        *bytes += u64::from(want.length);
+        // The length of a compressed block is not known before it is read.
+        let length = match want.role {
+            Role::Compressed => 1,
+            _ => want.length.into(),
+        };
+        let end = want.host.saturating_add(length);
+        let sentence = || {
+            let what = name(layout, &want);
+            format!(
+                "{what} at {:#x} ends at {end:#x}, the image at {:#x}",
+                want.host, self.image_length
+            )
+        };
+        if end > self.image_length {
+            // All that it asks of a grain is that it begins within the image. Several that follow each other are one want.
+            let unit = layout.cluster_size().unwrap_or(u64::MAX);
+            let last = want.host + length.saturating_sub(1) / unit * unit;
+            if want.table().is_none() && last >= self.image_length {
+                findings.error(sentence);
+            } else {
+                findings.error_unknown_to_qemu(sentence);
+            }
+        }
+        if batch.make_room(&mut self.wants) {
+            self.wants.push(want);
+        }
+    }
+
+    /// Two things in one place: at most one of them is right.
+    pub(crate) fn finish(&mut self, layout: &dyn Layout, findings: &mut Findings) {
+        self.wants.sort_unstable();
+        let mut widest: Option<&Want> = None;
+        for want in &self.wants {
+            if let Some(other) = widest
+                && want.host < other.end()
+                // The length of a compressed block is at most that, and the next one begins before.
+                && (want.role, other.role) != (Role::Compressed, Role::Compressed)
+            {
+                findings.error_unknown_to_qemu(|| {
+                    format!(
+                        "{} at {:#x} overlaps {} at {:#x} ({} bytes)",
+                        name(layout, want),
+                        want.host,
+                        name(layout, other),
+                        other.host,
+                        other.length
+                    )
+                });
+            }
+            if widest.is_none_or(|other| want.end() > other.end()) {
+                widest = Some(want);
+            }
+        }
+    }
+}

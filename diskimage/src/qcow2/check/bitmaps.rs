@@ -1,0 +1,153 @@
+//! Dirty bitmaps: a directory, a table each, and the clusters that the tables name (qcow2.rst, "Bitmaps extension").
+
+use super::clusters::{Clusters, Use};
+use super::{BITMAP_TABLE, BITMAPS, words};
+use crate::bytes_at::{be16, be32, be64};
+use crate::check::Findings;
+use crate::qcow2::header::Header;
+use crate::wants::{Batch, Role, Table};
+use crate::{Error, Format};
+
+/// The fixed part of an entry of the directory.
+const ENTRY_BYTES: usize = 24;
+/// Most bytes of a bitmap, as QEMU (`BME_MAX_PHYS_SIZE`).
+const MAX_BITMAP_BYTES: u64 = 512 << 20;
+/// log2 of the bytes that a bit stands for.
+const GRANULARITY_BITS: std::ops::RangeInclusive<u8> = 9..=31;
+const MAX_NAME_BYTES: usize = 1023;
+/// The one type that there is: dirty tracking.
+const DIRTY_TRACKING: u8 = 1;
+/// Flag: the bitmap was not written back, and what it has is not looked at.
+const IN_USE: u32 = 1 << 0;
+/// Flags that mean nothing.
+const RESERVED_FLAGS: u32 = !3;
+/// Bits of table entries that mean nothing: 1-8 and 56-63.
+const RESERVED: u64 = 0xff00_0000_0000_01fe;
+const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
+/// Bit 0 of an entry without a cluster: all bits of it are set.
+const ALL_ONES: u64 = 1;
+
+/// Asks for the directory.
+pub(super) fn begin(header: &Header, tables: &mut Batch) {
+    if let Some(directory) = &header.bitmaps {
+        let length = directory.end - directory.start;
+        tables.push(directory.start, length, Role::Table(BITMAPS), 0);
+    }
+}
+
+/// Asks for the tables of all bitmaps. QEMU does not open an image of which it cannot read the directory.
+pub(super) fn learn(
+    header: &Header,
+    directory: &[u8],
+    clusters: &mut Clusters,
+    findings: &mut Findings,
+    tables: &mut Batch,
+) -> Result<(), Error> {
+    let Some(place) = &header.bitmaps else {
+        return Ok(());
+    };
+    clusters.count(Use::Other, place.start, place.end - place.start, 1, findings);
+    let (mut at, mut count) = (0, 0);
+    while let Some(entry) = directory.get(at..).filter(|entry| !entry.is_empty()) {
+        count += 1;
+        let bitmap = Bitmap::parse(header, entry).ok_or_else(|| {
+            broken(
+                place.start,
+                format!("the directory of bitmaps is wrong at {at:#x}"),
+            )
+        })?;
+        let length = bitmap.table_entries * 8;
+        clusters.count(Use::Other, bitmap.table_offset, length, 1, findings);
+        tables.push(bitmap.table_offset, length, Role::Table(BITMAP_TABLE), 0);
+        at += bitmap.bytes;
+    }
+    if count != header.bitmap_count {
+        let said = header.bitmap_count;
+        return Err(broken(
+            place.start,
+            format!("the directory has {count} bitmaps, the header says {said}"),
+        ));
+    }
+    Ok(())
+}
+
+/// The clusters of one bitmap.
+pub(super) fn learn_table(
+    header: &Header,
+    table: Table,
+    bytes: &[u8],
+    clusters: &mut Clusters,
+    findings: &mut Findings,
+) -> Result<(), Error> {
+    for entry in words(bytes) {
+        let host = entry & OFFSET_MASK;
+        let is_place = host == 0 || entry & ALL_ONES == 0 && host.is_multiple_of(header.cluster_size());
+        if entry & RESERVED != 0 || !is_place {
+            return Err(broken(
+                table.host,
+                format!("the table of a bitmap has an entry {entry:#x}"),
+            ));
+        }
+        if host != 0 {
+            clusters.count(Use::Other, host, header.cluster_size(), 1, findings);
+        }
+    }
+    Ok(())
+}
+
+/// An entry of the directory.
+struct Bitmap {
+    /// Bytes of the entry.
+    bytes: usize,
+    table_offset: u64,
+    table_entries: u64,
+}
+
+impl Bitmap {
+    /// Reads an entry, if it is as QEMU wants it.
+    fn parse(header: &Header, entry: &[u8]) -> Option<Self> {
+        let table_offset = be64(entry, 0)?;
+        let table_entries = u64::from(be32(entry, 8)?);
+        let flags = be32(entry, 12)?;
+        let (kind, granularity) = (*entry.get(16)?, *entry.get(17)?);
+        let name = usize::from(be16(entry, 18)?);
+        let extra = be32(entry, 20)?;
+        let bytes = (ENTRY_BYTES + name).next_multiple_of(8);
+        let bitmap_bytes = table_entries.checked_mul(header.cluster_size())?;
+        let needed = needed_bytes(header, granularity);
+        let has_size = if flags & IN_USE == 0 {
+            table_entries == needed.div_ceil(header.cluster_size())
+        } else {
+            true
+        };
+        let is_right = bytes <= entry.len()
+            && extra == 0
+            && kind == DIRTY_TRACKING
+            && flags & RESERVED_FLAGS == 0
+            && name <= MAX_NAME_BYTES
+            && GRANULARITY_BITS.contains(&granularity)
+            && table_offset != 0
+            && table_offset.is_multiple_of(header.cluster_size())
+            && (1..=MAX_BITMAP_BYTES).contains(&bitmap_bytes)
+            && has_size;
+        is_right.then_some(Self {
+            bytes,
+            table_offset,
+            table_entries,
+        })
+    }
+}
+
+/// Bytes of a bitmap of the disk: whole words of 64 bits.
+fn needed_bytes(header: &Header, granularity: u8) -> u64 {
+    let bits = header.virtual_size.div_ceil(1 << granularity.min(63));
+    bits.div_ceil(64) * 8
+}
+
+fn broken(offset: u64, what: String) -> Error {
+    Error::Corrupt {
+        format: Format::Qcow2,
+        what,
+        offset,
+    }
+}

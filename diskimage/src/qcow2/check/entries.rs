@@ -1,0 +1,112 @@
+//! Entries of L2 tables.
+
+use super::L2Uses;
+use super::clusters::{Clusters, Use};
+use crate::bytes_at::be64;
+use crate::check::Findings;
+use crate::qcow2::header::Header;
+pub(super) use crate::qcow2::table::OFFSET_MASK;
+use crate::qcow2::table::{COMPRESSED, COPIED, SUBCLUSTERS, ZERO, compressed, low_half};
+
+/// Bits of standard L2 entries that mean nothing: 1-8 and 56-61.
+const RESERVED: u64 = 0x3f00_0000_0000_01fe;
+
+/// One entry, and what is known of its table.
+struct Entry<'a> {
+    header: &'a Header,
+    uses: &'a L2Uses,
+    /// Where it is in the image.
+    at: u64,
+    entry: u64,
+    /// Subclusters that are stored, and that are zero; none without extended L2.
+    stored: u32,
+    zero: u32,
+}
+
+/// Looks at each entry of an L2 table.
+pub(super) fn learn(
+    header: &Header,
+    uses: &L2Uses,
+    table: &[u8],
+    clusters: &mut Clusters,
+    findings: &mut Findings,
+) {
+    let width = if header.extended_l2 { 16 } else { 8 };
+    for at in (0..table.len()).step_by(width) {
+        let bitmap = if header.extended_l2 {
+            be64(table, at + 8).unwrap_or(0)
+        } else {
+            0
+        };
+        let entry = Entry {
+            header,
+            uses,
+            at: uses.host.saturating_add(at as u64),
+            entry: be64(table, at).unwrap_or(0),
+            stored: low_half(bitmap),
+            zero: low_half(bitmap >> SUBCLUSTERS),
+        };
+        if entry.entry & COMPRESSED != 0 {
+            entry.look_at_compressed(clusters, findings);
+        } else {
+            entry.look_at_standard(clusters, findings);
+        }
+    }
+}
+
+impl Entry<'_> {
+    fn look_at_compressed(&self, clusters: &mut Clusters, findings: &mut Findings) {
+        if self.entry & COPIED != 0 {
+            findings.error(|| self.said("of a compressed cluster says that the refcount is one"));
+        }
+        if (self.stored, self.zero) != (0, 0) {
+            findings.error(|| self.said("of a compressed cluster has subclusters"));
+            // Neither does QEMU.
+            return;
+        }
+        let (host, length) = compressed(self.header, self.entry & !COPIED);
+        if self.uses.is_active {
+            findings.data_bytes += length;
+        }
+        clusters.count(Use::Compressed, host, length, self.uses.times, findings);
+    }
+
+    fn look_at_standard(&self, clusters: &mut Clusters, findings: &mut Findings) {
+        if self.entry & RESERVED != 0 {
+            findings.error(|| self.said("has reserved bits set"));
+        }
+        let host = self.entry & OFFSET_MASK;
+        let is_zero = self.entry & ZERO != 0 && !self.header.extended_l2;
+        if is_zero && self.header.version < 3 {
+            findings
+                .error_unknown_to_qemu(|| self.said("is of a zero cluster, which version 2 does not have"));
+        }
+        if host == 0 {
+            if self.stored != 0 {
+                findings.error(|| self.said("has subclusters stored in no cluster"));
+            }
+            return;
+        }
+        if self.stored & self.zero != 0 {
+            findings.error(|| self.said("has subclusters that are both stored and zero"));
+        }
+        let cluster = self.header.cluster_size();
+        if !host.is_multiple_of(cluster) {
+            findings.error(|| self.said("refers to no beginning of a cluster"));
+        }
+        if self.uses.is_active {
+            let has_data = if self.header.extended_l2 {
+                self.stored != 0
+            } else {
+                !is_zero
+            };
+            findings.data_bytes += if has_data { cluster } else { 0 };
+            clusters.compare_flag(host, self.entry, findings);
+        }
+        clusters.count(Use::Data, host, cluster, self.uses.times, findings);
+    }
+
+    fn said(&self, what: &str) -> String {
+        format!("the L2 entry {:#x} at {:#x} {what}", self.entry, self.at)
+    }
+}

@@ -1,0 +1,77 @@
+//! Snapshots: a table of entries of any length, and an L1 table each (qcow2.rst, "Snapshots").
+
+use super::clusters::{Clusters, Use};
+use super::{MAX_L1_ENTRIES, SNAPSHOT_L1, SNAPSHOTS};
+use crate::bytes_at::{be16, be32, be64};
+use crate::check::Findings;
+use crate::qcow2::header::Header;
+use crate::wants::{Batch, Role};
+use crate::{Error, Format};
+
+/// The fixed part of an entry.
+const ENTRY_BYTES: u64 = 40;
+/// Most extra data of an entry, as QEMU (`QCOW_MAX_SNAPSHOT_EXTRA_DATA`), and the least that version 3 has.
+const MAX_EXTRA_BYTES: u32 = 1024;
+const MIN_EXTRA_BYTES: u32 = 16;
+/// The longest entry: an ID and a name of 16 bits follow.
+const MAX_ENTRY_BYTES: u64 = ENTRY_BYTES + 1024 + 2 * 0xffff + 8;
+/// Largest table, as QEMU (`QCOW_MAX_SNAPSHOTS_SIZE`).
+const MAX_TABLE_BYTES: u64 = 64 << 20;
+
+/// Asks for the table, however long it may be.
+pub(super) fn begin(header: &Header, tables: &mut Batch) {
+    let length = (u64::from(header.snapshots) * MAX_ENTRY_BYTES).min(MAX_TABLE_BYTES);
+    if length > 0 {
+        tables.push(header.snapshot_table_offset, length, Role::Table(SNAPSHOTS), 0);
+    }
+}
+
+/// Asks for the L1 tables of all snapshots.
+pub(super) fn learn(
+    header: &Header,
+    table: &[u8],
+    clusters: &mut Clusters,
+    findings: &mut Findings,
+    tables: &mut Batch,
+) -> Result<(), Error> {
+    let mut at = 0usize;
+    for index in 0..header.snapshots {
+        at = at.next_multiple_of(8);
+        let entry = table.get(at..).unwrap_or_default();
+        let number = |place: usize| be32(entry, place).unwrap_or(0);
+        let (l1_offset, l1_size) = (be64(entry, 0).unwrap_or(0), u64::from(number(8)));
+        let extra = number(36);
+        if extra > MAX_EXTRA_BYTES {
+            return Err(broken(
+                header,
+                format!("snapshot {index} has {extra} bytes of extra data"),
+            ));
+        }
+        if header.version >= 3 && extra < MIN_EXTRA_BYTES {
+            findings.error(|| format!("snapshot {index} has only {extra} bytes of extra data"));
+        }
+        let names = [12, 14].map(|place| usize::from(be16(entry, place).unwrap_or(0)));
+        at += 40 + extra as usize + names[0] + names[1];
+        if at as u64 > MAX_TABLE_BYTES {
+            return Err(broken(header, format!("{} snapshots take {at} bytes", index + 1)));
+        }
+        if !l1_offset.is_multiple_of(header.cluster_size()) || l1_size > MAX_L1_ENTRIES {
+            findings
+                .error(|| format!("snapshot {index} has an L1 table of {l1_size} entries at {l1_offset:#x}"));
+        } else if l1_size > 0 {
+            clusters.count(Use::L1, l1_offset, l1_size * 8, 1, findings);
+            tables.push(l1_offset, l1_size * 8, Role::Table(SNAPSHOT_L1), index.into());
+        }
+    }
+    clusters.count(Use::Other, header.snapshot_table_offset, at as u64, 1, findings);
+    Ok(())
+}
+
+/// QEMU does not open an image of which it cannot read the snapshots.
+fn broken(header: &Header, what: String) -> Error {
+    Error::Corrupt {
+        format: Format::Qcow2,
+        what,
+        offset: header.snapshot_table_offset,
+    }
+}

@@ -1,0 +1,153 @@
+//! Header extensions (qcow2.rst, "Header extensions"). Few of them matter for reading; QEMU opens no image with a damaged one.
+
+use std::ops::Range;
+
+use super::header::invalid;
+use crate::bytes_at::{be32, be64};
+use crate::{Error, Format, MAX_OFFSET};
+
+const BACKING_FORMAT: u32 = 0xe279_2aca;
+const FEATURE_NAMES: u32 = 0x6803_f857;
+const BITMAPS: u32 = 0x2385_2875;
+const CRYPTO: u32 = 0x0537_be77;
+const DATA_FILE: u32 = 0x4441_5441;
+
+/// Longest name of a backing file's format, as QEMU.
+const MAX_FORMAT_NAME: usize = 15;
+/// Bytes of the bitmaps extension.
+const BITMAPS_BYTES: usize = 24;
+/// Most bitmaps and most bytes of their directory, as QEMU (`QCOW2_MAX_BITMAPS`, `QCOW2_MAX_BITMAP_DIRECTORY_SIZE`).
+const MAX_BITMAPS: u32 = 65_535;
+const MAX_DIRECTORY_BYTES: u64 = 1024 * 65_535;
+
+/// What the extensions say.
+#[derive(Default)]
+pub(super) struct Extensions {
+    pub(super) data_file: Option<String>,
+    /// There is a place for the header of an encrypted image.
+    pub(super) has_crypto: bool,
+    bitmaps: Option<Bitmaps>,
+    feature_names: Vec<(u8, u8, String)>,
+}
+
+/// Where the bitmaps are.
+struct Bitmaps {
+    count: u32,
+    reserved: u32,
+    directory_bytes: u64,
+    directory_offset: u64,
+}
+
+impl Extensions {
+    /// Walks type, length and data of each from `start` to the end marker, or to `limit`, beyond which none may reach.
+    pub(super) fn parse(head: &[u8], start: usize, limit: u64) -> Result<Self, Error> {
+        let short = |end: usize| Error::ShortHeader {
+            format: Format::Qcow2,
+            needed: end as u64,
+            available: head.len() as u64,
+        };
+        let mut found = Self::default();
+        let mut at = start;
+        while (at as u64) < limit {
+            let data = at.saturating_add(8);
+            let (Some(kind), Some(length)) = (be32(head, at), be32(head, at + 4)) else {
+                return Err(short(data));
+            };
+            let end = data.saturating_add(length as usize);
+            if end as u64 > limit {
+                return Err(invalid(format!(
+                    "the header extension {kind:#x} at {at:#x} has {length} bytes, and extensions end at {limit:#x}"
+                )));
+            }
+            if kind == 0 {
+                break;
+            }
+            found.add(kind, head.get(data..end).ok_or_else(|| short(end))?)?;
+            at = end.next_multiple_of(8);
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, kind: u32, bytes: &[u8]) -> Result<(), Error> {
+        match kind {
+            DATA_FILE => self.data_file = Some(crate::text::printable(bytes)),
+            CRYPTO => self.has_crypto = true,
+            BITMAPS => self.bitmaps = Some(Bitmaps::parse(bytes)?),
+            FEATURE_NAMES => self.add_feature_names(bytes),
+            BACKING_FORMAT if bytes.len() > MAX_FORMAT_NAME => {
+                return Err(invalid(format!(
+                    "the name of the backing file's format has {} bytes, the limit is {MAX_FORMAT_NAME}",
+                    bytes.len()
+                )));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// How many bitmaps there are, and where their directory is, which a conversion does not look at.
+    pub(super) fn bitmaps(&self, cluster_size: u64) -> Result<Option<(u32, Range<u64>)>, Error> {
+        let Some(bitmaps) = &self.bitmaps else {
+            return Ok(None);
+        };
+        let Bitmaps {
+            count,
+            reserved,
+            directory_bytes,
+            directory_offset,
+        } = *bitmaps;
+        if !(1..=MAX_BITMAPS).contains(&count) {
+            return Err(invalid(format!("{count} bitmaps, must be 1 to {MAX_BITMAPS}")));
+        }
+        if !(1..=MAX_DIRECTORY_BYTES).contains(&directory_bytes) {
+            return Err(invalid(format!(
+                "the directory of bitmaps has {directory_bytes} bytes, must have 1 to {MAX_DIRECTORY_BYTES}"
+            )));
+        }
+        let end = directory_offset.checked_add(directory_bytes);
+        match end.filter(|end| *end <= MAX_OFFSET) {
+            Some(end) if reserved == 0 && directory_offset.is_multiple_of(cluster_size) => {
+                Ok(Some((count, directory_offset..end)))
+            }
+            _ => Err(invalid(format!(
+                "the directory of bitmaps at {directory_offset:#x} (reserved: {reserved:#x})"
+            ))),
+        }
+    }
+
+    /// Records of 48 bytes: type, bit number, name padded with zeros.
+    fn add_feature_names(&mut self, table: &[u8]) {
+        for record in table.chunks_exact(48) {
+            if let [kind, bit, name @ ..] = record {
+                self.feature_names
+                    .push((*kind, *bit, crate::text::printable(name)));
+            }
+        }
+    }
+
+    /// What the image calls this incompatible feature.
+    pub(super) fn incompatible_name(&self, bit: u8) -> Option<String> {
+        self.feature_names
+            .iter()
+            .find(|(kind, b, _)| *kind == 0 && *b == bit)
+            .map(|(_, _, name)| name.clone())
+    }
+}
+
+impl Bitmaps {
+    /// qcow2.rst, "Bitmaps extension".
+    fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        if bytes.len() != BITMAPS_BYTES {
+            return Err(invalid(format!(
+                "the bitmaps extension has {} bytes, must have {BITMAPS_BYTES}",
+                bytes.len()
+            )));
+        }
+        Ok(Self {
+            count: be32(bytes, 0).unwrap_or_default(),
+            reserved: be32(bytes, 4).unwrap_or_default(),
+            directory_bytes: be64(bytes, 8).unwrap_or_default(),
+            directory_offset: be64(bytes, 16).unwrap_or_default(),
+        })
+    }
+}

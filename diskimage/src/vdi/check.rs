@@ -1,0 +1,116 @@
+//! Is the block map consistent? As QEMU (`vdi_co_check`): each block has one entry, and as many are allocated as the header says.
+
+use super::header::{BLOCK_BYTES, Header};
+use super::{BLOCK_MAP, ENTRY_BYTES, FIRST_UNALLOCATED, map_parts};
+use crate::check::{Check, Findings};
+use crate::wants::{Batch, Table, bytes_of};
+use crate::{Error, bytes_at};
+
+/// The check of an image.
+pub(super) struct VdiCheck {
+    header: Header,
+    image_length: u64,
+    has_begun: bool,
+    /// A bit for each block of the image that an entry names.
+    used: Vec<u64>,
+    allocated: u64,
+}
+
+impl VdiCheck {
+    pub(super) fn new(header: Header, image_length: u64) -> Self {
+        Self {
+            header,
+            image_length,
+            has_begun: false,
+            used: Vec::new(),
+            allocated: 0,
+        }
+    }
+
+    /// Entry `index` of the map names `block`.
+    fn add(&mut self, index: u64, block: u32, findings: &mut Findings) {
+        let blocks = self.header.blocks;
+        let word = usize::try_from(block / 64)
+            .ok()
+            .and_then(|word| self.used.get_mut(word));
+        let Some(word) = word.filter(|_| u64::from(block) < blocks) else {
+            findings
+                .error(|| format!("entry {index} of the block map names block {block}, there are {blocks}"));
+            return;
+        };
+        self.allocated += 1;
+        if *word >> (block % 64) & 1 == 1 {
+            findings.error(|| format!("two entries of the block map name block {block}"));
+        }
+        *word |= 1 << (block % 64);
+        let left = self.header.virtual_size.saturating_sub(index * BLOCK_BYTES);
+        let length = BLOCK_BYTES.min(left);
+        findings.data_bytes += length;
+        let end = self.header.data_offset + u64::from(block) * BLOCK_BYTES + length;
+        if length > 0 && end > self.image_length {
+            findings.error_unknown_to_qemu(|| {
+                format!(
+                    "block {block} ends at {end:#x}, the image at {:#x}",
+                    self.image_length
+                )
+            });
+        }
+    }
+}
+
+impl Check for VdiCheck {
+    fn next(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return Ok(());
+        }
+        let words = usize::try_from(self.header.blocks.div_ceil(64)).unwrap_or(usize::MAX);
+        if !tables.charge(bytes_of::<u64>(words)) {
+            return Ok(());
+        }
+        self.used = vec![0; words];
+        let bytes = self.header.blocks * ENTRY_BYTES;
+        findings.table_bytes += bytes;
+        let end = self.header.map_offset + bytes;
+        if end > self.image_length {
+            findings.error_unknown_to_qemu(|| {
+                format!(
+                    "the block map ends at {end:#x}, the image at {:#x}",
+                    self.image_length
+                )
+            });
+        }
+        map_parts(&self.header, bytes, tables);
+        Ok(())
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        bytes_of::<u64>(self.used.len())
+    }
+
+    fn learn(
+        &mut self,
+        table: Table,
+        bytes: &[u8],
+        findings: &mut Findings,
+        _tables: &mut Batch,
+    ) -> Result<(), Error> {
+        debug_assert_eq!(table.kind, BLOCK_MAP);
+        let first = table.at / BLOCK_BYTES;
+        let entries = (0..bytes.len() / 4).filter_map(|index| bytes_at::le32(bytes, index * 4));
+        for (index, block) in (first..).zip(entries) {
+            if block < FIRST_UNALLOCATED {
+                self.add(index, block, findings);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, findings: &mut Findings) {
+        let (said, found) = (u64::from(self.header.allocated), self.allocated);
+        if said != found {
+            findings.error(|| {
+                format!("the header says that {said} blocks are allocated, the block map has {found}")
+            });
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The client of the API server, whose answers are bounded: kube takes whatever comes into memory, and lines of a watch likewise.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use hyper::body::{Body, Frame, SizeHint};
+use kube::client::ClientBuilder;
+use kube::{Client, Config};
+use tokio::time::{Sleep, sleep};
+use tower::Service;
+use tower::layer::layer_fn;
+
+use crate::interim::Patience;
+
+/// Bytes of an answer, or of a line of a watch: etcd takes requests of 1.5 MiB, and so no object is larger.
+const MOST_BYTES: usize = 2 << 20;
+
+/// The cause of every failure below.
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// How long a watch rests before it asks again: an API server that ends each one would be asked as fast as it answers.
+const REST: Duration = Duration::from_millis(500);
+
+/// A client by `config`, for questions.
+pub(crate) fn client(config: Config) -> Result<Client, kube::Error> {
+    bounded(config, Duration::ZERO)
+}
+
+/// A client by `config`, for one watch.
+pub(crate) fn watch_client(config: Config) -> Result<Client, kube::Error> {
+    bounded(config, REST)
+}
+
+fn bounded(config: Config, rest: Duration) -> Result<Client, kube::Error> {
+    let bounded = layer_fn(|inner| Bounded {
+        inner,
+        rest,
+        pause: None,
+    });
+    Ok(ClientBuilder::try_from(config)?.with_layer(&bounded).build())
+}
+
+/// An answer that is not waited for to its end.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server answers with more than {MOST_BYTES} bytes")]
+struct TooLong;
+
+/// A service whose answers are bounded.
+struct Bounded<S> {
+    inner: S,
+    /// Between two requests.
+    rest: Duration,
+    /// Until the next one.
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S, R, B> Service<Request<R>> for Bounded<S>
+where
+    S: Service<Request<R>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Into<Cause>,
+{
+    type Response = Response<Limited<B>>;
+    type Error = Cause;
+    type Future = BoxFuture<'static, Result<Self::Response, Cause>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, mut request: Request<R>) -> Self::Future {
+        if !self.rest.is_zero() {
+            self.pause = Some(Box::pin(sleep(self.rest)));
+        }
+        let query = request.uri().query().unwrap_or_default();
+        let asks_for_events = query.split('&').any(|part| part.starts_with("watch="));
+        let patience = Patience::with(&mut request, |_| ());
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let response = patience.wait(answer).await?.map_err(Into::into)?;
+            // What is no success is an object that says why.
+            let is_watch = asks_for_events && response.status().is_success();
+            Ok(response.map(|body| Limited {
+                body,
+                is_watch,
+                passed: 0,
+            }))
+        })
+    }
+}
+
+/// A body of which not too many bytes pass; of a watch, between two ends of lines.
+struct Limited<B> {
+    body: B,
+    is_watch: bool,
+    passed: usize,
+}
+
+impl<B> Limited<B> {
+    fn pass(&mut self, data: &Bytes) -> Result<(), TooLong> {
+        let last_line = data
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .filter(|_| self.is_watch);
+        self.passed = match last_line {
+            Some(end) => data.len() - end - 1,
+            None => self.passed.saturating_add(data.len()),
+        };
+        if self.passed > MOST_BYTES {
+            return Err(TooLong);
+        }
+        Ok(())
+    }
+}
+
+impl<B> Body for Limited<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Cause>,
+{
+    type Data = Bytes;
+    type Error = Cause;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => match frame.data_ref().map_or(Ok(()), |data| this.pass(data)) {
+                Ok(()) => Some(Ok(frame)),
+                Err(too_long) => Some(Err(too_long.into())),
+            },
+            Some(Err(error)) => Some(Err(error.into())),
+            None => None,
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::*;
+
+    fn passes(is_watch: bool, pieces: &[&[u8]]) -> bool {
+        let body = Full::<Bytes>::default();
+        let mut limited = Limited {
+            body,
+            is_watch,
+            passed: 0,
+        };
+        pieces
+            .iter()
+            .all(|piece| limited.pass(&Bytes::copy_from_slice(piece)).is_ok())
+    }
+
+    #[test]
+    fn an_object_is_bounded_and_of_a_watch_each_line() {
+        let (whole, half) = (vec![b'x'; MOST_BYTES], vec![b'x'; MOST_BYTES / 2]);
+        for is_watch in [false, true] {
+            assert!(passes(is_watch, &[&whole]));
+            assert!(passes(is_watch, &[&half, &half]));
+            assert!(!passes(is_watch, &[&whole, b"x"]));
+            assert_eq!(passes(is_watch, &[&half, b"\n", &half, b"a\nb", &half]), is_watch);
+        }
+        assert!(!passes(true, &[b"\n", &whole, b"x"]));
+    }
+}
