@@ -2,6 +2,7 @@
 //!
 //! The transfer simply waits: its state stays in memory, and the next request continues at the byte that is missing.
 
+mod asked;
 mod protocol;
 
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use self::protocol::{Asked, Dialect, Refused};
+use self::asked::{Asked, Dialect, Refused};
 use crate::checksum;
 use crate::failure::Failure;
 use crate::feed::{self, Fed, Payload};
@@ -60,7 +61,7 @@ pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<I
 }
 
 fn plan(dialect: Dialect, request: &Request<Incoming>) -> Result<(Plan, Asked), Refused> {
-    let asked = Asked::creation(dialect, request)?;
+    let asked = protocol::creation(dialect, request)?;
     check_digests(request)?;
     let promise = checksum::promised(request.headers(), false)
         .map_err(|error| Refused::bad_request(error.to_string()))?;
@@ -95,7 +96,7 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
     match *request.method() {
         Method::HEAD => head(&job, dialect).await,
         Method::PATCH => {
-            match check_digests(&request).and_then(|()| Asked::continuation(dialect, &request)) {
+            match check_digests(&request).and_then(|()| protocol::continuation(dialect, &request)) {
                 Ok(asked) => append(server, peer, &job, asked, request).await,
                 Err(refused) => reply::refuse(refused.reply(), request, peer),
             }

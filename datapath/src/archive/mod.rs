@@ -21,6 +21,8 @@ mod expanded;
 mod extract;
 mod failure;
 mod find;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod header;
 mod index;
 mod journal;

@@ -1,58 +1,42 @@
-//! The headers of both protocols: tus 1.0.0 (<https://tus.io/protocols/resumable-upload>) and
-//! draft-ietf-httpbis-resumable-upload.
+//! The answers of both protocols, and what they refuse beside what the headers of their own say.
 
 use daemon::body;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
+use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 
+use super::asked::{
+    Asked, Dialect, Refused, TUS_RESUMABLE, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, VERSION,
+};
 use crate::failure::Failure;
 use crate::job::Job;
 use crate::reply::{self, Reply};
 use crate::representation::{self, Coded};
 use crate::routes::RESUMABLE;
 
-const TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
 const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
 const TUS_EXTENSION: HeaderName = HeaderName::from_static("tus-extension");
 const TUS_MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
-const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
-const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
-const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
 
-const VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
 const EXTENSIONS: HeaderValue = HeaderValue::from_static("creation,creation-with-upload,termination");
 
-/// The content type of a part, in tus and in the draft.
-const PARTS: [&str; 2] = ["application/offset+octet-stream", "application/partial-upload"];
+/// What the request that begins an upload asks for.
+pub(super) fn creation(dialect: Dialect, request: &Request<Incoming>) -> Result<Asked, Refused> {
+    representation::check(request, Coded::Wrapped)?;
+    let asked = Asked::creation(dialect, request.headers())?;
+    if let Err(too_large) = body::check_length(asked.total.unwrap_or(0)) {
+        let words = format!("an upload of {too_large}");
+        return Err(Refused::new(StatusCode::PAYLOAD_TOO_LARGE, words));
+    }
+    Ok(asked)
+}
 
-/// Why a request makes no sense.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refused {
-    status: StatusCode,
-    words: String,
-    /// Codings that would have been understood, if that is the reason.
-    accepted: Option<&'static [&'static str]>,
+/// What a request that continues an upload asks for.
+pub(super) fn continuation(dialect: Dialect, request: &Request<Incoming>) -> Result<Asked, Refused> {
+    representation::check(request, Coded::Wrapped)?;
+    Asked::continuation(dialect, request.headers())
 }
 
 impl Refused {
-    /// For these reasons.
-    pub(super) fn bad_request(words: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, words)
-    }
-
-    fn new(status: StatusCode, words: impl Into<String>) -> Self {
-        Self {
-            status,
-            words: words.into(),
-            accepted: None,
-        }
-    }
-
-    fn other_version() -> Self {
-        let words = "only version 1.0.0 of tus is spoken here";
-        Self::new(StatusCode::PRECONDITION_FAILED, words)
-    }
-
     /// The answer.
     pub(super) fn reply(self) -> Reply {
         let mut reply = reply::text(self.status, self.words + "\n");
@@ -75,119 +59,13 @@ impl From<representation::Refused> for Refused {
     }
 }
 
-/// Which protocol a client speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
-    Tus,
-    /// tus in a version that nobody has defined yet, or no more.
-    OtherTus,
-    Draft,
-}
-
 impl Dialect {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        match headers.get(TUS_RESUMABLE) {
-            Some(version) if version == VERSION => Self::Tus,
-            Some(_) => Self::OtherTus,
-            None => Self::Draft,
-        }
-    }
-
     /// Marks a reply as one of this protocol.
     fn mark(self, mut reply: Reply) -> Reply {
         if self != Self::Draft {
             reply.headers_mut().insert(TUS_RESUMABLE, VERSION);
         }
         reply
-    }
-}
-
-/// What a request that brings bytes asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asked {
-    pub(super) dialect: Dialect,
-    /// Where the bytes belong.
-    pub(super) offset: u64,
-    /// Bytes of the whole upload, as far as this request says.
-    pub(super) total: Option<u64>,
-    /// No bytes come after these.
-    pub(super) is_last: bool,
-}
-
-impl Asked {
-    /// By the request that begins an upload.
-    pub(super) fn creation(dialect: Dialect, request: &Request<Incoming>) -> Result<Self, Refused> {
-        let headers = request.headers();
-        let asked = Self {
-            dialect,
-            offset: 0,
-            total: number(headers, &UPLOAD_LENGTH)?,
-            is_last: is_last(headers)?.unwrap_or(false),
-        };
-        representation::check(request, Coded::Wrapped)?;
-        if let Err(too_large) = body::check_length(asked.total.unwrap_or(0)) {
-            let words = format!("an upload of {too_large}");
-            return Err(Refused::new(StatusCode::PAYLOAD_TOO_LARGE, words));
-        }
-        match dialect {
-            Dialect::OtherTus => Err(Refused::other_version()),
-            Dialect::Tus if asked.total.is_none() => Err(Refused::bad_request(
-                "Upload-Length is needed: a length that comes later is not supported",
-            )),
-            Dialect::Draft if is_last(headers)?.is_none() => Err(Refused::bad_request(
-                "Tus-Resumable: 1.0.0 with Upload-Length, or Upload-Complete, is needed to begin a resumable upload",
-            )),
-            Dialect::Tus | Dialect::Draft => Ok(asked),
-        }
-    }
-
-    /// By a request that continues one.
-    pub(super) fn continuation(dialect: Dialect, request: &Request<Incoming>) -> Result<Self, Refused> {
-        let headers = request.headers();
-        if dialect == Dialect::OtherTus {
-            return Err(Refused::other_version());
-        }
-        let content_type = headers.get(header::CONTENT_TYPE);
-        if !content_type.is_some_and(|value| PARTS.iter().any(|part| value == part)) {
-            let words = format!("Content-Type must be {} or {}", PARTS[0], PARTS[1]);
-            return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, words));
-        }
-        representation::check(request, Coded::Wrapped)?;
-        let offset = number(headers, &UPLOAD_OFFSET)?;
-        let offset = offset.ok_or_else(|| Refused::bad_request("Upload-Offset is needed"))?;
-        Ok(Self {
-            dialect,
-            offset,
-            total: None,
-            is_last: is_last(headers)?.unwrap_or(false),
-        })
-    }
-}
-
-/// A number of bytes, if there is one.
-fn number(headers: &HeaderMap, name: &HeaderName) -> Result<Option<u64>, Refused> {
-    let Some(value) = headers.get(name) else {
-        return Ok(None);
-    };
-    let number = value
-        .to_str()
-        .ok()
-        .filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-    match number.and_then(|text| text.parse().ok()) {
-        Some(number) => Ok(Some(number)),
-        None => Err(Refused::bad_request(format!(
-            "{name} must be a whole number of bytes"
-        ))),
-    }
-}
-
-/// A boolean of RFC 8941.
-fn is_last(headers: &HeaderMap) -> Result<Option<bool>, Refused> {
-    match headers.get(UPLOAD_COMPLETE).map(HeaderValue::as_bytes) {
-        None => Ok(None),
-        Some(b"?0") => Ok(Some(false)),
-        Some(b"?1") => Ok(Some(true)),
-        Some(_) => Err(Refused::bad_request("Upload-Complete must be ?0 or ?1")),
     }
 }
 

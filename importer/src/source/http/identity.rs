@@ -154,13 +154,13 @@ impl ContentRange {
         let (part, total) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
         let total = match total {
             "*" => None,
-            number => Some(number.parse().ok()?),
+            text => Some(number(text)?),
         };
         if part == "*" {
             return Some(Self { part: None, total });
         }
         let (first, last) = part.split_once('-')?;
-        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        let (first, last) = (number(first)?, number(last)?);
         let end = last
             .checked_add(1)
             .filter(|end| first < *end && total.is_none_or(|total| *end <= total))?;
@@ -169,6 +169,12 @@ impl ContentRange {
             total,
         })
     }
+}
+
+/// Digits and nothing else.
+fn number(text: &str) -> Option<u64> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -265,6 +271,9 @@ mod tests {
             ("bytes 0-18446744073709551615/*", None),
             ("items 0-1/2", None),
             ("bytes -/", None),
+            ("bytes +5-9/10", None),
+            ("bytes 5-+9/10", None),
+            ("bytes 5-9/+10", None),
         ] {
             assert_eq!(ContentRange::parse(text), expected, "{text}");
         }

@@ -1,16 +1,9 @@
-//! Where the image server has data and where holes.
+//! Where a disk has data and where holes.
 
 use datapath::error::{SourceError, SourceErrorKind};
-use http::Method;
 use serde::Deserialize;
-use url::Url;
 
-use crate::source::access::Access;
-use crate::source::http::USER_AGENT;
 use crate::source::words::plain;
-
-/// Bytes of the list, some 200 000 extents. A disk that is more fragmented is read as a whole.
-const MAX_LIST_BYTES: usize = 16 << 20;
 
 /// A run of bytes that are all data or all zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -36,42 +29,8 @@ pub(super) fn total(extents: &[Extent]) -> u64 {
     extents.last().map_or(0, Extent::end)
 }
 
-/// The extents of the disk at `url`; `None` if the server has no such list.
-pub(super) async fn read(access: &Access, url: &Url) -> Result<Option<Vec<Extent>>, SourceError> {
-    #[derive(Deserialize)]
-    struct Options {
-        #[serde(default)]
-        features: Vec<String>,
-    }
-    let agent = access.agent(USER_AGENT)?;
-    let options = agent
-        .send_patiently(|| agent.request(Method::OPTIONS, url.clone()), 1 << 20)
-        .await?;
-    let knows = serde_json::from_slice(&options.body)
-        .is_ok_and(|options: Options| options.features.iter().any(|feature| feature == "extents"));
-    if !options.status.is_success() || !knows {
-        return Ok(None);
-    }
-    let mut list = url.clone();
-    list.set_path(&format!("{}/extents", url.path().trim_end_matches('/')));
-    let answer = agent
-        .send_patiently(|| agent.request(Method::GET, list.clone()), MAX_LIST_BYTES)
-        .await;
-    let answer = match answer {
-        Err(error) if error.kind() == SourceErrorKind::Length => {
-            tracing::info!("reading the holes of the disk as well: {error}");
-            return Ok(None);
-        }
-        other => other?,
-    };
-    if !answer.status.is_success() {
-        let kind = SourceErrorKind::Status(answer.status.as_u16());
-        return Err(SourceError::new(kind, format!("bad status: {}", answer.status)));
-    }
-    parse(&answer.body).map(Some)
-}
-
-fn parse(text: &[u8]) -> Result<Vec<Extent>, SourceError> {
+/// The list in `text`, neighbours of a kind as one.
+pub(super) fn parse(text: &[u8]) -> Result<Vec<Extent>, SourceError> {
     let wrong = |reason: String| {
         let message = format!("the extents of the disk are not usable: {reason}");
         SourceError::new(SourceErrorKind::Invalid, message)

@@ -10,6 +10,7 @@
 mod body;
 mod engine;
 mod extents;
+mod holes;
 mod session;
 mod ticket;
 mod transfer;
@@ -72,7 +73,7 @@ impl ImageIoSource {
         let url = transfer.data_url().clone();
         keeps_promise(api, &url, access.is_checked)?.warn();
         let extents = match transfer.format() {
-            Format::Raw => handle.block_on(unless(&stop, extents::read(access, &url)))?,
+            Format::Raw => handle.block_on(unless(&stop, holes::read(access, &url)))?,
             Format::Cow => None,
         };
         let name = format!("oVirt disk {disk_id}");

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use datapath::buffer::Pool;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 
+use super::agreement::Agreement;
 use super::assembly::Assembly;
 use super::extents::{Extent, Status};
-use super::negotiation::Agreement;
 use super::stream::{Stream, broken};
 use super::wire;
 use super::wire::{Chunk, Fields, MAX_STRING_BYTES, ServerError, Violation};

@@ -8,6 +8,7 @@
 //!
 //! An export has no validator: that it is still the same after a connection broke, only its size tells.
 
+mod agreement;
 mod assembly;
 mod connection;
 mod download;

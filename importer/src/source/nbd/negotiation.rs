@@ -9,6 +9,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
+use super::agreement::Agreement;
 use super::stream::{Stream, broken};
 use super::uri::NbdUri;
 use super::wire;
@@ -20,20 +21,6 @@ const MAX_REPLY_BYTES: u32 = 16 << 10;
 
 /// Replies to one option; a server may describe an export in more ways than we know.
 const MAX_REPLIES: usize = 64;
-
-/// What was agreed upon with the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Agreement {
-    /// Bytes of the export.
-    pub(super) size: u64,
-    /// Several connections see the same bytes.
-    pub(super) multi_conn: bool,
-    pub(super) block_sizes: BlockSizes,
-    /// Replies come in chunks, holes as such.
-    pub(super) structured: bool,
-    /// The number of `base:allocation` in answers, if block status is available.
-    pub(super) allocation: Option<u32>,
-}
 
 /// Agrees with the server behind `stream` on the export of `uri`.
 pub(super) async fn negotiate(
@@ -270,10 +257,4 @@ fn no_export(export: &str, kind: u32, message: &str) -> Failure {
 /// What cannot get better by trying again.
 fn invalid(message: impl Into<String>) -> Failure {
     Failure::Final(SourceError::new(SourceErrorKind::Invalid, message))
-}
-
-impl From<Violation> for Failure {
-    fn from(violation: Violation) -> Self {
-        invalid(format!("the NBD server breaks the protocol: {}", violation.0))
-    }
 }

@@ -2,11 +2,12 @@
 
 use std::io;
 
-use datapath::error::{SourceErrorKind, errno_text};
+use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::uri::Address;
+use super::wire::Violation;
 use crate::source::retry::Failure;
 
 /// Both ways of a connection, encrypted or not.
@@ -43,4 +44,11 @@ pub(super) fn broken(error: &io::Error) -> Failure {
         _ => format!("the connection to the NBD server broke: {}", errno_text(error)),
     };
     Failure::transient(SourceErrorKind::Io, message)
+}
+
+impl From<Violation> for Failure {
+    fn from(violation: Violation) -> Self {
+        let message = format!("the NBD server breaks the protocol: {}", violation.0);
+        Self::Final(SourceError::new(SourceErrorKind::Invalid, message))
+    }
 }

@@ -2,7 +2,8 @@
 
 use datapath::error::{SourceError, SourceErrorKind};
 
-use super::soap::{Reference, Session};
+use super::answer::Reference;
+use super::soap::Session;
 use crate::source::words::plain;
 use crate::source::xml::Element;
 

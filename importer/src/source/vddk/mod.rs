@@ -6,6 +6,7 @@
 //!
 //! The disk is read as a raw disk; a caller must not look for an image in what a guest has written.
 
+mod answer;
 mod disk;
 mod log;
 mod nbdkit;

@@ -6,58 +6,16 @@ use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderMap, Method, header};
 use url::Url;
 
+use super::answer::{Reference, first, response};
 use crate::source::access::Access;
 use crate::source::http::{Agent, USER_AGENT};
-use crate::source::words::plain;
 use crate::source::xml::{Element, escaped};
 
 /// Bytes of an answer: the devices of one machine take some tens of KiB, a tree of snapshots less.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 
-/// Longest name of an object.
-const MAX_NAME_BYTES: usize = 128;
-
 /// The version of the API that is spoken: vSphere 6.5, which all later ones understand.
 const ACTION: &str = "urn:vim25/6.5";
-
-/// An object of vSphere: its type and its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reference {
-    pub(super) kind: &'static str,
-    pub(super) name: String,
-}
-
-impl Reference {
-    pub(super) fn new(kind: &'static str, name: &str) -> Self {
-        Self {
-            kind,
-            name: name.to_owned(),
-        }
-    }
-
-    /// An object that the server names. Names become arguments of nbdkit, and real ones are like `vm-42` or `12-snapshot-3`.
-    pub(super) fn found(kind: &'static str, name: &str) -> Result<Self, SourceError> {
-        let name = name.trim();
-        let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        let begins = name
-            .bytes()
-            .next()
-            .is_some_and(|byte| byte.is_ascii_alphanumeric());
-        if begins && name.len() <= MAX_NAME_BYTES && name.bytes().all(is_usual) {
-            return Ok(Self::new(kind, name));
-        }
-        let message = format!(
-            "vSphere calls a {kind} {:?}, which is no name of an object",
-            plain(name)
-        );
-        Err(SourceError::new(SourceErrorKind::Invalid, message))
-    }
-
-    fn xml(&self, element: &str) -> String {
-        let (kind, name) = (self.kind, escaped(&self.name));
-        format!("<{element} type=\"{kind}\">{name}</{element}>")
-    }
-}
 
 /// Somebody who has logged in.
 pub(super) struct Session {
@@ -184,21 +142,7 @@ impl Session {
         if let Some(cookie) = session_cookie(&answer.headers) {
             self.cookie = Some(cookie);
         }
-        let body = Element::parse(&answer.body)
-            .ok()
-            .filter(|envelope| envelope.name == "Envelope")
-            .and_then(|envelope| envelope.into_child("Body"))
-            .and_then(first);
-        match body {
-            Some(fault) if fault.name == "Fault" => Err(fault_error(method, &fault)),
-            Some(response) if answer.status.is_success() => Ok(response),
-            _ => {
-                let code = answer.status.as_u16();
-                let message =
-                    format!("vSphere answers {method} with status {code} and no SOAP: is this its URL?");
-                Err(SourceError::new(SourceErrorKind::Status(code), message))
-            }
-        }
+        response(method, answer.status, &answer.body)
     }
 }
 
@@ -215,10 +159,6 @@ impl Properties {
     }
 }
 
-fn first(element: Element) -> Option<Element> {
-    element.children.into_iter().next()
-}
-
 /// Where vSphere takes calls: `/sdk` below its URL.
 fn sdk(endpoint: &Url) -> Url {
     let mut url = endpoint.clone();
@@ -233,14 +173,6 @@ fn sdk(endpoint: &Url) -> Url {
 fn session_cookie(headers: &HeaderMap) -> Option<String> {
     let cookie = headers.get(header::SET_COOKIE)?.to_str().ok()?;
     Some(cookie.split(';').next()?.trim().to_owned())
-}
-
-fn fault_error(method: &str, fault: &Element) -> SourceError {
-    let text = plain(fault.text_of("faultstring").unwrap_or("no reason"));
-    SourceError::new(
-        SourceErrorKind::Invalid,
-        format!("vSphere refuses {method}: {text}"),
-    )
 }
 
 fn unexpected(method: &str) -> SourceError {

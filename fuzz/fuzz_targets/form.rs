@@ -1,0 +1,54 @@
+//! Any form: the file in it is the same however its bytes arrive, and ends where the boundary stands.
+
+#![no_main]
+
+use std::cell::RefCell;
+
+use fuzz::upload::form::file;
+use fuzz::{Pieces, Script, assert_sentence, serve};
+use libfuzzer_sys::fuzz_target;
+
+/// What became of the requests in these bytes.
+fn files(pieces: Pieces) -> Vec<Result<Vec<u8>, String>> {
+    let files = RefCell::new(Vec::new());
+    serve(Script::new(pieces), async |request| {
+        let file = file(request).await;
+        files.borrow_mut().push(file);
+    });
+    files.into_inner()
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((sizes, form)) = data.split_first_chunk::<{ Pieces::CUTS }>() else {
+        return;
+    };
+    // The first line is the rest of the header, the others are the body.
+    let Some(end) = form.iter().position(|byte| *byte == b'\n') else {
+        return;
+    };
+    let (content_type, body) = (form[..end].trim_ascii_end(), &form[end + 1..]);
+    let head = format!(
+        "POST / HTTP/1.1\r\nContent-Length: {}\r\nContent-Type: multipart/",
+        body.len()
+    );
+    let request = [head.as_bytes(), content_type, b"\r\n\r\n", body].concat();
+    let pieces = Pieces::of(*sizes, request);
+    let (in_pieces, whole) = (files(pieces.clone()), files(pieces.in_large()));
+    for result in in_pieces.iter().chain(&whole) {
+        match result {
+            Ok(file) => assert!(
+                file.is_empty() || body.windows(file.len()).any(|part| part == file),
+                "a file that was not sent"
+            ),
+            Err(sentence) => assert_sentence(sentence),
+        }
+    }
+    let good = |results: &[Result<Vec<u8>, String>]| -> Vec<Option<Vec<u8>>> {
+        results.iter().map(|result| result.clone().ok()).collect()
+    };
+    assert_eq!(
+        good(&in_pieces),
+        good(&whole),
+        "it matters how bytes arrive: {in_pieces:?}, {whole:?}"
+    );
+});

@@ -1,0 +1,98 @@
+//! Any headers, as hyper reads them: checksums of uploads, what resumable uploads ask for, ranges that are asked for and ranges that are answered, challenges of
+//! registries. What is accepted stands there and lies within the object; what is refused is refused with a sentence.
+
+#![no_main]
+
+use fuzz::node_pull::wanted;
+use fuzz::source::http::content_range;
+use fuzz::source::registry::challenge;
+use fuzz::upload::promise;
+use fuzz::upload::resumable::asked;
+use fuzz::{Pieces, Script, assert_sentence, serve};
+use http::{HeaderMap, header};
+use libfuzzer_sys::fuzz_target;
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn check_promises(headers: &HeaderMap) {
+    for is_form in [false, true] {
+        match promise(headers, is_form) {
+            Ok(Some(checksum)) => assert_eq!(checksum.to_string().parse(), Ok(checksum)),
+            Ok(None) => {}
+            Err(sentence) => assert_sentence(&sentence),
+        }
+    }
+}
+
+fn check_resumable(headers: &HeaderMap) {
+    for begins in [true, false] {
+        match asked(headers, begins) {
+            Ok((offset, total)) => {
+                let stated = |name: &str| -> Option<u64> { text(headers, name)?.parse().ok() };
+                let (name, number) = if begins {
+                    ("upload-length", total)
+                } else {
+                    ("upload-offset", Some(offset))
+                };
+                assert_eq!(stated(name), number, "{headers:?}");
+                assert!(!begins || offset == 0);
+            }
+            Err(sentence) => assert_sentence(&sentence),
+        }
+    }
+}
+
+fn check_ranges(headers: &HeaderMap) {
+    if let Some(asked) = text(headers, header::RANGE.as_str()) {
+        for length in [0, 1, 100, u64::MAX] {
+            let range = wanted(asked, length);
+            let is_within = |range: &std::ops::Range<u64>| range.start <= range.end && range.end <= length;
+            assert!(
+                range.as_ref().is_none_or(is_within),
+                "{asked:?} of {length}: {range:?}"
+            );
+            assert!(
+                range.is_none_or(|range| !range.is_empty() || length == 0),
+                "{asked:?} of {length}"
+            );
+        }
+    }
+    if let Some((part, total)) = content_range(headers) {
+        let stated = text(headers, header::CONTENT_RANGE.as_str()).expect("a header that was read");
+        let of = total.map_or("*".to_owned(), |total| total.to_string());
+        let again = match part {
+            Some(part) => {
+                assert!(
+                    !part.is_empty() && total.is_none_or(|total| part.end <= total),
+                    "{stated:?}"
+                );
+                format!("bytes {}-{}/{of}", part.start, part.end - 1)
+            }
+            None => format!("bytes */{of}"),
+        };
+        let significant = |text: &str| -> Vec<String> {
+            text.trim()
+                .split_inclusive(|char: char| !char.is_ascii_digit())
+                .map(|number| number.trim_start_matches('0').to_owned())
+                .collect()
+        };
+        assert_eq!(significant(&again), significant(stated), "{stated:?}");
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((sizes, lines)) = data.split_first_chunk::<{ Pieces::CUTS }>() else {
+        return;
+    };
+    let head = [b"POST / HTTP/1.1\r\n", lines, b"\r\n\r\n"].concat();
+    serve(Script::new(Pieces::of(*sizes, head)), async |request| {
+        check_promises(request.headers());
+        check_resumable(request.headers());
+        check_ranges(request.headers());
+        if let Some(realm) = challenge(request.headers()) {
+            assert!(realm.len() <= lines.len());
+        }
+    });
+});

@@ -1,0 +1,71 @@
+//! Any document of a registry, of an OCI layout, of oVirt's image server and of an OVF package: digests become paths that lead nowhere
+//! else, extents lie behind each other, checksums stand in the manifest, and errors are sentences.
+
+#![no_main]
+
+use datapath::archive::fuzzing::ovf_checksums;
+use datapath::error::{SourceError, SourceErrorKind};
+use fuzz::assert_sentence;
+use fuzz::source::imageio::extents;
+use fuzz::source::registry::{configuration, manifest, refusal};
+use libfuzzer_sys::fuzz_target;
+
+const MEDIA_TYPES: [Option<&str>; 2] = [
+    None,
+    Some("application/vnd.docker.distribution.manifest.list.v2+json"),
+];
+
+/// A blob of an OCI layout.
+fn is_path_of_blob(path: &str) -> bool {
+    let [Some("blobs"), Some(algorithm), Some(hex), None] = ({
+        let mut parts = path.split('/');
+        [parts.next(), parts.next(), parts.next(), parts.next()]
+    }) else {
+        return false;
+    };
+    let length = match algorithm {
+        "sha256" => 64,
+        "sha512" => 128,
+        _ => return false,
+    };
+    hex.len() == length && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// What the importer makes of a reason.
+fn assert_reason(reason: String) {
+    assert_sentence(&SourceError::new(SourceErrorKind::Invalid, reason).to_string());
+}
+
+fuzz_target!(|data: &[u8]| {
+    for media_type in MEDIA_TYPES {
+        match manifest(data, media_type, "arm64") {
+            Ok(paths) => assert!(paths.iter().all(|path| is_path_of_blob(path)), "{paths:?}"),
+            Err(reason) => assert_reason(reason),
+        }
+    }
+    if let Err(reason) = configuration(data) {
+        assert_reason(reason);
+    }
+    assert_sentence(&refusal(data));
+    match extents(data) {
+        Ok(extents) => {
+            let (mut end, mut before) = (0, None);
+            for (range, zero) in extents {
+                assert!(range.start == end && range.end > end && before != Some(zero));
+                (end, before) = (range.end, Some(zero));
+            }
+        }
+        Err(error) => assert_sentence(&error.to_string()),
+    }
+    match ovf_checksums(data, b"disk.vmdk") {
+        Ok(checksums) => {
+            let text = String::from_utf8_lossy(data).to_ascii_lowercase();
+            for checksum in checksums {
+                let checksum = checksum.to_string();
+                let (_, hex) = checksum.split_once(':').expect("an algorithm and digits");
+                assert!(text.contains(hex), "{hex}");
+            }
+        }
+        Err(sentence) => assert_sentence(&sentence),
+    }
+});

@@ -1,0 +1,10 @@
+//! The guard below hyper.
+
+mod framing;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// `stream` behind the guard, as hyper sees it.
+pub fn watched<S: AsyncRead + AsyncWrite + Unpin>(stream: S) -> impl AsyncRead + AsyncWrite + Unpin {
+    framing::Watched::new(stream)
+}

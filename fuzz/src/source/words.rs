@@ -1,0 +1,1 @@
+../../../importer/src/source/words.rs

@@ -1,0 +1,60 @@
+//! What clients say of uploads: checksums, resumable uploads, forms.
+
+mod checksum;
+
+use datapath::digest::Checksum;
+use http::HeaderMap;
+
+use self::checksum::{Promise, promised};
+
+/// The checksum that `headers` promise, if it is known already, or why the promise cannot be understood.
+pub fn promise(headers: &HeaderMap, is_form: bool) -> Result<Option<Checksum>, String> {
+    match promised(headers, is_form) {
+        Ok(Promise::Known(checksum)) => Ok(Some(checksum)),
+        Ok(Promise::None | Promise::Trailer) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Resumable uploads.
+pub mod resumable {
+    mod asked;
+
+    use http::HeaderMap;
+
+    use self::asked::{Asked, Dialect};
+
+    /// Where the bytes of a request that begins or continues an upload belong, and how long that is to be; or why the request makes
+    /// no sense.
+    pub fn asked(headers: &HeaderMap, begins: bool) -> Result<(u64, Option<u64>), String> {
+        let dialect = Dialect::of(headers);
+        let asked = if begins {
+            Asked::creation(dialect, headers)
+        } else {
+            Asked::continuation(dialect, headers)
+        };
+        asked
+            .map(|asked| (asked.offset, asked.total))
+            .map_err(|refused| refused.words)
+    }
+}
+
+/// Forms.
+pub mod form {
+    mod parts;
+
+    use std::sync::Arc;
+
+    use hyper::Request;
+    use hyper::body::Incoming;
+    use tokio::sync::Mutex;
+
+    /// The file in the form that `request` brings.
+    pub async fn file(request: Request<Incoming>) -> Result<Vec<u8>, String> {
+        let boundary = parts::boundary(request.headers()).map_err(|error| error.to_string())?;
+        let body = Arc::new(Mutex::new(request.into_body()));
+        let field = parts::find_file(&body, boundary).await;
+        let bytes = field.map_err(|error| error.to_string())?.bytes().await;
+        Ok(bytes.map_err(|error| error.to_string())?.to_vec())
+    }
+}

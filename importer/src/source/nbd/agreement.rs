@@ -1,0 +1,17 @@
+//! What a connection may ask for.
+
+use super::wire::BlockSizes;
+
+/// What was agreed upon with the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Agreement {
+    /// Bytes of the export.
+    pub(super) size: u64,
+    /// Several connections see the same bytes.
+    pub(super) multi_conn: bool,
+    pub(super) block_sizes: BlockSizes,
+    /// Replies come in chunks, holes as such.
+    pub(super) structured: bool,
+    /// The number of `base:allocation` in answers, if block status is available.
+    pub(super) allocation: Option<u32>,
+}

@@ -1,0 +1,144 @@
+//! What the headers of a request ask for, in both protocols: tus 1.0.0 (<https://tus.io/protocols/resumable-upload>) and
+//! draft-ietf-httpbis-resumable-upload.
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+
+pub(super) const TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
+pub(super) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+pub(super) const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
+pub(super) const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
+
+/// The version of tus.
+pub(super) const VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
+
+/// The content type of a part, in tus and in the draft.
+const PARTS: [&str; 2] = ["application/offset+octet-stream", "application/partial-upload"];
+
+/// Why a request makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) status: StatusCode,
+    pub(super) words: String,
+    /// Codings that would have been understood, if that is the reason.
+    pub(super) accepted: Option<&'static [&'static str]>,
+}
+
+impl Refused {
+    /// For these reasons.
+    pub(super) fn bad_request(words: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, words)
+    }
+
+    pub(super) fn new(status: StatusCode, words: impl Into<String>) -> Self {
+        Self {
+            status,
+            words: words.into(),
+            accepted: None,
+        }
+    }
+
+    fn other_version() -> Self {
+        let words = "only version 1.0.0 of tus is spoken here";
+        Self::new(StatusCode::PRECONDITION_FAILED, words)
+    }
+}
+
+/// Which protocol a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Tus,
+    /// tus in a version that nobody has defined yet, or no more.
+    OtherTus,
+    Draft,
+}
+
+impl Dialect {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        match headers.get(TUS_RESUMABLE) {
+            Some(version) if version == VERSION => Self::Tus,
+            Some(_) => Self::OtherTus,
+            None => Self::Draft,
+        }
+    }
+}
+
+/// What a request that brings bytes asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) dialect: Dialect,
+    /// Where the bytes belong.
+    pub(super) offset: u64,
+    /// Bytes of the whole upload, as far as this request says.
+    pub(super) total: Option<u64>,
+    /// No bytes come after these.
+    pub(super) is_last: bool,
+}
+
+impl Asked {
+    /// By the request that begins an upload.
+    pub(super) fn creation(dialect: Dialect, headers: &HeaderMap) -> Result<Self, Refused> {
+        let asked = Self {
+            dialect,
+            offset: 0,
+            total: number(headers, &UPLOAD_LENGTH)?,
+            is_last: is_last(headers)?.unwrap_or(false),
+        };
+        match dialect {
+            Dialect::OtherTus => Err(Refused::other_version()),
+            Dialect::Tus if asked.total.is_none() => Err(Refused::bad_request(
+                "Upload-Length is needed: a length that comes later is not supported",
+            )),
+            Dialect::Draft if is_last(headers)?.is_none() => Err(Refused::bad_request(
+                "Tus-Resumable: 1.0.0 with Upload-Length, or Upload-Complete, is needed to begin a resumable upload",
+            )),
+            Dialect::Tus | Dialect::Draft => Ok(asked),
+        }
+    }
+
+    /// By a request that continues one.
+    pub(super) fn continuation(dialect: Dialect, headers: &HeaderMap) -> Result<Self, Refused> {
+        if dialect == Dialect::OtherTus {
+            return Err(Refused::other_version());
+        }
+        let content_type = headers.get(header::CONTENT_TYPE);
+        if !content_type.is_some_and(|value| PARTS.iter().any(|part| value == part)) {
+            let words = format!("Content-Type must be {} or {}", PARTS[0], PARTS[1]);
+            return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, words));
+        }
+        let offset = number(headers, &UPLOAD_OFFSET)?;
+        let offset = offset.ok_or_else(|| Refused::bad_request("Upload-Offset is needed"))?;
+        Ok(Self {
+            dialect,
+            offset,
+            total: None,
+            is_last: is_last(headers)?.unwrap_or(false),
+        })
+    }
+}
+
+/// A number of bytes, if there is one.
+fn number(headers: &HeaderMap, name: &HeaderName) -> Result<Option<u64>, Refused> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let number = value
+        .to_str()
+        .ok()
+        .filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    match number.and_then(|text| text.parse().ok()) {
+        Some(number) => Ok(Some(number)),
+        None => Err(Refused::bad_request(format!(
+            "{name} must be a whole number of bytes"
+        ))),
+    }
+}
+
+/// A boolean of RFC 8941.
+fn is_last(headers: &HeaderMap) -> Result<Option<bool>, Refused> {
+    match headers.get(UPLOAD_COMPLETE).map(HeaderValue::as_bytes) {
+        None => Ok(None),
+        Some(b"?0") => Ok(Some(false)),
+        Some(b"?1") => Ok(Some(true)),
+        Some(_) => Err(Refused::bad_request("Upload-Complete must be ?0 or ?1")),
+    }
+}
