@@ -11,6 +11,7 @@ use daemon::tls::{AuthorityFiles, ServerFiles};
 use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
+use tokio::time::timeout;
 
 use super::args::DevArgs;
 use super::{serve, token as token_command};
@@ -29,6 +30,9 @@ const LISTENING: &str = "Running server on ";
 /// Long enough for a day of trying things out; a cluster's tokens live for five minutes.
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// How much later than the upload server this program may learn of Ctrl-C.
+const CTRL_C: Duration = Duration::from_secs(1);
+
 /// Why the command failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
@@ -42,7 +46,7 @@ pub(super) enum Failure {
     Write { path: PathBuf, source: io::Error },
     #[error("cannot start {}: {source} (it belongs beside this program, or into a folder of PATH)", path.display())]
     UploadServer { path: PathBuf, source: io::Error },
-    #[error("{UPLOAD_SERVER} has ended before it listened: see its words above")]
+    #[error("{UPLOAD_SERVER} has ended: see its words above")]
     Silent,
     #[error("cannot start: {0}")]
     Runtime(#[from] io::Error),
@@ -162,7 +166,8 @@ async fn ended(mut server: UploadServer, shutdown: &Shutdown) {
         }
     }
     server.child.wait().await.ok();
-    if shutdown.token().is_cancelled() {
+    // Ctrl-C reaches both, and the upload server may be the faster one.
+    if timeout(CTRL_C, shutdown.token().cancelled()).await.is_ok() {
         std::future::pending().await
     }
 }

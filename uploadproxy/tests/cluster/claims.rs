@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use testkit::tools;
 
 use crate::deployed::{Deployed, NOWHERE, assert_disk, disk};
-use crate::{NAMESPACE, cluster};
+use crate::{NAMESPACE, PROMPT, cluster, eventually};
 
 const TARGET: (&str, &str) = ("storage.upload.target", "");
 const READY: (&str, &str) = ("storage.pod.ready", "true");
@@ -96,10 +96,16 @@ fn an_upload_begins_when_its_claim_gets_ready() {
     assert_disk(&pod, &disk());
 
     cluster().annotate_pvc(NAMESPACE, "later", "storage.pod.phase", Some("Succeeded"));
-    deployed.upload(&server, &disk()).assert(
-        503,
-        "rejecting Upload Request for PVC later that already finished uploading",
-    );
+    // What was seen of the claim a moment ago is told to others.
+    let refused = "rejecting Upload Request for PVC later that already finished uploading";
+    eventually("an upload is refused", PROMPT, || {
+        let answer = deployed.upload(&server, &disk());
+        if answer.status == 503 && answer.text() == refused {
+            Ok(())
+        } else {
+            Err(format!("{answer:?}"))
+        }
+    });
 }
 
 #[test]

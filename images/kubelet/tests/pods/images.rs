@@ -135,10 +135,10 @@ fn the_importer_has_what_cdi_runs_in_it_besides() {
 fn the_importer_answers_how_cdis_tests_look_at_disks() {
     // As GNU's du and ls answer, by which those tests were written (tests/utils, `VerifySparse`; import_test.go, upload_test.go).
     let script = "set -e
-        cd /tmp && mkdir pvc pvc/lost+found && dd if=/dev/zero of=pvc/disk.img bs=1 count=0 seek=1234567 2>/dev/null && echo 4567890 >pvc/other
-        du -s --apparent-size -B 1 /tmp/pvc/disk.img | cut -f 1
+        cd /dev/shm && mkdir pvc pvc/lost+found && dd if=/dev/zero of=pvc/disk.img bs=1 count=0 seek=1234567 2>/dev/null && echo 4567890 >pvc/other
+        du -s --apparent-size -B 1 /dev/shm/pvc/disk.img | cut -f 1
         du -s -B 1 pvc/disk.img | cut -f 1
-        ls -I lost+found /tmp/pvc | wc -l
+        ls -I lost+found /dev/shm/pvc | wc -l
         ls -I lost+found pvc
         ls pvc
         stat -c %s pvc/disk.img";
