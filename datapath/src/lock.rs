@@ -5,6 +5,13 @@
 
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// How often what another holds is tried again, and after how long: together longer than a process takes to end, and shorter than a
+/// person notices.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The holder of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,8 +24,25 @@ pub(crate) enum Lock {
     Impossible,
 }
 
-/// Takes the lock of `file`, without waiting for it.
+/// Repeats `attempt` for a moment, as long as another process holds what it wants. One that is just ending holds it a moment longer, and
+/// so does a child that it is just starting, until that is another program.
+pub(crate) fn patiently<T>(mut attempt: impl FnMut() -> T, is_held: impl Fn(&T) -> bool) -> T {
+    for _ in 0..ATTEMPTS {
+        let result = attempt();
+        if !is_held(&result) {
+            return result;
+        }
+        sleep(PAUSE);
+    }
+    attempt()
+}
+
+/// Takes the lock of `file`, and does not wait until a transfer ends.
 pub(crate) fn lock(file: &File) -> Lock {
+    patiently(|| try_lock(file), |lock| *lock == Lock::Anothers)
+}
+
+fn try_lock(file: &File) -> Lock {
     loop {
         match file.try_lock() {
             Ok(()) => return Lock::Ours,
@@ -46,6 +70,20 @@ mod tests {
         assert_eq!((lock(&first), lock(&second)), (Lock::Ours, Lock::Anothers));
         drop(first);
         assert_eq!(lock(&second), Lock::Ours);
+    }
+
+    #[test]
+    fn a_lock_that_is_let_go_in_a_moment_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let first = File::create(&path).unwrap();
+        assert_eq!(lock(&first), Lock::Ours);
+        let ending = std::thread::spawn(move || {
+            sleep(PAUSE);
+            drop(first);
+        });
+        assert_eq!(lock(&File::open(&path).unwrap()), Lock::Ours);
+        ending.join().unwrap();
     }
 
     #[test]

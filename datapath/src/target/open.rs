@@ -1,7 +1,7 @@
 //! Opening the target so that it cannot be mistaken for a finished disk.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom};
+use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::unfinished::Unfinished;
 use super::write::{Direct, Pacer};
 use super::{Cache, HELD_BYTES, Options};
 use crate::error::{Error, FormatError, Refusal, TargetError};
-use crate::lock::{Lock, lock};
+use crate::lock::{Lock, lock, patiently};
 
 impl Disk {
     /// Opens the target for a disk of `virtual_size` bytes, or of a size that only the end of the stream tells.
@@ -173,12 +173,16 @@ fn check_fits(virtual_size: u64, available: u64) -> Result<(), Error> {
 /// Opens for reading and writing what was `found` at `path`, and nothing that has taken its place.
 fn open_existing(path: &Path, found: Found, flags: OFlags) -> Result<File, TargetError> {
     let failed = |source| TargetError::new("open", path, source);
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(i32::try_from(flags.bits()).unwrap_or(0))
-        .open(path)
-        .map_err(failed)?;
+    let open = || {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(i32::try_from(flags.bits()).unwrap_or(0))
+            .open(path)
+    };
+    let is_held =
+        |opened: &io::Result<File>| matches!(opened, Err(error) if error.kind() == ErrorKind::ResourceBusy);
+    let file = patiently(open, is_held).map_err(failed)?;
     let kind = file.metadata().map_err(failed)?.file_type();
     if classify(path, kind)? == found {
         Ok(file)
