@@ -19,6 +19,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 /// Crates whose events follow the verbosity, by the beginning of their name. All others may only warn: HTTP
 /// libraries print headers, and so credentials, when they debug.
 const OUR_CRATES: [&str; 13] = [
+    "app",
     "cdi_",
     "cloner",
     "containerimage_server",
@@ -26,12 +27,11 @@ const OUR_CRATES: [&str; 13] = [
     "datapath",
     "diskimage",
     "importer",
-    "program",
     "siblings",
     "sources",
     "uploadproxy",
     "uploadserver",
-    "worker",
+    "volume",
 ];
 
 /// The shape of a line.
