@@ -20,7 +20,7 @@ all=(importer uploadserver uploadproxy cloner)
 # Where each program is in the workspace.
 declare -A package=(
     [cdi-importer]=importer [cdi-uploadserver]=uploadserver [cdi-uploadproxy]=uploadproxy [cdi-cloner]=cloner
-    [cdi-containerimage-server]=containerimage-server [cdi-image-size-detection]=siblings [cdi-source-update-poller]=siblings [qemu-img]=siblings
+    [cdi-containerimage-server]=containerimage-server [cdi-image-size-detection]=imagetools [cdi-source-update-poller]=poller [qemu-img]=imagetools
 )
 
 complain() {

@@ -18,7 +18,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 
 /// Crates whose events follow the verbosity, by the beginning of their name. All others may only warn: HTTP
 /// libraries print headers, and so credentials, when they debug.
-const OUR_CRATES: [&str; 13] = [
+const OUR_CRATES: [&str; 14] = [
     "app",
     "cdi_",
     "cloner",
@@ -26,8 +26,9 @@ const OUR_CRATES: [&str; 13] = [
     "daemon",
     "datapath",
     "diskimage",
+    "imagetools",
     "importer",
-    "siblings",
+    "poller",
     "sources",
     "uploadproxy",
     "uploadserver",
