@@ -19,6 +19,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 /// Crates whose events follow the verbosity, by the beginning of their name. All others may only warn: HTTP
 /// libraries print headers, and so credentials, when they debug.
 const OUR_CRATES: [&str; 12] = [
+    "app",
     "cdi_",
     "cloner",
     "containerimage_server",
@@ -26,11 +27,10 @@ const OUR_CRATES: [&str; 12] = [
     "datapath",
     "diskimage",
     "importer",
-    "program",
     "siblings",
     "uploadproxy",
     "uploadserver",
-    "worker",
+    "volume",
 ];
 
 /// The shape of a line.

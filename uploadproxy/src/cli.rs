@@ -8,8 +8,8 @@ mod token;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use app::command_line;
 use clap::CommandFactory;
-use program::command_line;
 
 use self::args::{Cli, Command};
 
@@ -25,7 +25,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 }
 
 fn run(command: Command) -> ExitCode {
-    program::panics::catch();
+    app::panics::catch();
     match command {
         Command::Serve(arguments) => report(serve::run(*arguments)),
         Command::Token(arguments) => report(token::run(&arguments)),

@@ -5,11 +5,11 @@ mod config;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use app::cluster;
 use daemon::env::Strings;
 use daemon::flags::Flags;
 use daemon::paths::Paths;
 use daemon::signal;
-use program::cluster;
 
 use crate::serve;
 
@@ -23,7 +23,7 @@ const FATAL: u8 = 255;
 
 /// Runs the upload proxy of a cluster with flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    program::start::start(PROGRAM, &cluster::FLAGS, arguments, |flags| run(flags, env))
+    app::start::start(PROGRAM, &cluster::FLAGS, arguments, |flags| run(flags, env))
 }
 
 async fn run(flags: Flags, env: &dyn Strings) -> u8 {

@@ -15,7 +15,7 @@ const PROGRAM: &str = "cdi-uploadserver";
 
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    match program::command_line::parse::<Cli>(PROGRAM, arguments) {
+    match app::command_line::parse::<Cli>(PROGRAM, arguments) {
         Ok(cli) => run(cli.command),
         Err(code) => code,
     }
@@ -24,11 +24,11 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 fn run(command: Command) -> ExitCode {
     match command {
         Command::Serve(arguments) => {
-            program::panics::catch();
+            app::panics::catch();
             match serve::run(*arguments) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(failure) => {
-                    program::command_line::complain(PROGRAM, &failure);
+                    app::command_line::complain(PROGRAM, &failure);
                     ExitCode::from(failure.exit_code())
                 }
             }
@@ -41,14 +41,14 @@ fn run(command: Command) -> ExitCode {
         Command::Man => {
             let mut page = Vec::new();
             // Writing to memory does not fail.
-            program::command_line::manual(Cli::command(), &mut page).ok();
+            app::command_line::manual(Cli::command(), &mut page).ok();
             print(&page)
         }
     }
 }
 
 fn print(bytes: &[u8]) -> ExitCode {
-    match program::command_line::print(bytes) {
+    match app::command_line::print(bytes) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

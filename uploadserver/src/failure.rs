@@ -6,7 +6,7 @@ use datapath::Error;
 use datapath::error::{FormatError, SourceErrorKind};
 use datapath::observe::Phase;
 use http::StatusCode;
-use worker::wording::{self, Made};
+use volume::wording::{self, Made};
 
 /// Before every reason.
 const FAILED: &str = "Saving stream failed: ";

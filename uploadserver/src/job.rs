@@ -8,8 +8,8 @@ use datapath::observe::{Observer, Phase};
 use datapath::transfer::ImageFacts;
 use tokio::sync::watch::Sender as Steps;
 use tokio_util::sync::CancellationToken;
-use worker::watch;
-use worker::wording::Made;
+use volume::watch;
+use volume::wording::Made;
 
 use crate::checksum::Promise;
 use crate::failure::Failure;

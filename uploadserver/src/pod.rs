@@ -25,11 +25,11 @@ const FATAL: u8 = 255;
 
 /// Runs the upload server of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    program::start::start(PROGRAM, &[], arguments, |_| run(env))
+    app::start::start(PROGRAM, &[], arguments, |_| run(env))
 }
 
 async fn run(env: &dyn Strings) -> u8 {
-    worker::limits::of_pod();
+    volume::limits::of_pod();
     let paths = Paths::from_env(env);
     let config = match config::read(env, &paths) {
         Ok(config) => config,

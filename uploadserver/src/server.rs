@@ -84,7 +84,7 @@ impl Server {
             let result = written.unwrap_or_else(|_| {
                 Err(Failure::new(
                     StatusCode::INTERNAL_SERVER_ERROR,
-                    program::panics::first(),
+                    app::panics::first(),
                 ))
             });
             server.finish(&begun, result);

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hyper::body::{Body, Incoming};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use worker::clone::{CONTENT_HEADER, DEVICE, ENCODING_HEADER, FILES, FRAMES};
+use volume::clone::{CONTENT_HEADER, DEVICE, ENCODING_HEADER, FILES, FRAMES};
 
 use crate::checksum;
 use crate::failure::Failure;

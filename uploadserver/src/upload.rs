@@ -9,7 +9,7 @@ use datapath::target;
 use datapath::transfer::{self, Envelope};
 use diskimage::Format;
 use http::StatusCode;
-use worker::volume::Volume;
+use volume::Volume;
 
 use crate::checksum::Promise;
 use crate::config::Config;
@@ -135,7 +135,7 @@ fn options(config: &Config, job: &Job, envelope: Envelope) -> transfer::Options 
         // The client is still there until its last byte, and a body that breaks there is broken.
         read_all: true,
         speed_limit: config.speed_limit,
-        workers: worker::work::data_threads(),
+        workers: volume::work::data_threads(),
         scratch: scratch(config),
         stop: job.stop.clone(),
         observer: Arc::clone(&job.progress) as Arc<dyn Observer>,

@@ -32,14 +32,14 @@ const PROGRAM: &str = "cdi-cloner";
 
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    match program::command_line::parse::<Cli>(PROGRAM, arguments) {
+    match app::command_line::parse::<Cli>(PROGRAM, arguments) {
         Ok(cli) => finish(run(cli.command)),
         Err(code) => code,
     }
 }
 
 fn run(command: Command) -> Result<(), Failure> {
-    program::panics::catch();
+    app::panics::catch();
     daemon::tls::install_provider();
     match command {
         Command::Clone(arguments) => under_signals(clone_volume(*arguments)),
@@ -51,7 +51,7 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Man => {
             let mut page = Vec::new();
-            program::command_line::manual(Cli::command(), &mut page)
+            app::command_line::manual(Cli::command(), &mut page)
                 .map_err(|error| Failure::Internal(error.to_string()))?;
             print(&page)
         }
@@ -61,7 +61,7 @@ fn run(command: Command) -> Result<(), Failure> {
 /// Runs `job` until it ends or a signal comes. There is nothing to clean up: what was sent of a clone is the server's.
 fn under_signals(job: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime =
-        program::start::runtime().map_err(|error| Failure::Internal(format!("cannot start: {error}")))?;
+        app::start::runtime().map_err(|error| Failure::Internal(format!("cannot start: {error}")))?;
     let ended = runtime.block_on(async {
         let shutdown = daemon::signal::watch()
             .map_err(|error| Failure::Internal(format!("cannot watch for signals: {error}")))?;
@@ -106,7 +106,7 @@ async fn clone_volume(arguments: CloneArgs) -> Result<(), Failure> {
         BinaryBytes(stream),
         started.elapsed().as_secs_f64()
     );
-    program::command_line::print_summary(PROGRAM, &line);
+    app::command_line::print_summary(PROGRAM, &line);
     Ok(())
 }
 
@@ -126,7 +126,7 @@ async fn pack(arguments: PackArgs) -> Result<(), Failure> {
         let Ok(part) = part else {
             return Err(match tally.take_failure() {
                 Some(error) => Failure::Source(error.to_string()),
-                None => Failure::Internal(program::panics::first()),
+                None => Failure::Internal(app::panics::first()),
             });
         };
         // A pipe may be slow, and signals have to be seen meanwhile.
@@ -134,7 +134,7 @@ async fn pack(arguments: PackArgs) -> Result<(), Failure> {
         match written {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(Failure::Output(error.to_string())),
-            Err(_) => return Err(Failure::Internal(program::panics::first())),
+            Err(_) => return Err(Failure::Internal(app::panics::first())),
         }
     }
     io::stdout()
@@ -180,14 +180,14 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 fn print(bytes: &[u8]) -> Result<(), Failure> {
-    program::command_line::print(bytes).map_err(|error| Failure::Output(error.to_string()))
+    app::command_line::print(bytes).map_err(|error| Failure::Output(error.to_string()))
 }
 
 fn finish(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            program::command_line::complain(PROGRAM, &failure);
+            app::command_line::complain(PROGRAM, &failure);
             ExitCode::from(failure.exit_code())
         }
     }

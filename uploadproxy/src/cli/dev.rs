@@ -55,7 +55,7 @@ pub(super) enum Failure {
 /// Serves until Ctrl-C.
 pub(super) fn run(arguments: &DevArgs) -> Result<(), Failure> {
     serve::begin(&arguments.server);
-    let runtime = program::start::runtime()?;
+    let runtime = app::start::runtime()?;
     let served = runtime.block_on(serve_both(arguments));
     runtime.shutdown_background();
     served

@@ -4,10 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use app::command_line::server_verbosity;
 use daemon::logging::{self, LogFormat, LogOptions};
 use daemon::signal;
 use daemon::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
-use program::command_line::server_verbosity;
 use tokio::sync::watch;
 
 use super::PROGRAM;
@@ -70,7 +70,7 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
         ),
         (verifier, routes),
     );
-    let runtime = program::start::runtime()?;
+    let runtime = app::start::runtime()?;
     let served = runtime.block_on(async {
         let shutdown = signal::watch()?;
         Ok(serve::run(config, &shutdown, |_| {}).await?)

@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &TokenArgs) -> Result<(), Failure> {
         path: arguments.key.clone(),
         source,
     })?;
-    Ok(program::command_line::print(format!("{token}\n").as_bytes())?)
+    Ok(app::command_line::print(format!("{token}\n").as_bytes())?)
 }
 
 /// A file as text.

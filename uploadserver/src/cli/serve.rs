@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use app::command_line::server_verbosity;
 use daemon::logging::{self, LogFormat, LogOptions};
 use daemon::signal::{self, Signal};
 use daemon::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
 use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::target;
-use program::command_line::server_verbosity;
-use worker::volume::Wanted;
+use volume::Wanted;
 
 use super::PROGRAM;
 use super::args::ServeArgs;
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
     });
     daemon::tls::install_provider();
     let config = config(arguments)?;
-    let runtime = program::start::runtime()?;
+    let runtime = app::start::runtime()?;
     let exit = runtime.block_on(async {
         let shutdown = signal::watch()?;
         let hint = hint(&config);
@@ -119,7 +119,7 @@ fn config(arguments: ServeArgs) -> Result<Config, Failure> {
             "who may upload? --client-ca FILE names the authority of the client, --insecure accepts everybody",
         ));
     }
-    worker::limits::of_command(arguments.memory);
+    volume::limits::of_command(arguments.memory);
     let destination = destination(&arguments)?;
     let access = if arguments.insecure {
         Access::Anyone

@@ -9,8 +9,8 @@ use daemon::tls::{Profile, ServerFiles};
 use daemon::{quantity, space};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use worker::limits;
-use worker::volume::Wanted;
+use volume::Wanted;
+use volume::limits;
 
 use super::KEY_VARIABLE;
 use crate::access::Access;

@@ -6,7 +6,7 @@ use daemon::env::{EnvReader, Strings};
 use datapath::digest::Checksum;
 use datapath::transfer::Envelope;
 use url::Url;
-use worker::wording::Made;
+use volume::wording::Made;
 
 use super::access::AccessConfig;
 use super::{IMAGE_SIZE, SOURCE_VARIABLE};

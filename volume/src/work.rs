@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use app::panics;
 use daemon::signal::{Shutdown, Signal};
-use program::panics;
 
 /// How a job ended.
 #[derive(Debug)]
