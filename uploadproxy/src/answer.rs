@@ -14,7 +14,6 @@ use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use crate::cors::{self, Marks};
-use crate::download::Download;
 use crate::exchange::Exchange;
 use crate::figures::Figures;
 use crate::forward;
@@ -22,10 +21,11 @@ use crate::heads;
 use crate::limits::{Excess, Limits};
 use crate::outcome::Outcome;
 use crate::page;
+use crate::reply_body::ReplyBody;
+use crate::request_body::RequestBody;
 use crate::routes::{self, Endpoint, Route};
-use crate::token::{Grant, Refusal, Verifier};
-use crate::upload::Upload;
-use crate::upstream::{Failure, Upstreams};
+use crate::token::{Grant, TokenRefused, Verifier};
+use crate::upstream::{NoAnswer, Upstreams};
 use crate::volumes::{Content, Unavailable, Volume, Volumes};
 
 /// What clients are answered with.
@@ -182,15 +182,15 @@ impl Denied {
 }
 
 /// Nobody learns from the answer what is wrong with a token.
-fn refuse(proxy: &Proxy, peer: &Peer, refusal: Refusal, request: Request<Incoming>) -> Reply {
+fn refuse(proxy: &Proxy, peer: &Peer, refusal: TokenRefused, request: Request<Incoming>) -> Reply {
     let address = peer.address;
     match refusal {
-        Refusal::Unsuitable(_) => tracing::error!("{refusal} (from {address})"),
+        TokenRefused::Unsuitable(_) => tracing::error!("{refusal} (from {address})"),
         _ => tracing::debug!("refused a request from {address}: {refusal}"),
     }
     proxy.figures.count(match refusal {
-        Refusal::Invalid(_) => Outcome::Unauthorized,
-        Refusal::NoToken | Refusal::Unsuitable(_) => Outcome::BadRequest,
+        TokenRefused::Invalid(_) => Outcome::Unauthorized,
+        TokenRefused::NoToken | TokenRefused::Unsuitable(_) => Outcome::BadRequest,
     });
     whole(reply::refuse(reply::empty(refusal.status()), request, peer))
 }
@@ -255,7 +255,7 @@ async fn pass(
         target.path
     );
     let (parts, body) = request.into_parts();
-    let mut body = Upload::new(body, Arc::clone(exchange));
+    let mut body = RequestBody::new(body, Arc::clone(exchange));
     let expects = parts.headers.get(header::EXPECT);
     let expects = expects.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let want = expects.then(|| body.expecting());
@@ -264,21 +264,21 @@ async fn pass(
         Ok((mut response, lease)) => {
             forward::response(&mut response);
             exchange.passed_on(response.status());
-            response.map(|body| Download::new(body, lease, Arc::clone(exchange)).boxed_unsync())
+            response.map(|body| ReplyBody::new(body, lease, Arc::clone(exchange)).boxed_unsync())
         }
         Err(failure) => whole(failed(exchange, &failure)),
     }
 }
 
-fn failed(exchange: &Exchange, failure: &Failure) -> reply::Reply {
+fn failed(exchange: &Exchange, failure: &NoAnswer) -> reply::Reply {
     let grant = exchange.grant();
     tracing::error!("{failure} (pvc: {}, namespace: {})", grant.pvc, grant.namespace);
     match failure {
-        Failure::Credentials(_) => {
+        NoAnswer::Credentials(_) => {
             exchange.answered(StatusCode::INTERNAL_SERVER_ERROR, Outcome::NoCredentials);
             reply::empty(StatusCode::INTERNAL_SERVER_ERROR)
         }
-        Failure::Transport(_) => {
+        NoAnswer::Transport(_) => {
             exchange.answered(StatusCode::BAD_GATEWAY, Outcome::Unreachable);
             reply::text(
                 StatusCode::BAD_GATEWAY,

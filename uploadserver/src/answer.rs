@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 use volume::clone::{CONTENT_HEADER, DEVICE, ENCODING_HEADER, FILES, FRAMES};
 
 use crate::checksum;
-use crate::failure::Failure;
-use crate::feed::{self, Fed, Payload};
+use crate::failure::UploadFailed;
 use crate::form;
 use crate::intake::Intake;
 use crate::job::{Content, Plan, Wrapping};
+use crate::payload::{self, Fed, Payload};
 use crate::reply::{self, Reply};
 use crate::representation::{self, Coded};
 use crate::resumable;
@@ -96,10 +96,10 @@ async fn receive(
         Some(boundary) => match timeout(stall, form::file(body, boundary, engagement)).await {
             Ok(Ok(file)) => Payload::Form(Box::new(file)),
             Ok(Err(error)) => return intake.break_off(error.into()).await,
-            Err(_) => return intake.break_off(feed::stalled(stall)).await,
+            Err(_) => return intake.break_off(payload::stalled(stall)).await,
         },
     };
-    match feed::feed(&mut payload, &mut intake, stall, &CancellationToken::new()).await {
+    match payload::feed(&mut payload, &mut intake, stall, &CancellationToken::new()).await {
         Fed::Whole(checksum) => intake.finish(checksum).await,
         Fed::Broken(error) => intake.break_off(error).await,
         Fed::Unwanted | Fed::Replaced => {}
@@ -108,9 +108,9 @@ async fn receive(
 }
 
 /// What the request asks for; with the boundary of its form.
-fn plan(endpoint: Endpoint, request: &Request<Incoming>) -> Result<(Plan, Option<String>), Failure> {
+fn plan(endpoint: Endpoint, request: &Request<Incoming>) -> Result<(Plan, Option<String>), UploadFailed> {
     let headers = request.headers();
-    let bad = |reason: String| Failure::new(StatusCode::BAD_REQUEST, reason);
+    let bad = |reason: String| UploadFailed::new(StatusCode::BAD_REQUEST, reason);
     let content = content(endpoint, headers).map_err(bad)?;
     let coded = match endpoint.is_form || content.is_clone() {
         true => Coded::Wrapped,
@@ -118,7 +118,7 @@ fn plan(endpoint: Endpoint, request: &Request<Incoming>) -> Result<(Plan, Option
     };
     representation::check(request, coded)?;
     if content.is_clone() && endpoint.is_async {
-        return Err(Failure::new(
+        return Err(UploadFailed::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "async clone not supported",
         ));

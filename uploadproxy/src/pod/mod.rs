@@ -11,7 +11,7 @@ use daemon::flags::Flags;
 use daemon::paths::Paths;
 use daemon::signal;
 
-use crate::serve;
+use crate::lifetime;
 
 /// The key that tokens are verified with. Its presence makes the process a pod.
 pub const KEY_VARIABLE: &str = "APISERVER_PUBLIC_KEY";
@@ -40,7 +40,7 @@ async fn run(flags: Flags, env: &dyn Strings) -> u8 {
         // Told to stop before it began.
         None => return 0,
     };
-    match serve::run(config, &shutdown, |_| {}).await {
+    match lifetime::run(config, &shutdown, |_| {}).await {
         Ok(()) => 0,
         Err(error) => fatal(&error.to_string()),
     }

@@ -1,4 +1,4 @@
-//! From what was received to the disk or the directory: the blocking middle of an upload.
+//! Writes what was received to the disk or the directory: the blocking middle of an upload.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use volume::Volume;
 
 use crate::checksum::Promise;
 use crate::config::Config;
-use crate::failure::{Doing, Failure};
+use crate::failure::{Doing, UploadFailed};
 use crate::intake::Received;
 use crate::job::{Content, Job, Success, Wrapping};
 
 /// Writes what comes out of `received`. Returns when it is complete and on the disk, or nothing of it is left.
-pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<Success, Failure> {
+pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<Success, UploadFailed> {
     let content = job.plan.content;
     let is_device = target::is_block_device(&config.destination.disk);
     let written = match content {
@@ -38,7 +38,7 @@ pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<S
                 Content::FilesClone(_) => !is_device,
             },
         }),
-        Err(_) if job.stop.is_cancelled() => Err(Failure::new(
+        Err(_) if job.stop.is_cancelled() => Err(UploadFailed::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "it was stopped on request",
         )),
@@ -46,7 +46,7 @@ pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<S
             let is_unpacked =
                 content == Content::Archive || (matches!(content, Content::FilesClone(_)) && !is_device);
             let facts = job.progress.facts();
-            Err(Failure::of(
+            Err(UploadFailed::of(
                 &error,
                 Doing {
                     phase: job.progress.current_phase(),

@@ -11,14 +11,14 @@ use crate::exchange::Exchange;
 use crate::pool::Lease;
 
 /// The upload server's body on its way to the client.
-pub(crate) struct Download {
+pub(crate) struct ReplyBody {
     body: Incoming,
     /// The connection that it comes from.
     lease: Option<Lease>,
     _exchange: Arc<Exchange>,
 }
 
-impl Download {
+impl ReplyBody {
     pub(crate) fn new(body: Incoming, lease: Lease, exchange: Arc<Exchange>) -> Self {
         let mut download = Self {
             body,
@@ -38,7 +38,7 @@ impl Download {
     }
 }
 
-impl Body for Download {
+impl Body for ReplyBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

@@ -11,9 +11,9 @@ use daemon::paths::Paths;
 use daemon::report::{self, Termination};
 use daemon::signal;
 
-use self::config::Refusal;
+use self::config::ConfigError;
 use crate::job::Success;
-use crate::serve::{self, Exit};
+use crate::lifetime::{self, Exit};
 
 /// The server's key. Its presence makes the process a pod.
 pub const KEY_VARIABLE: &str = "TLS_KEY_FILE";
@@ -33,15 +33,15 @@ async fn run(env: &dyn Strings) -> u8 {
     let paths = Paths::from_env(env);
     let config = match config::read(env, &paths) {
         Ok(config) => config,
-        Err(Refusal::Deadline(reason)) => {
+        Err(ConfigError::Deadline(reason)) => {
             tracing::error!("{reason}");
             return FATAL;
         }
-        Err(Refusal::Environment(errors)) => {
+        Err(ConfigError::Environment(errors)) => {
             tracing::error!("{errors}");
             return 1;
         }
-        Err(Refusal::Tls) => {
+        Err(ConfigError::Tls) => {
             tracing::error!("Error getting TLS config: invalid TLS config");
             return 1;
         }
@@ -61,7 +61,7 @@ async fn run(env: &dyn Strings) -> u8 {
     if config.tls.client_ca.is_none() {
         tracing::warn!("no authority for client certificates is named: every upload will be refused");
     }
-    match serve::run(config, &shutdown, |_| {}).await {
+    match lifetime::run(config, &shutdown, |_| {}).await {
         Ok(exit) => end(&exit, &paths.termination_log()),
         Err(error) => {
             tracing::error!("UploadServer failed: {error}");

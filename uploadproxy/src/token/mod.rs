@@ -21,7 +21,7 @@ pub(crate) struct Grant {
 
 /// Why a request is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum TokenRefused {
     #[error("there is no bearer token in the header Authorization")]
     NoToken,
     #[error("the token is not valid: {0}")]
@@ -30,7 +30,7 @@ pub(crate) enum Refusal {
     Unsuitable(&'static str),
 }
 
-impl Refusal {
+impl TokenRefused {
     /// The status that CDI's clients know. The body is empty: nobody learns what is wrong with a forged token.
     pub(crate) fn status(self) -> StatusCode {
         match self {
@@ -90,13 +90,13 @@ impl Verifier {
         &self,
         authorization: Option<&HeaderValue>,
         now: SystemTime,
-    ) -> Result<Grant, Refusal> {
-        let token = authorization.and_then(bearer).ok_or(Refusal::NoToken)?;
+    ) -> Result<Grant, TokenRefused> {
+        let token = authorization.and_then(bearer).ok_or(TokenRefused::NoToken)?;
         let decoded = jsonwebtoken::decode::<Claims>(token, &self.key, &self.signature)
-            .map_err(|_| Refusal::Invalid("it is malformed, or nobody we trust has signed it"))?;
+            .map_err(|_| TokenRefused::Invalid("it is malformed, or nobody we trust has signed it"))?;
         if decoded.header.crit.is_some() {
             // RFC 7515 §4.1.11: extensions that must be understood; we understand none.
-            return Err(Refusal::Invalid("it needs an extension"));
+            return Err(TokenRefused::Invalid("it needs an extension"));
         }
         let claims = decoded.claims;
         claims.check(now)?;
@@ -177,12 +177,12 @@ mod tests {
             jsonwebtoken::encode(&Header::new(algorithm), claims, &key).unwrap()
         }
 
-        fn judge(&self, token: &str) -> Result<Grant, Refusal> {
+        fn judge(&self, token: &str) -> Result<Grant, TokenRefused> {
             let value = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
             self.verifier.grant(Some(&value), now())
         }
 
-        fn judge_with(&self, change: impl FnOnce(&mut Value)) -> Result<Grant, Refusal> {
+        fn judge_with(&self, change: impl FnOnce(&mut Value)) -> Result<Grant, TokenRefused> {
             let mut claims = claims();
             change(&mut claims);
             self.judge(&self.sign(Algorithm::PS256, &claims))

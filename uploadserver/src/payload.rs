@@ -1,4 +1,4 @@
-//! From the body of a request into the intake of an upload.
+//! The payload of a request, and its way into the intake of an upload.
 
 use std::pin::pin;
 use std::time::Duration;

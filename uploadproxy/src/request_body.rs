@@ -18,7 +18,7 @@ use crate::exchange::Exchange;
 const EXPECT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The client's body on its way to the upload server.
-pub(crate) struct Upload {
+pub(crate) struct RequestBody {
     /// `None` once it has ended, well or not.
     body: Option<Incoming>,
     gate: Option<Gate>,
@@ -33,7 +33,7 @@ struct Gate {
     patience: Pin<Box<Sleep>>,
 }
 
-impl Upload {
+impl RequestBody {
     pub(crate) fn new(body: Incoming, exchange: Arc<Exchange>) -> Self {
         Self {
             body: (!body.is_end_stream()).then_some(body),
@@ -83,7 +83,7 @@ impl Upload {
     }
 }
 
-impl Body for Upload {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -121,7 +121,7 @@ impl Body for Upload {
     }
 }
 
-impl Drop for Upload {
+impl Drop for RequestBody {
     fn drop(&mut self) {
         // Whoever was answered early is let finish, or would not see the answer. A client that waits to be asked for
         // its body must not be asked now.

@@ -4,6 +4,7 @@
 
 mod asked;
 mod protocol;
+pub(crate) mod turn;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::asked::{Asked, Dialect, Refused};
 use crate::checksum;
-use crate::failure::Failure;
-use crate::feed::{self, Fed, Payload};
+use crate::failure::UploadFailed;
 use crate::intake::Intake;
 use crate::job::{Content, Job, Plan};
+use crate::payload::{self, Fed, Payload};
 use crate::reply::{self, Reply};
 use crate::server::Server;
 
@@ -189,7 +190,7 @@ async fn append(
     match fed.await {
         Ok(true) => protocol::completed(dialect, job, reply::outcome(job).await),
         Ok(false) => protocol::taken(dialect, job),
-        Err(error) => reply::failed(&Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error)),
+        Err(error) => reply::failed(&UploadFailed::new(StatusCode::INTERNAL_SERVER_ERROR, error)),
     }
 }
 
@@ -205,7 +206,7 @@ async fn feed(
     let Some(mut intake) = slot.take() else {
         return true;
     };
-    match feed::feed(&mut payload, &mut intake, server.config.stall, replaced).await {
+    match payload::feed(&mut payload, &mut intake, server.config.stall, replaced).await {
         Fed::Whole(checksum) if asked.is_last || intake.total() == Some(intake.received()) => {
             intake.finish(checksum).await;
             return true;

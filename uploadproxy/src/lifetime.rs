@@ -10,11 +10,11 @@ use daemon::signal::Shutdown;
 use daemon::tls::TlsError;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::answer::{self, Proxy};
 use crate::certificates;
 use crate::config::Config;
 use crate::figures::Figures;
 use crate::limits::Limits;
-use crate::service::{self, Proxy};
 use crate::upstream::Upstreams;
 
 /// Connections before idle ones are closed; 40 KiB each.
@@ -71,7 +71,7 @@ pub(crate) async fn run(
         socket,
         settings,
         shutdown.token().clone(),
-        move |peer, request| service::answer(Arc::clone(&proxy), peer, request),
+        move |peer, request| answer::answer(Arc::clone(&proxy), peer, request),
     );
     let goodbye = async {
         shutdown.token().cancelled().await;

@@ -9,10 +9,10 @@ use daemon::tls::TlsError;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::answer;
 use crate::config::Config;
 use crate::job::Success;
 use crate::server::Server;
-use crate::service;
 use crate::slot::State;
 
 /// How long a client may take to read its answer when the server is about to end.
@@ -64,7 +64,7 @@ pub(crate) async fn run(
     let closing = CancellationToken::new();
     let listening = tokio::spawn(listener::serve(socket, Settings::fixed(tls), closing.clone(), {
         let server = Arc::clone(&server);
-        move |peer, request| service::answer(Arc::clone(&server), peer, request)
+        move |peer, request| answer::answer(Arc::clone(&server), peer, request)
     }));
     let exit = tokio::select! {
         exit = until_end(&server) => exit,
