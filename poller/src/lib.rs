@@ -7,13 +7,14 @@ mod cron;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use app::{cluster, command_line};
 use daemon::env::{EnvErrors, EnvReader, Strings};
 use daemon::flags::{Flags, OwnFlag};
 use daemon::paths::Paths;
 use daemon::signal;
-use importer::pod::AccessConfig;
+use sources::pod::PodNetwork;
 use sources::registry::resolve_digest;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -48,7 +49,7 @@ const OWN_FLAGS: [OwnFlag; 4] = [
 
 /// Why the DataImportCron was not updated.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum PollFailed {
     #[error("One or more mandatory parameters are missing: {0}")]
     Missing(String),
     #[error("{0}")]
@@ -86,7 +87,7 @@ fn fail(reason: &str) -> u8 {
     1
 }
 
-async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Result<(), Failure> {
+async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Result<(), PollFailed> {
     let [namespace, name, url] = mandatory(flags, [NAMESPACE, CRON, URL])?;
     let digest = digest(&url, flags, env, stop).await?;
     command_line::print(format!("Digest is {digest}\n").as_bytes())?;
@@ -102,7 +103,7 @@ async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Res
 }
 
 /// The values of these flags, all of which are needed.
-fn mandatory<const N: usize>(flags: &Flags, names: [&str; N]) -> Result<[String; N], Failure> {
+fn mandatory<const N: usize>(flags: &Flags, names: [&str; N]) -> Result<[String; N], PollFailed> {
     let values = names.map(|name| flags.own(name).unwrap_or_default().to_owned());
     let missing: Vec<String> = names
         .iter()
@@ -113,7 +114,7 @@ fn mandatory<const N: usize>(flags: &Flags, names: [&str; N]) -> Result<[String;
     if missing.is_empty() {
         Ok(values)
     } else {
-        Err(Failure::Missing(missing.join(", ")))
+        Err(PollFailed::Missing(missing.join(", ")))
     }
 }
 
@@ -123,24 +124,24 @@ async fn digest(
     flags: &Flags,
     env: &dyn Strings,
     stop: &CancellationToken,
-) -> Result<String, Failure> {
-    let failed = |cause: String| Failure::Digest {
+) -> Result<String, PollFailed> {
+    let failed = |cause: String| PollFailed::Digest {
         url: url.to_owned(),
         cause,
     };
     let mut reader = EnvReader::new(env);
-    let access = AccessConfig::read(&mut reader, env);
-    reader.finish().map_err(Failure::Environment)?;
-    let mut access = access.ok_or_else(|| failed("the environment does not say how".to_owned()))?;
+    let network = PodNetwork::read(&mut reader, env);
+    reader.finish().map_err(PollFailed::Environment)?;
+    let mut network = network.ok_or_else(|| failed("the environment does not say how".to_owned()))?;
     if let Some(folder) = flags.own(CERT_DIR).filter(|folder| !folder.is_empty()) {
-        access.cert_dir = Some(folder.into());
+        network.cert_dir = Some(folder.into());
     }
-    let access = access
-        .open(&Paths::from_env(env))
+    let network = network
+        .open(&Paths::from_env(env), Handle::current(), stop.clone())
         .map_err(|error| failed(error.to_string()))?;
-    let (reference, handle, stop) = (url.to_owned(), Handle::current(), stop.clone());
+    let reference = url.to_owned();
     // It waits for its answers on a thread of its own.
-    let asked = tokio::task::spawn_blocking(move || resolve_digest(&reference, &access, handle, stop));
+    let asked = tokio::task::spawn_blocking(move || resolve_digest(&reference, &Arc::new(network)));
     match asked.await {
         Ok(Ok(digest)) => Ok(digest),
         Ok(Err(error)) => Err(failed(error.to_string())),

@@ -5,25 +5,9 @@ use std::time::Duration;
 use datapath::error::{SourceError, SourceErrorKind};
 use tokio::time::Instant;
 
-/// Times that the first request is sent before its failure is reported, within about three seconds: enough
-/// for a service that is just being moved; longer waits are the business of whoever started the import.
-pub(super) const FIRST_ATTEMPTS: u32 = 3;
-
-/// Longest time without a new byte, unless the user sets another.
-pub const NO_PROGRESS_LIMIT: Duration = Duration::from_secs(600);
-
-/// Silence on one connection after which it is replaced by another.
-pub(super) const IDLE_LIMIT: Duration = Duration::from_secs(60);
-
-/// Bound of the first pause between attempts; each further one doubles it.
-pub(super) const FIRST_DELAY: Duration = Duration::from_millis(500);
-
-/// Bound of every pause, also of one that the server asks for.
-pub(super) const MAX_DELAY: Duration = Duration::from_secs(30);
-
 /// Why one attempt failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum AttemptFailed {
     /// Another attempt may succeed, not before `retry_after` if the server asked for that.
     Transient {
         error: SourceError,
@@ -33,7 +17,7 @@ pub(super) enum Failure {
     Final(SourceError),
 }
 
-impl Failure {
+impl AttemptFailed {
     pub(super) fn transient(kind: SourceErrorKind, cause: impl Into<String>) -> Self {
         Self::Transient {
             error: SourceError::new(kind, cause),
@@ -67,29 +51,42 @@ impl Failure {
     }
 }
 
-/// How patient to be.
+/// How patient to be: when to try again, and when to give up.
 #[derive(Debug, Clone)]
-pub(super) struct Patience {
-    pub(super) no_progress_limit: Duration,
-    pub(super) idle_limit: Duration,
-    pub(super) retries: Option<u32>,
-    pub(super) first_attempts: u32,
-    pub(super) first_delay: Duration,
-    pub(super) max_delay: Duration,
+pub struct Patience {
+    /// Longest time without a new byte before the transfer is given up.
+    pub no_progress_limit: Duration,
+    /// Silence on one connection after which it is replaced by another.
+    pub idle_limit: Duration,
+    /// Consecutive failures without a new byte that are allowed; `None` leaves it to the time limit.
+    pub retries: Option<u32>,
+    /// Times that the first request is sent before its failure is reported.
+    pub first_attempts: u32,
+    /// Bound of the first pause between attempts; each further one doubles it.
+    pub first_delay: Duration,
+    /// Bound of every pause, also of one that the server asks for.
+    pub max_delay: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            no_progress_limit: Duration::from_secs(600),
+            idle_limit: Duration::from_secs(60),
+            retries: None,
+            // Within about three seconds: enough for a service that is just being moved; longer waits are the business of
+            // those who started the import.
+            first_attempts: 3,
+            first_delay: Duration::from_millis(500),
+            max_delay: Duration::from_secs(30),
+        }
+    }
 }
 
 impl Patience {
-    /// The usual pauses, with the limits that the user sets.
-    pub(super) fn new(no_progress_limit: Duration, retries: Option<u32>) -> Self {
-        Self {
-            no_progress_limit,
-            // One silent connection must leave time to try another.
-            idle_limit: IDLE_LIMIT.min(no_progress_limit / 3),
-            retries,
-            first_attempts: FIRST_ATTEMPTS,
-            first_delay: FIRST_DELAY,
-            max_delay: MAX_DELAY,
-        }
+    /// Longest silence on one connection: a silent one must leave time to try another.
+    pub(crate) fn idle_limit(&self) -> Duration {
+        self.idle_limit.min(self.no_progress_limit / 3)
     }
 
     /// The pause after `failures` consecutive failures: exponential with full jitter, so that many pods
@@ -100,6 +97,40 @@ impl Patience {
             .saturating_mul(1 << doublings)
             .min(self.max_delay)
             .mul_f64(random)
+    }
+
+    /// Pauses between the times that something is asked first: 1 s and 2 s by default. Without jitter: the start of an import is
+    /// spread by what started it.
+    pub(crate) fn first_pauses(&self) -> impl Iterator<Item = Duration> + use<> {
+        let attempts = self.retries.map_or(self.first_attempts, |retries| {
+            self.first_attempts.min(retries.saturating_add(1))
+        });
+        let first_delay = self.first_delay;
+        (1..attempts).map(move |attempt| first_delay.saturating_mul(1 << attempt))
+    }
+
+    /// What `attempt` brings, tried again after what looks like a server that is just not there yet; `passes` tells by the error.
+    pub(crate) async fn first<T>(
+        &self,
+        passes: impl Fn(&SourceError) -> bool,
+        mut attempt: impl AsyncFnMut() -> Result<T, AttemptFailed>,
+    ) -> Result<T, SourceError> {
+        let mut pauses = self.first_pauses();
+        loop {
+            let (error, retry_after) = match attempt().await {
+                Ok(brought) => return Ok(brought),
+                Err(AttemptFailed::Transient { error, retry_after }) if passes(&error) => {
+                    (error, retry_after)
+                }
+                Err(failed) => return Err(failed.into_error()),
+            };
+            let Some(pause) = pauses.next() else {
+                return Err(error);
+            };
+            tracing::info!(cause = %error, "the source is not ready, trying again");
+            let asked = retry_after.unwrap_or_default();
+            tokio::time::sleep(pause.max(asked).min(self.max_delay)).await;
+        }
     }
 }
 
@@ -130,7 +161,7 @@ impl<'a> Attempts<'a> {
     pub(super) fn wait_limit(&self) -> Duration {
         let patient = self
             .patience
-            .idle_limit
+            .idle_limit()
             .saturating_mul(1 << self.failures.min(16));
         patient.min(self.remaining())
     }
@@ -146,10 +177,10 @@ impl<'a> Attempts<'a> {
 
     /// Takes a failure into account: the pause before the next attempt, or the error to give up with.
     /// `place` says where in the object the transfer stands.
-    pub(super) fn failed(&mut self, failure: Failure, place: &str) -> Result<Duration, SourceError> {
+    pub(super) fn failed(&mut self, failure: AttemptFailed, place: &str) -> Result<Duration, SourceError> {
         let (error, retry_after) = match failure {
-            Failure::Final(error) => return Err(error),
-            Failure::Transient { error, retry_after } => (error, retry_after),
+            AttemptFailed::Final(error) => return Err(error),
+            AttemptFailed::Transient { error, retry_after } => (error, retry_after),
         };
         self.failures += 1;
         let first_cause = self.first_cause.get_or_insert_with(|| error.to_string()).clone();
@@ -206,11 +237,11 @@ pub(super) async fn lookup<T>(work: impl Future<Output = Result<T, SourceError>>
 /// `work`, or a transient failure after `limit` without a sign of the server.
 pub(super) async fn within<T>(
     limit: Duration,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    work: impl Future<Output = Result<T, AttemptFailed>>,
+) -> Result<T, AttemptFailed> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         let message = format!("the server sent nothing for {:.1} s", limit.as_secs_f64());
-        Err(Failure::transient(SourceErrorKind::Stalled, message))
+        Err(AttemptFailed::transient(SourceErrorKind::Stalled, message))
     })
 }
 
@@ -219,18 +250,11 @@ mod tests {
     use super::*;
 
     fn patience() -> Patience {
-        Patience {
-            no_progress_limit: Duration::from_secs(600),
-            idle_limit: Duration::from_secs(60),
-            retries: None,
-            first_attempts: 3,
-            first_delay: Duration::from_millis(500),
-            max_delay: Duration::from_secs(30),
-        }
+        Patience::default()
     }
 
-    fn broken() -> Failure {
-        Failure::transient(SourceErrorKind::Io, "connection reset")
+    fn broken() -> AttemptFailed {
+        AttemptFailed::transient(SourceErrorKind::Io, "connection reset")
     }
 
     #[test]

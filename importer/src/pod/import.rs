@@ -117,7 +117,7 @@ impl Import {
         let base = delta::Base {
             path: self.volume.path.clone(),
             available: self.volume.available,
-            name: remote.kind.base().unwrap_or_default().to_owned(),
+            name: remote.base().unwrap_or_default().to_owned(),
             cache: self.config.wanted.cache,
         };
         let report = delta::apply(source, &base, &self.options(remote))
@@ -135,8 +135,8 @@ impl Import {
     fn options(&self, remote: &Remote) -> transfer::Options {
         transfer::Options {
             checksum: remote.checksum.clone(),
-            envelope: remote.kind.envelope(),
-            full_header: remote.kind.needs_full_header(),
+            envelope: remote.envelope(),
+            full_header: remote.needs_full_header(),
             speed_limit: self.config.speed_limit,
             workers: volume::work::data_threads(),
             scratch: self.scratch(),

@@ -27,7 +27,6 @@ use volume::Volume;
 use volume::wording::{self, Made};
 use volume::work::{self, Ended};
 
-pub use self::config::AccessConfig;
 use self::config::Config;
 use self::import::Import;
 use self::message::{Failure, PROCESS};

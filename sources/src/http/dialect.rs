@@ -10,7 +10,7 @@ use reqwest::Response;
 use url::Url;
 
 use super::cause::{Route, transport_failure};
-use crate::retry::Failure;
+use crate::retry::AttemptFailed;
 
 /// The bytes of a refusal that are looked at: every error document of an object store or registry is shorter.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
@@ -30,12 +30,12 @@ pub trait Dialect: Send + Sync + fmt::Debug {
     }
 
     /// What an answer means that is neither a success nor a redirect.
-    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict>;
+    fn refused<'a>(&'a self, refusal: RefusedRequest<'a>) -> BoxFuture<'a, Verdict>;
 }
 
 /// An answer without the object.
 #[derive(Debug, Clone, Copy)]
-pub struct Refusal<'a> {
+pub struct RefusedRequest<'a> {
     /// What was asked for.
     pub url: &'a Url,
     /// The status of the answer.
@@ -46,14 +46,14 @@ pub struct Refusal<'a> {
     pub body: &'a [u8],
 }
 
-impl Refusal<'_> {
+impl RefusedRequest<'_> {
     /// True if the object is refused to this account, and not in general.
     pub fn is_about_who_asks(&self) -> bool {
         matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
     }
 }
 
-/// What follows from a [`Refusal`].
+/// What follows from a [`RefusedRequest`].
 #[derive(Debug)]
 pub enum Verdict {
     /// What HTTP says about the status.
@@ -87,7 +87,7 @@ pub(super) async fn ask(
     url: &Url,
     response: Response,
     route: &Route,
-) -> Result<(Verdict, Response), Failure> {
+) -> Result<(Verdict, Response), AttemptFailed> {
     let (parts, body) = http::Response::<reqwest::Body>::from(response).into_parts();
     let mut rest = Response::from(http::Response::new(body));
     let mut text = Vec::new();
@@ -98,7 +98,7 @@ pub(super) async fn ask(
         let room = MAX_REFUSAL_BYTES - text.len();
         text.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }
-    let refusal = Refusal {
+    let refusal = RefusedRequest {
         url,
         status: parts.status,
         headers: &parts.headers,

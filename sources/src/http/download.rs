@@ -1,9 +1,12 @@
 //! Bytes of one object in order, across as many connections as it takes.
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
+use datapath::buffer::Pool;
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use reqwest::Response;
@@ -11,22 +14,43 @@ use url::Url;
 
 use super::cause::transport_failure;
 use super::client::{Client, Part};
-use super::config::Continuity;
+use super::config::{Continuity, HttpConfig};
 use super::identity::{ContentRange, Identity, changed};
-use crate::retry::{Attempts, Failure, Patience, within};
+use crate::engine::{Outlet, Regions, Remote, TO_THE_END};
+use crate::network::{Network, stopped};
+use crate::retry::{AttemptFailed, Attempts, Patience, within};
 
 /// The object that an import reads: how to ask for it and how to recognize it.
 pub(super) struct Object {
-    pub(super) client: Client,
+    client: Client,
     pub(super) identity: Identity,
     /// Where the redirects ended last time.
-    pub(super) location: Mutex<Url>,
-    pub(super) patience: Patience,
-    pub(super) is_checked: bool,
-    pub(super) continuity: Continuity,
+    location: Mutex<Url>,
+    is_checked: bool,
+    continuity: Continuity,
+    regions: Option<Regions>,
+    pool: Pool,
 }
 
 impl Object {
+    /// The object that `config` names, as its first answer, which came from `location`, showed it.
+    pub(super) fn new(config: HttpConfig, client: Client, identity: Identity, location: Url) -> Self {
+        Self {
+            client,
+            identity,
+            location: Mutex::new(location),
+            is_checked: config.is_checked,
+            continuity: config.continuity,
+            regions: config.regions,
+            pool: Pool::default(),
+        }
+    }
+
+    /// When to try again.
+    pub(super) fn patience(&self) -> &Patience {
+        &self.client.network().patience
+    }
+
     fn location(&self) -> Url {
         self.location
             .lock()
@@ -39,7 +63,7 @@ impl Object {
     }
 
     /// Asks where the redirects ended. A signed URL may have expired since: then once more from the start.
-    pub(super) async fn get(&self, part: Option<&Part>) -> Result<Response, Failure> {
+    pub(super) async fn get(&self, part: Option<&Part>) -> Result<Response, AttemptFailed> {
         let location = self.location();
         let (response, url) = self.client.get(&location, part).await?;
         let expired = matches!(response.status().as_u16(), 401 | 403 | 404 | 410);
@@ -113,6 +137,85 @@ impl Object {
     }
 }
 
+impl Remote for Object {
+    type Connection = Response;
+
+    const AHEAD_BYTES: u64 = 16 << 20;
+
+    fn network(&self) -> &Network {
+        self.client.network()
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.identity.length()
+    }
+
+    fn connections(&self) -> usize {
+        self.network().connections.map_or(1, NonZeroUsize::get)
+    }
+
+    fn regions(&self) -> Option<&Regions> {
+        self.regions.as_ref()
+    }
+
+    async fn read(
+        &self,
+        ranges: impl Iterator<Item = Range<u64>> + Send,
+        mut first: Option<Response>,
+        outlet: Outlet,
+    ) -> Result<(), SourceError> {
+        for range in ranges {
+            let download = match first.take().filter(|_| range.start == 0) {
+                None if range.end != TO_THE_END => Download::within(self, range.clone()),
+                response => Download::from(self, range.start, response),
+            };
+            self.hand_over(download, range, &outlet).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Object {
+    /// Hands over what `download` brings of `range`.
+    async fn hand_over(
+        &self,
+        mut download: Download<'_>,
+        range: Range<u64>,
+        outlet: &Outlet,
+    ) -> Result<(), SourceError> {
+        let mut packing = outlet.packing(self.pool.clone(), range.start);
+        let mut left = range.end - range.start;
+        while left > 0 {
+            let mut next = pin!(download.next());
+            let early = match outlet.is_prompt {
+                true => packing.soon(next.as_mut()).await.map_err(|_| stopped())?,
+                false => None,
+            };
+            let received = match early {
+                Some(received) => received,
+                None => tokio::select! {
+                    received = next => received,
+                    () = outlet.closed() => return Err(stopped()),
+                },
+            };
+            let chunk = match received {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => break,
+                Err(error) => {
+                    // What came before an error is good.
+                    packing.flush().await.map_err(|_| stopped())?;
+                    return Err(error);
+                }
+            };
+            // The first response goes on behind the range.
+            let wanted = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
+            packing.push(&chunk[..wanted]).await.map_err(|_| stopped())?;
+            left -= wanted as u64;
+        }
+        packing.flush().await.map_err(|_| stopped())
+    }
+}
+
 /// Reads an object, or a part of it, once and in order. Dropping it closes its connection.
 pub(super) struct Download<'a> {
     object: &'a Object,
@@ -162,7 +265,7 @@ impl<'a> Download<'a> {
     /// The next bytes, or `None` at the verified end. Tries again, with pauses, until the patience ends.
     /// Dropping the future loses no byte that was returned, but the connection is in an unknown state.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let mut attempts = Attempts::new(&self.object.patience);
+        let mut attempts = Attempts::new(self.object.patience());
         loop {
             if self.complete || self.end == Some(self.position) {
                 return Ok(None);
@@ -178,7 +281,7 @@ impl<'a> Download<'a> {
         }
     }
 
-    async fn attempt(&mut self, attempts: &mut Attempts<'_>) -> Result<Option<Bytes>, Failure> {
+    async fn attempt(&mut self, attempts: &mut Attempts<'_>) -> Result<Option<Bytes>, AttemptFailed> {
         let client = &self.object.client;
         if self.connection.is_none() {
             let limit = attempts.wait_limit();
@@ -211,24 +314,27 @@ impl<'a> Download<'a> {
         }
     }
 
-    fn accept(&mut self, chunk: Bytes) -> Result<Bytes, Failure> {
+    fn accept(&mut self, chunk: Bytes) -> Result<Bytes, AttemptFailed> {
         let position = self.position.saturating_add(chunk.len() as u64);
         if let Some(end) = self.end
             && position > end
         {
             let message = format!("the server sent at least {position} bytes where {end} were announced");
-            return Err(Failure::Final(SourceError::new(SourceErrorKind::Length, message)));
+            return Err(AttemptFailed::Final(SourceError::new(
+                SourceErrorKind::Length,
+                message,
+            )));
         }
         self.position = position;
         Ok(chunk)
     }
 
     /// The server says that the body is over: true only if nothing is missing.
-    fn ended(&mut self) -> Result<(), Failure> {
+    fn ended(&mut self) -> Result<(), AttemptFailed> {
         match self.end {
             Some(end) if self.position < end => {
                 let message = format!("the body ended after {} of {end} bytes", self.position);
-                Err(Failure::transient(SourceErrorKind::Length, message))
+                Err(AttemptFailed::transient(SourceErrorKind::Length, message))
             }
             _ => {
                 self.complete = true;
@@ -238,29 +344,32 @@ impl<'a> Download<'a> {
     }
 
     /// A connection whose next new byte is the one at the current position; `None` when there is none left.
-    async fn connect(&mut self) -> Result<Option<Connection>, Failure> {
+    async fn connect(&mut self) -> Result<Option<Connection>, AttemptFailed> {
         if self.position == 0 && !self.bounded {
             return self.restart().await.map(Some);
         }
         let end = self.end.filter(|_| self.bounded);
-        let part = self.object.part(self.position, end).map_err(Failure::Final)?;
+        let part = self
+            .object
+            .part(self.position, end)
+            .map_err(AttemptFailed::Final)?;
         let response = self.object.get(Some(&part)).await?;
         match response.status() {
             StatusCode::PARTIAL_CONTENT => self.continued(response).map(Some),
             StatusCode::OK => self.repeated(response).map(Some),
-            StatusCode::PRECONDITION_FAILED => Err(Failure::Final(self.object.gone())),
+            StatusCode::PRECONDITION_FAILED => Err(AttemptFailed::Final(self.object.gone())),
             StatusCode::RANGE_NOT_SATISFIABLE => self.beyond_the_end(&response).map(|()| None),
-            status => Err(Failure::status(206, status, response.headers())),
+            status => Err(AttemptFailed::status(206, status, response.headers())),
         }
     }
 
-    async fn restart(&mut self) -> Result<Connection, Failure> {
+    async fn restart(&mut self) -> Result<Connection, AttemptFailed> {
         let response = self.object.get(None).await?;
         if response.status() != StatusCode::OK {
-            return Err(Failure::status(200, response.status(), response.headers()));
+            return Err(AttemptFailed::status(200, response.status(), response.headers()));
         }
         let identity = Identity::of(response.headers(), response.content_length());
-        self.object.check(&identity).map_err(Failure::Final)?;
+        self.object.check(&identity).map_err(AttemptFailed::Final)?;
         Ok(Connection {
             response,
             repeated: 0,
@@ -268,11 +377,11 @@ impl<'a> Download<'a> {
     }
 
     /// 206: exactly the bytes that were asked for, of exactly this object.
-    fn continued(&mut self, response: Response) -> Result<Connection, Failure> {
+    fn continued(&mut self, response: Response) -> Result<Connection, AttemptFailed> {
         let answered = ContentRange::of(response.headers());
         let total = answered.as_ref().and_then(|range| range.total);
         let identity = Identity::of(response.headers(), total);
-        self.object.check(&identity).map_err(Failure::Final)?;
+        self.object.check(&identity).map_err(AttemptFailed::Final)?;
         let end = if self.bounded {
             self.end
         } else {
@@ -297,15 +406,18 @@ impl<'a> Download<'a> {
                         .map(|value| String::from_utf8_lossy(value.as_bytes()))
                         .unwrap_or_default(),
                 );
-                Err(Failure::Final(SourceError::new(SourceErrorKind::Io, message)))
+                Err(AttemptFailed::Final(SourceError::new(
+                    SourceErrorKind::Io,
+                    message,
+                )))
             }
         }
     }
 
     /// 200 although a range was asked for: another version of the object, or a server without ranges.
-    fn repeated(&mut self, response: Response) -> Result<Connection, Failure> {
+    fn repeated(&mut self, response: Response) -> Result<Connection, AttemptFailed> {
         let identity = Identity::of(response.headers(), response.content_length());
-        self.object.check(&identity).map_err(Failure::Final)?;
+        self.object.check(&identity).map_err(AttemptFailed::Final)?;
         let proven = self.object.identity.is_proven_by(response.headers())
             || self.object.is_checked
             || self.object.continuity == Continuity::Immutable;
@@ -319,7 +431,7 @@ impl<'a> Download<'a> {
                     "may be those of another version"
                 },
             );
-            return Err(Failure::Final(SourceError::new(
+            return Err(AttemptFailed::Final(SourceError::new(
                 SourceErrorKind::NotResumable,
                 message,
             )));
@@ -336,7 +448,7 @@ impl<'a> Download<'a> {
 
     /// 416: either nothing was missing (a body without a length that broke just before its end mark), or
     /// the object is shorter than it was.
-    fn beyond_the_end(&mut self, response: &Response) -> Result<(), Failure> {
+    fn beyond_the_end(&mut self, response: &Response) -> Result<(), AttemptFailed> {
         let total = ContentRange::of(response.headers()).and_then(|range| range.total);
         if total == Some(self.position) && self.end.is_none() {
             self.complete = true;
@@ -346,7 +458,7 @@ impl<'a> Download<'a> {
             .end
             .map_or_else(|| format!("at least {}", self.position), |end| end.to_string());
         let is = total.map_or_else(|| "shorter".to_owned(), |total| total.to_string());
-        Err(Failure::Final(changed("length", &was, &is)))
+        Err(AttemptFailed::Final(changed("length", &was, &is)))
     }
 
     fn place(&self) -> String {

@@ -1,12 +1,14 @@
 //! What the engine knows about disks.
 
+use std::sync::Arc;
+
 use datapath::error::{SourceError, SourceErrorKind};
 use http::Method;
 use url::Url;
 
 use super::Checkpoints;
 use super::session::{Session, segment};
-use crate::access::Access;
+use crate::network::Network;
 use crate::xml::Element;
 
 /// Storage domains of one disk: that of a template may have copies in several.
@@ -28,8 +30,8 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) async fn log_in(api: &Url, access: &Access) -> Result<Self, SourceError> {
-        let session = Session::open(api, access).await?;
+    pub(super) async fn log_in(api: &Url, network: &Arc<Network>) -> Result<Self, SourceError> {
+        let session = Session::open(api, network).await?;
         Ok(Self { session })
     }
 

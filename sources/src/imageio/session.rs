@@ -1,13 +1,13 @@
 //! A session with the engine: a token for a password, and XML with it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{Method, StatusCode, header};
 use url::{Url, form_urlencoded};
 
-use crate::access::Access;
 use crate::http::{Agent, Answer, Credentials, USER_AGENT, status_text};
+use crate::network::Network;
 use crate::words::plain;
 use crate::xml::{Element, escaped};
 
@@ -45,19 +45,19 @@ impl From<Fault> for SourceError {
 
 impl Session {
     /// Exchanges user and password for a token.
-    pub(super) async fn open(api: &Url, access: &Access) -> Result<Self, SourceError> {
+    pub(super) async fn open(api: &Url, network: &Arc<Network>) -> Result<Self, SourceError> {
         let mut api = api.clone();
         if !api.path().ends_with('/') {
             api.set_path(&format!("{}/", api.path()));
         }
-        let Some(credentials) = access.credentials.clone() else {
+        let Some(credentials) = network.credentials.clone() else {
             let message = "oVirt needs a user name and a password, such as admin@internal";
             return Err(SourceError::new(SourceErrorKind::Invalid, message));
         };
-        access.policy.reveal("the password of the oVirt engine", &api)?;
+        network.policy.reveal("the password of the oVirt engine", &api)?;
         let session = Self {
             token: Mutex::default(),
-            agent: access.agent(USER_AGENT)?,
+            agent: Agent::new(network, USER_AGENT)?,
             api,
             credentials,
         };

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{Method, StatusCode};
-use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
 use url::Url;
 
+use super::Checkpoints;
 use super::engine::{Engine, Subject};
 use super::session::{element, segment};
-use super::{Checkpoints, unless};
+use crate::network::Network;
 use crate::retry::lookup;
 use crate::words::plain;
 use crate::xml::{Element, escaped};
@@ -56,7 +55,7 @@ pub(super) struct Transfer {
     shared: Arc<Shared>,
     format: Format,
     data_url: Url,
-    runtime: Handle,
+    network: Arc<Network>,
 }
 
 /// What is asked about a transfer while it lasts.
@@ -73,8 +72,7 @@ impl Transfer {
         engine: Engine,
         disk_id: &str,
         checkpoints: &Checkpoints,
-        runtime: Handle,
-        stop: &CancellationToken,
+        network: Arc<Network>,
     ) -> Result<Self, SourceError> {
         let format = match checkpoints.base() {
             Some(_) => Format::Cow,
@@ -85,9 +83,9 @@ impl Transfer {
             segment: OnceLock::new(),
         });
         let finding = lookup(shared.engine.find(disk_id, checkpoints));
-        let found = unless(stop, finding).await;
+        let found = network.unless_stopped(finding).await;
         let begun = match found {
-            Ok(subject) => shared.begin(&request(&subject, format), stop).await,
+            Ok(subject) => shared.begin(&request(&subject, format), &network).await,
             Err(error) => Err(error),
         };
         match begun {
@@ -95,7 +93,7 @@ impl Transfer {
                 shared,
                 format,
                 data_url,
-                runtime,
+                network,
             }),
             Err(error) => {
                 shared.end().await;
@@ -123,14 +121,14 @@ impl Transfer {
 impl Drop for Transfer {
     fn drop(&mut self) {
         let ending = self.shared.end();
-        self.runtime.block_on(ending);
+        self.network.handle.block_on(ending);
     }
 }
 
 impl Shared {
     /// Asks for the transfer, and waits until there is something to read at the address that is returned.
-    async fn begin(&self, request: &str, stop: &CancellationToken) -> Result<Url, SourceError> {
-        let mut transfer = self.start(request, stop).await?;
+    async fn begin(&self, request: &str, network: &Network) -> Result<Url, SourceError> {
+        let mut transfer = self.start(request, network).await?;
         let deadline = Instant::now() + PHASE_LIMIT;
         loop {
             match transfer.text_of("phase").unwrap_or_default() {
@@ -141,16 +139,17 @@ impl Shared {
                     return Err(SourceError::new(SourceErrorKind::Io, message));
                 }
             }
-            transfer = unless(stop, async {
-                sleep(PHASE_PAUSE).await;
-                self.look().await
-            })
-            .await?;
+            transfer = network
+                .unless_stopped(async {
+                    sleep(PHASE_PAUSE).await;
+                    self.look().await
+                })
+                .await?;
         }
     }
 
     /// Asks for the transfer, again and again while the disk is locked.
-    async fn start(&self, request: &str, stop: &CancellationToken) -> Result<Element, SourceError> {
+    async fn start(&self, request: &str, network: &Network) -> Result<Element, SourceError> {
         let deadline = Instant::now() + LOCKED_LIMIT;
         loop {
             let session = &self.engine.session;
@@ -170,11 +169,12 @@ impl Shared {
                 }
                 Err(fault) if is_locked(&fault.text) && Instant::now() < deadline => {
                     tracing::info!("the disk is locked, waiting: {}", fault.text);
-                    unless(stop, async {
-                        sleep(LOCKED_PAUSE).await;
-                        Ok(())
-                    })
-                    .await?;
+                    network
+                        .unless_stopped(async {
+                            sleep(LOCKED_PAUSE).await;
+                            Ok(())
+                        })
+                        .await?;
                 }
                 Err(fault) => {
                     let kind = SourceErrorKind::Status(fault.status.as_u16());

@@ -2,6 +2,7 @@
 //! proxies.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,8 +14,8 @@ use object_store::client::{
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use url::Url;
 
-use crate::access::Access;
 use crate::http::{Agent, USER_AGENT};
+use crate::network::Network;
 use crate::proxy::ProxyConfig;
 use crate::words::plain;
 
@@ -26,8 +27,8 @@ const MAX_DOCUMENT_BYTES: usize = 256 << 10;
 pub(crate) struct Connector(Agent);
 
 impl Connector {
-    pub(crate) fn new(access: &Access) -> Result<Self, SourceError> {
-        access.agent(USER_AGENT).map(Self)
+    pub(crate) fn new(network: &Arc<Network>) -> Result<Self, SourceError> {
+        Agent::new(network, USER_AGENT).map(Self)
     }
 }
 
@@ -79,12 +80,9 @@ pub(crate) fn patience() -> RetryConfig {
     }
 }
 
-/// `access` for the services of the machine itself, at addresses that no proxy reaches.
-pub(crate) fn take_no_proxy(access: &Access) -> Access {
-    Access {
-        proxy: ProxyConfig::default(),
-        ..access.clone()
-    }
+/// `network` for the services of the machine itself, at addresses that no proxy reaches.
+pub(crate) fn take_no_proxy(network: &Network) -> Arc<Network> {
+    network.but(|network| network.proxy = ProxyConfig::default())
 }
 
 /// The error for credentials that could not be had; trying again may help if nobody answered.

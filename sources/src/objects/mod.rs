@@ -3,10 +3,16 @@
 mod connector;
 mod document;
 mod key;
+mod options;
 mod stored;
 
 pub(super) use self::connector::{Connector, credential_failure, patience, take_no_proxy};
 pub(super) use self::document::{StoreError, advised};
 pub(super) use self::key::{encoded, survives_urls};
+pub use self::options::{Addressing, ObjectOptions, Store};
 pub use self::stored::StoredObject;
 pub(super) use self::stored::open_object;
+use super::{gcs, s3};
+
+/// All kinds of object stores.
+pub static STORES: [Store; 2] = [s3::STORE, gcs::STORE];

@@ -10,7 +10,8 @@ use datapath::source::Body;
 use super::lookup::Lookup;
 use super::manifest::Descriptor;
 use super::store::{Store, verified};
-use super::wording::{pulled, stopped, unprefixed};
+use super::wording::{pulled, unprefixed};
+use crate::network::stopped;
 
 /// Layers without files, which builders make for steps that change none: 1024 zeros, as they are and gzipped by Docker.
 const EMPTY: [&str; 2] = [

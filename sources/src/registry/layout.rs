@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::digest::Digest;
 use super::manifest::{Descriptor, MAX_MANIFEST_BYTES, Manifest, Served};
 use super::store::{Store, document};
-use super::wording::stopped;
+use crate::network::stopped;
 
 /// The file that lists the images.
 const INDEX: &str = "index.json";

@@ -18,8 +18,3 @@ pub(super) fn unprefixed(error: &SourceError) -> SourceError {
     let text = error.to_string();
     SourceError::new(error.kind(), text.strip_prefix(PULL_FAILED).unwrap_or(&text))
 }
-
-/// The error of every wait that the stop token ended.
-pub(super) fn stopped() -> SourceError {
-    SourceError::new(SourceErrorKind::Stopped, "stopped while reading the source")
-}

@@ -10,7 +10,7 @@ use url::Url;
 
 use super::keys::Keys;
 use super::place::relocated;
-use crate::http::{BoxFuture, Dialect, Refusal, Verdict};
+use crate::http::{BoxFuture, Dialect, RefusedRequest, Verdict};
 use crate::objects::{StoreError, advised};
 use crate::policy::Cloud;
 use crate::words::plain;
@@ -91,7 +91,7 @@ impl S3Dialect {
         }
     }
 
-    async fn judge(&self, refusal: Refusal<'_>) -> Verdict {
+    async fn judge(&self, refusal: RefusedRequest<'_>) -> Verdict {
         let error = StoreError::parse(refusal.body);
         let code = error.as_ref().map_or("", |error| error.code.as_str());
         if let Some(region) = self.other_region(&refusal, error.as_ref()) {
@@ -120,7 +120,7 @@ impl S3Dialect {
     }
 
     /// The region that this answer says the bucket is in, if requests were signed for another.
-    fn other_region(&self, refusal: &Refusal<'_>, error: Option<&StoreError>) -> Option<String> {
+    fn other_region(&self, refusal: &RefusedRequest<'_>, error: Option<&StoreError>) -> Option<String> {
         let is_about_regions = refusal.status.is_redirection()
             || error.is_some_and(|error| {
                 let code = error.code.as_str();
@@ -144,7 +144,7 @@ impl S3Dialect {
     }
 }
 
-fn is_passing(refusal: &Refusal<'_>, error: &StoreError) -> bool {
+fn is_passing(refusal: &RefusedRequest<'_>, error: &StoreError) -> bool {
     let status = refusal.status.as_u16();
     status >= 500 || matches!(status, 408 | 429) || PASSING.contains(&error.code.as_str())
 }
@@ -187,7 +187,7 @@ impl Dialect for S3Dialect {
         Cloud::Amazon.owns(to)
     }
 
-    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict> {
+    fn refused<'a>(&'a self, refusal: RefusedRequest<'a>) -> BoxFuture<'a, Verdict> {
         Box::pin(self.judge(refusal))
     }
 }

@@ -4,8 +4,8 @@ use datapath::error::{SourceError, SourceErrorKind};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::Addressing;
 use crate::http::redacted;
+use crate::objects::Addressing;
 use crate::objects::{encoded, survives_urls};
 use crate::policy::Policy;
 

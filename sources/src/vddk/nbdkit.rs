@@ -17,7 +17,7 @@ use super::log::{Log, VddkInfo};
 use super::program::{Running, State};
 
 /// Where programs and libraries lie.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installation {
     /// The program `nbdkit`: a path, or a name to look up.
     pub nbdkit: PathBuf,

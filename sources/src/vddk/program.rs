@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio_util::sync::CancellationToken;
 
 use super::log::Log;
-use crate::pumped::stopped;
+use crate::network::stopped;
 
 /// How long nbdkit may take to listen: it loads the library, but connects only when somebody connects to it.
 const START_LIMIT: Duration = Duration::from_secs(15);

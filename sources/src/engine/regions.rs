@@ -16,8 +16,51 @@ pub struct Regions(Arc<[Range<u64>]>);
 pub(super) enum Piece {
     /// Bytes to be asked for.
     Data(Range<u64>),
-    /// So many zeros.
+    /// Zeros, of this number.
     Zeros(u64),
+}
+
+impl Piece {
+    /// The range of bytes to be asked for.
+    pub(super) fn data(self) -> Option<Range<u64>> {
+        match self {
+            Self::Data(range) => Some(range),
+            Self::Zeros(_) => None,
+        }
+    }
+}
+
+/// An object, cut up.
+#[derive(Debug, Clone)]
+pub(super) struct Pieces {
+    regions: Regions,
+    left: Range<u64>,
+    most: u64,
+}
+
+impl Pieces {
+    /// The bytes of `range`, with at most `most` bytes of data in a piece. What is not known to be zero is data.
+    pub(super) fn new(regions: Option<&Regions>, range: Range<u64>, most: u64) -> Self {
+        let all = || Regions::new(std::iter::once(0..range.end));
+        Self {
+            regions: regions.cloned().unwrap_or_else(all),
+            left: range,
+            most,
+        }
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Piece;
+
+    fn next(&mut self) -> Option<Piece> {
+        let piece = self.regions.piece(self.left.start, self.left.end, self.most)?;
+        self.left.start = match &piece {
+            Piece::Data(range) => range.end,
+            Piece::Zeros(length) => self.left.start + length,
+        };
+        Some(piece)
+    }
 }
 
 impl Regions {
@@ -34,7 +77,7 @@ impl Regions {
     }
 
     /// What lies at `position` of an object of `length` bytes, with at most `most` bytes of data; nothing at its end.
-    pub(super) fn piece(&self, position: u64, length: u64, most: u64) -> Option<Piece> {
+    fn piece(&self, position: u64, length: u64, most: u64) -> Option<Piece> {
         if position >= length {
             return None;
         }
