@@ -18,7 +18,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 
 /// Crates whose events follow the verbosity, by the beginning of their name. All others may only warn: HTTP
 /// libraries print headers, and so credentials, when they debug.
-const OUR_CRATES: [&str; 12] = [
+const OUR_CRATES: [&str; 13] = [
     "app",
     "cdi_",
     "cloner",
@@ -28,6 +28,7 @@ const OUR_CRATES: [&str; 12] = [
     "diskimage",
     "importer",
     "siblings",
+    "sources",
     "uploadproxy",
     "uploadserver",
     "volume",

@@ -12,7 +12,7 @@ use daemon::flags::{Flags, OwnFlag};
 use daemon::paths::Paths;
 use daemon::signal;
 use importer::pod::AccessConfig;
-use importer::source::registry::resolve_digest;
+use sources::registry::resolve_digest;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 

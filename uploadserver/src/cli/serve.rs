@@ -15,14 +15,14 @@ use super::PROGRAM;
 use super::args::ServeArgs;
 use crate::access::Access;
 use crate::config::{Config, Destination};
-use crate::serve::{self, Exit, StartError};
+use crate::lifetime::{self, Exit, StartError};
 
 /// The file in the directory.
 const DISK: &str = "disk.img";
 
 /// Why the command failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum ServeFailed {
     #[error("{0}")]
     Tls(#[from] TlsError),
     #[error("{0}")]
@@ -39,7 +39,7 @@ pub(super) enum Failure {
     Signalled(Signal),
 }
 
-impl Failure {
+impl ServeFailed {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Signalled(signal) => signal.exit_code(),
@@ -50,7 +50,7 @@ impl Failure {
 }
 
 /// Serves as `arguments` say.
-pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
+pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
     logging::init(LogOptions {
         format: LogFormat::Plain,
         verbosity: server_verbosity(arguments.quiet, arguments.verbose),
@@ -62,8 +62,8 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
     let exit = runtime.block_on(async {
         let shutdown = signal::watch()?;
         let hint = hint(&config);
-        Ok::<_, Failure>(
-            serve::run(config, &shutdown, |address| {
+        Ok::<_, ServeFailed>(
+            lifetime::run(config, &shutdown, |address| {
                 let words = hint(&format!("{}:{}", host(&address), address.port()));
                 // Nobody reads it when stderr is closed.
                 writeln!(io::stderr(), "{words}").ok();
@@ -74,9 +74,9 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
     runtime.shutdown_background();
     match exit? {
         Exit::Success(_) | Exit::DeadlinePassed => Ok(()),
-        Exit::Broken(reason) => Err(Failure::Broken(reason)),
+        Exit::Broken(reason) => Err(ServeFailed::Broken(reason)),
         // Ctrl-C is how one ends a server that waits for more.
-        Exit::Signalled(signal) => Err(Failure::Signalled(signal)),
+        Exit::Signalled(signal) => Err(ServeFailed::Signalled(signal)),
     }
 }
 
@@ -108,14 +108,14 @@ fn hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
     }
 }
 
-fn config(arguments: ServeArgs) -> Result<Config, Failure> {
+fn config(arguments: ServeArgs) -> Result<Config, ServeFailed> {
     if arguments.self_signed.is_none() && arguments.tls_cert.is_none() {
-        return Err(Failure::Usage(
+        return Err(ServeFailed::Usage(
             "a certificate is needed: --self-signed DIR makes one, --tls-cert and --tls-key name one",
         ));
     }
     if arguments.self_signed.is_none() && arguments.client_ca.is_none() && !arguments.insecure {
-        return Err(Failure::Usage(
+        return Err(ServeFailed::Usage(
             "who may upload? --client-ca FILE names the authority of the client, --insecure accepts everybody",
         ));
     }
@@ -157,8 +157,8 @@ fn config(arguments: ServeArgs) -> Result<Config, Failure> {
     })
 }
 
-fn destination(arguments: &ServeArgs) -> Result<Destination, Failure> {
-    let refuse = |path: &Path, reason: &str| Failure::Target {
+fn destination(arguments: &ServeArgs) -> Result<Destination, ServeFailed> {
+    let refuse = |path: &Path, reason: &str| ServeFailed::Target {
         path: path.to_owned(),
         reason: reason.to_owned(),
     };
@@ -187,8 +187,8 @@ fn destination(arguments: &ServeArgs) -> Result<Destination, Failure> {
 }
 
 /// The certificates in `dir`, made now if they are not there.
-fn self_signed(dir: &Path, client_name: &str) -> Result<ServerFiles, Failure> {
-    std::fs::create_dir_all(dir).map_err(|source| Failure::Target {
+fn self_signed(dir: &Path, client_name: &str) -> Result<ServerFiles, ServeFailed> {
+    std::fs::create_dir_all(dir).map_err(|source| ServeFailed::Target {
         path: dir.to_owned(),
         reason: source.to_string(),
     })?;
