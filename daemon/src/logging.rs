@@ -17,7 +17,8 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 
 /// Crates whose events follow the verbosity, by the beginning of their name. All others may only warn: HTTP
 /// libraries print headers, and so credentials, when they debug.
-const OUR_CRATES: [&str; 12] = [
+const OUR_CRATES: [&str; 13] = [
+    "app",
     "cdi_",
     "cloner",
     "containerimage_server",
@@ -25,11 +26,11 @@ const OUR_CRATES: [&str; 12] = [
     "datapath",
     "diskimage",
     "importer",
-    "program",
     "siblings",
+    "sources",
     "uploadproxy",
     "uploadserver",
-    "worker",
+    "volume",
 ];
 
 /// The shape of a line.

@@ -5,9 +5,9 @@ use std::fmt::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use app::command_line;
 use clap::{Parser, Subcommand, ValueEnum};
 use diskimage::Format;
-use program::command_line;
 use serde::Serialize;
 use serde_json::ser::{PrettyFormatter, Serializer};
 

@@ -61,7 +61,7 @@ impl Failure {
 /// Writes the size of the disk that `arguments` name into the termination message.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     let paths = Paths::from_env(env);
-    program::start::start(PROGRAM, &FLAGS, arguments, async |flags| {
+    app::start::start(PROGRAM, &FLAGS, arguments, async |flags| {
         match detect(&flags, &paths.termination_log()) {
             Ok(bytes) => {
                 tracing::info!("Size-detection binary has completed: {bytes} bytes");

@@ -6,13 +6,13 @@ mod cron;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use app::{cluster, command_line};
 use daemon::env::{EnvErrors, EnvReader, Strings};
 use daemon::flags::{Flags, OwnFlag};
 use daemon::paths::Paths;
 use daemon::signal;
 use importer::pod::AccessConfig;
-use importer::source::registry::resolve_digest;
-use program::{cluster, command_line};
+use sources::registry::resolve_digest;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -64,7 +64,7 @@ enum Failure {
 /// Compares what `arguments` name with what the DataImportCron knows, and tells it.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     let flags = [OWN_FLAGS.as_slice(), &cluster::FLAGS].concat();
-    program::start::start(PROGRAM, &flags, arguments, async |flags| {
+    app::start::start(PROGRAM, &flags, arguments, async |flags| {
         let shutdown = match signal::watch() {
             Ok(shutdown) => shutdown,
             Err(error) => return fail(&format!("cannot watch for signals: {error}")),
@@ -142,6 +142,6 @@ async fn digest(
     match asked.await {
         Ok(Ok(digest)) => Ok(digest),
         Ok(Err(error)) => Err(failed(error.to_string())),
-        Err(_) => Err(failed(program::panics::first())),
+        Err(_) => Err(failed(app::panics::first())),
     }
 }
