@@ -2,6 +2,9 @@
 //!
 //! The object is cut into segments; so many of them are on their way at once as there are connections, and they are
 //! handed over in order. What waits for its turn is bounded.
+//!
+//! One connection is the default: on a fast network more of them only cost requests. Where each is limited to 50 MB/s, four
+//! are 2.6 times as fast.
 
 use std::collections::VecDeque;
 use std::iter;
