@@ -46,7 +46,7 @@ pub fn start<F: Future<Output = u8>>(
         program,
     });
     panics::catch();
-    daemon::tls::install_provider();
+    daemon::install_provider();
     match runtime() {
         Ok(runtime) => {
             let code = runtime.block_on(main(flags));

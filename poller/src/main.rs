@@ -7,5 +7,5 @@ use daemon::env::ProcessEnv;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    siblings::poller::main(&arguments, &ProcessEnv)
+    poller::main(&arguments, &ProcessEnv)
 }

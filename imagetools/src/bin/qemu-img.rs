@@ -5,5 +5,5 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    siblings::qemu_img::main(&arguments)
+    imagetools::qemu_img::main(&arguments)
 }

@@ -7,5 +7,5 @@ use daemon::env::ProcessEnv;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    siblings::size_detection::main(&arguments, &ProcessEnv)
+    imagetools::size_detection::main(&arguments, &ProcessEnv)
 }

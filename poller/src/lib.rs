@@ -1,6 +1,8 @@
 //! `cdi-source-update-poller`: CDI's cron job asks it whether a registry has something new under the name that a DataImportCron
 //! imports from.
 
+#![forbid(unsafe_code)]
+
 mod cron;
 
 use std::ffi::OsString;
