@@ -30,7 +30,7 @@ const SLOTS: usize = 32;
 /// Encoded pieces that wait when the network is slower than everything else.
 const CONGESTED: usize = SLOTS * 3 / 4;
 
-/// What has been sent so far, and how it ended.
+/// Bytes sent so far, and the end.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     volume_bytes: AtomicU64,
@@ -61,7 +61,7 @@ impl Tally {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// Why the volume could not be read; nothing after a panic.
+    /// The reason why the volume could not be read; nothing after a panic.
     pub(crate) fn take_failure(&self) -> Option<SourceError> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -16,11 +16,11 @@ const METHODS: [Method; 6] = [
 
 const ANY: HeaderValue = HeaderValue::from_static("*");
 
-/// What a page of another origin may read of the answers about resumable uploads.
+/// Headers about resumable uploads that a page of another origin may read.
 const EXPOSED: HeaderValue =
     HeaderValue::from_static("Location, Upload-Offset, Upload-Length, Tus-Resumable");
 
-/// How an answer is marked.
+/// Marks of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marks {
     has_origin: bool,

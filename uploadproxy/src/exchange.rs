@@ -60,7 +60,7 @@ impl Exchange {
         })
     }
 
-    /// Whose it is.
+    /// The grant that admitted it.
     pub(crate) fn grant(&self) -> &Grant {
         &self.grant
     }

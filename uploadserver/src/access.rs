@@ -1,4 +1,4 @@
-//! Who may upload.
+//! The right to upload.
 
 use daemon::listener::Peer;
 use daemon::tls::common_name;

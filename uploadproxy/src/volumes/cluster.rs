@@ -14,13 +14,13 @@ use super::{Content, Place, Unavailable, Volume, WORDS_CHARS};
 use crate::names;
 use crate::token::Grant;
 
-/// How long an upload server that is not ready is waited for.
+/// Time for which an upload server that is not ready is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often it is looked at meanwhile.
+/// Pause between two looks at it.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where upload servers listen.
+/// The port of upload servers.
 const PORT: u16 = 8443;
 
 /// For so long what was seen of a PVC is told to others who ask. Less than [`INTERVAL`], so that whoever waits alone looks each time.
@@ -36,7 +36,7 @@ pub(crate) struct Claims {
     permits: Semaphore,
 }
 
-/// What was seen of a PVC last, and when. Who holds it looks, and the others wait for that.
+/// The last look at a PVC and its time. The request that holds it looks, and the others wait for that.
 #[derive(Default)]
 struct Look(AsyncMutex<Option<(Instant, Seen)>>);
 
@@ -95,7 +95,7 @@ impl Claims {
         Arc::clone(looks.entry(grant.clone()).or_default())
     }
 
-    /// What is known of a PVC now. However many ask, the API server is asked a few times a second.
+    /// Looks at a PVC. However many requests want that, the API server is asked a few times a second.
     async fn look(&self, grant: &Grant, shared: &Look) -> Seen {
         let mut last = shared.0.lock().await;
         if let Some((when, seen)) = &*last
