@@ -23,7 +23,7 @@ impl Flow {
         Self {
             congested,
             waiting: AtomicUsize::new(0),
-            // Nobody knows yet.
+            // Not known yet.
             bytes_per_second: AtomicU64::new(u64::MAX),
         }
     }
@@ -33,7 +33,7 @@ impl Flow {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A piece is taken by whoever sends.
+    /// A piece is taken by the sender.
     pub(crate) fn leave(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -67,7 +67,7 @@ impl Pace {
         }
     }
 
-    /// So many bytes more have left.
+    /// Counts bytes that have left.
     pub(crate) fn add(&mut self, bytes: u64, flow: &Flow) {
         self.bytes += bytes;
         if self.bytes >= LOOK_BYTES {

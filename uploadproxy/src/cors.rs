@@ -1,4 +1,4 @@
-//! Cross-origin requests (WHATWG Fetch, "CORS protocol"): everybody may ask, credentials are never used.
+//! Cross-origin requests (WHATWG Fetch, "CORS protocol"): any page may ask, credentials are never used.
 //!
 //! The token travels in a header that a page has to set itself, so no other page can make a browser use it.
 

@@ -106,7 +106,7 @@ impl Identity {
             if cached.checked.elapsed() <= FRESH {
                 return Ok(Arc::clone(&cached.config));
             }
-            // What was believed until now will do while somebody else reads.
+            // What was believed until now will do while another request reads.
             if cached.good.elapsed() < STALE && self.reading.try_lock().is_err() {
                 return Ok(Arc::clone(&cached.config));
             }
@@ -139,7 +139,7 @@ impl Identity {
         arrived: Instant,
         patience: Duration,
     ) -> Result<Arc<ClientConfig>, Arc<Error>> {
-        // Whoever comes meanwhile waits, and then uses what the first has brought.
+        // Requests that come meanwhile wait, and then use what the first has brought.
         let mut failed = self.reading.lock().await;
         let cached = self.cached();
         if let Some(cached) = &cached

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::pace::Pace;
 use crate::token::Grant;
 
-/// Requests to one PVC at a time. Its upload server takes one upload; whoever has a token shall not take all connections.
+/// Requests to one PVC at a time. Its upload server takes one upload; an owner of a token shall not take all connections.
 const MOST_FOR_CLAIM: usize = 32;
 
 /// Limits that an administrator sets; `None` is no limit.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Amount that may pass at once after a pause, as time.
 const BURST: Duration = Duration::from_millis(100);
 
-/// A number of bytes a second, for everybody who shares it.
+/// A number of bytes a second, for all who share it.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate: NonZeroU64,

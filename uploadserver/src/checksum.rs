@@ -76,7 +76,7 @@ pub(crate) fn promised(headers: &HeaderMap, is_form: bool) -> Result<Promise, Pr
     })
 }
 
-/// Refuses checksums of parts: those are not verified, and whoever sends them should know.
+/// Refuses checksums of parts: those are not verified, and their sender should know.
 pub(crate) fn refuse_of_part(headers: &HeaderMap) -> Result<(), PromiseError> {
     let found = PART_DIGESTS.into_iter().find(|name| headers.contains_key(*name));
     found.map_or(Ok(()), |name| Err(PromiseError::OfPart(name)))

@@ -6,7 +6,7 @@ use datapath::encode::{PIECE_BYTES, Piece};
 /// Fewer zeros than this are bytes like others: padding of a tar.
 const FEW_ZEROS: u64 = 16 << 10;
 
-/// Nobody takes pieces any more.
+/// Pieces are no longer taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("nobody takes the bytes of the volume any more")]
 pub(crate) struct Gone;

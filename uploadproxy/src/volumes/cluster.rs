@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The port of upload servers.
 const PORT: u16 = 8443;
 
-/// For so long what was seen of a PVC is told to others who ask. Less than [`INTERVAL`], so that whoever waits alone looks each time.
+/// Time for which a look at a PVC is shared with others who ask. Less than [`INTERVAL`], so that a request that waits alone looks each time.
 const SHARED: Duration = Duration::from_millis(250);
 
 /// Objects that are got at the same time: one takes a few milliseconds, and what an API server may say of it some memory.
@@ -44,7 +44,7 @@ struct Look(AsyncMutex<Option<(Instant, Seen)>>);
 type Seen = Result<Option<(String, Content)>, Unavailable>;
 
 impl Look {
-    /// False if nobody has asked for a while.
+    /// False if it was not asked for of late.
     fn is_of_use(self: &Arc<Self>) -> bool {
         let is_fresh = |(when, _): &(Instant, Seen)| when.elapsed() < SHARED;
         Arc::strong_count(self) > 1

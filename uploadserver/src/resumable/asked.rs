@@ -47,7 +47,7 @@ impl Refused {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     Tus,
-    /// tus in a version that nobody has defined yet, or no more.
+    /// tus in a version that is not defined yet, or no more.
     OtherTus,
     Draft,
 }
