@@ -38,7 +38,7 @@ pub(super) fn run<R: Send + 'static>(
     let report = result?;
     if !arguments.quiet {
         let summary = summary(&report, started.elapsed());
-        program::command_line::print_summary(super::PROGRAM, &format!("{summary}\n"));
+        app::command_line::print_summary(super::PROGRAM, &format!("{summary}\n"));
     }
     Ok(())
 }
@@ -54,7 +54,7 @@ pub(super) fn options(
         checksum: arguments.checksum.clone(),
         limit_rate: arguments.limit_rate,
         speed_limit: source.floor(),
-        workers: arguments.threads.unwrap_or_else(worker::work::data_threads),
+        workers: arguments.threads.unwrap_or_else(volume::work::data_threads),
         stop: context.stop.clone(),
         observer,
         ..transfer::Options::default()

@@ -10,8 +10,8 @@ use datapath::source::Source;
 use datapath::{archive, delta, target, transfer};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use worker::volume::Volume;
-use worker::wording::Made;
+use volume::Volume;
+use volume::wording::Made;
 
 use super::config::{Config, Remote, SourceConfig};
 use super::message::Failure;
@@ -138,7 +138,7 @@ impl Import {
             envelope: remote.kind.envelope(),
             full_header: remote.kind.needs_full_header(),
             speed_limit: self.config.speed_limit,
-            workers: worker::work::data_threads(),
+            workers: volume::work::data_threads(),
             scratch: self.scratch(),
             stop: self.stop.clone(),
             observer: Arc::clone(&self.watch) as Arc<dyn Observer>,

@@ -4,11 +4,11 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use app::command_line::byte_rate;
 use clap::{Args, ValueHint};
 use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::transfer::Envelope;
 use diskimage::Format;
-use program::command_line::byte_rate;
 
 /// What to read and how: shared by the subcommands.
 #[derive(Debug, Args)]
