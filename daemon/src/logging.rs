@@ -3,7 +3,6 @@
 //! An event becomes one line, written with one call; nothing is buffered. A closed stderr loses lines and
 //! never ends the process. Spans are not printed: what a line needs is in its fields.
 
-mod clock;
 mod line;
 
 use std::io::{self, Write};

@@ -150,7 +150,7 @@ fn write(delta: &mut Delta, disk: &Disk, options: &Options) -> Result<(), Error>
         feed,
     )?;
     for range in delta.stream.zeros() {
-        zero(disk, range.clone(), &options.stop)?;
+        zero(disk, range.start.0..range.end.0, &options.stop)?;
     }
     Ok(())
 }

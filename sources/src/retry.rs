@@ -1,4 +1,7 @@
 //! When to try again, and when to give up.
+//!
+//! Broken connections and the statuses 5xx, 408 and 429 are tried again from the current byte, with exponential
+//! pauses and full jitter. A new byte starts the count anew; ten minutes without one end the transfer.
 
 use std::time::Duration;
 

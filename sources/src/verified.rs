@@ -1,4 +1,7 @@
 //! A body whose digest was announced.
+//!
+//! `x-amz-checksum-*`, `x-goog-hash` and the digests of manifests and layers. Nothing of such a body is skipped, and
+//! it is read to its end before the disk becomes complete.
 
 use bytes::Bytes;
 use datapath::digest::{Checksum, Hashing};

@@ -72,6 +72,8 @@ pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incom
         Route::Page(_) | Route::Unknown => whole(reply::refuse(reply::not_found(), request, &peer)),
     };
     marks.set(&mut reply);
+    // Chromium sends a request again by itself when a connection breaks that it has used before: all of a part of a resumable
+    // upload, from an offset that is long past. It gets a new connection for each.
     if precedes {
         let close = HeaderValue::from_static("close");
         reply.headers_mut().insert(header::CONNECTION, close);
@@ -79,7 +81,7 @@ pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incom
     reply
 }
 
-/// The answer to what cannot be a request, whoever sends it.
+/// The answer to what cannot be a request, from any sender.
 fn improper(request: &Request<Incoming>) -> Option<reply::Reply> {
     if !heads::is_proper(request) {
         return Some(reply::empty(StatusCode::BAD_REQUEST));
@@ -181,7 +183,7 @@ impl Denied {
     }
 }
 
-/// Nobody learns from the answer what is wrong with a token.
+/// The answer does not tell what is wrong with a token.
 fn refuse(proxy: &Proxy, peer: &Peer, refusal: TokenRefused, request: Request<Incoming>) -> Reply {
     let address = peer.address;
     match refusal {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use diskimage::{Sink, Stream, TableRange, Tables};
+use diskimage::{Guest, Host, Sink, Stream, TableRange, Tables};
 
 use super::Input;
 use super::park::Park;
@@ -74,9 +74,9 @@ pub fn fetch_tables(
                 .map(|table| table.range().end)
                 .max()
                 .unwrap_or(start);
-            let bytes = metadata.read(start..end)?;
+            let bytes = metadata.read(start.0..end.0)?;
             for table in together {
-                let at = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
+                let at = |place: Host| usize::try_from(place - start).unwrap_or(usize::MAX);
                 let range = table.range();
                 let bytes = bytes.slice(at(range.start)..at(range.end));
                 map.add(table, &bytes).map_err(FormatError::from)?;
@@ -114,7 +114,7 @@ pub fn pass_mapped<S: Sink<Error = Error>>(
     mut tick: impl FnMut(&S),
 ) -> Result<(), Error> {
     while let Some(needed) = stream.next_needed() {
-        let position = input.skip_towards(needed)?;
+        let position = Host(input.skip_towards(needed.0)?);
         if position > stream.position() {
             stream.skip_to(position);
         }
@@ -150,19 +150,19 @@ struct Mapped<'w, 's> {
 impl Sink for Mapped<'_, '_> {
     type Error = Error;
 
-    fn data(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
-        self.writer.data(guest, bytes)
+    fn data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        self.writer.data(guest.0, bytes)
     }
 
-    fn compressed(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
-        self.writer.compressed(guest, bytes)
+    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        self.writer.compressed(guest.0, bytes)
     }
 
-    fn park(&mut self, _host: u64, _pieces: &[Bytes]) -> Result<(), Error> {
+    fn park(&mut self, _host: Host, _pieces: &[Bytes]) -> Result<(), Error> {
         Ok(())
     }
 
-    fn parked(&mut self, offset: u64) -> Result<Bytes, Error> {
+    fn parked(&mut self, offset: Host) -> Result<Bytes, Error> {
         Err(FormatError::from(diskimage::Error::RefcountContradiction {
             what: "a cluster",
             offset,
@@ -170,7 +170,7 @@ impl Sink for Mapped<'_, '_> {
         .into())
     }
 
-    fn forget(&mut self, _host: u64) -> Result<(), Error> {
+    fn forget(&mut self, _host: Host) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -184,26 +184,26 @@ struct OnePass<'w, 's> {
 impl Sink for OnePass<'_, '_> {
     type Error = Error;
 
-    fn data(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
-        self.park.claim(guest, bytes.len() as u64, self.writer)?;
-        self.writer.data(guest, bytes)
+    fn data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        self.park.claim(guest.0, bytes.len() as u64, self.writer)?;
+        self.writer.data(guest.0, bytes)
     }
 
-    fn compressed(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
-        self.park.claim(guest, 1, self.writer)?;
-        self.writer.compressed(guest, bytes)
+    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        self.park.claim(guest.0, 1, self.writer)?;
+        self.writer.compressed(guest.0, bytes)
     }
 
-    fn park(&mut self, host: u64, pieces: &[Bytes]) -> Result<(), Error> {
-        self.park.put(host, pieces, self.writer)
+    fn park(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Error> {
+        self.park.put(host.0, pieces, self.writer)
     }
 
-    fn parked(&mut self, host: u64) -> Result<Bytes, Error> {
-        self.park.get(host, self.writer)
+    fn parked(&mut self, host: Host) -> Result<Bytes, Error> {
+        self.park.get(host.0, self.writer)
     }
 
-    fn forget(&mut self, host: u64) -> Result<(), Error> {
-        self.park.remove(host, self.writer)
+    fn forget(&mut self, host: Host) -> Result<(), Error> {
+        self.park.remove(host.0, self.writer)
     }
 }
 

@@ -1,4 +1,7 @@
 //! How a kind of server is spoken to: who asks, and what its refusals mean.
+//!
+//! Stores, registries and oVirt's images are HTTP with other manners. With one engine below them they all resume,
+//! wait, report and fail in the same way, and one contract is run against a real server of each.
 
 use std::fmt;
 use std::pin::Pin;

@@ -7,6 +7,14 @@
 //!     │                                                           or segments over several connections
 //!     └─ read_range() ─────────────────────► Download ─► Client   short reads beside it, on other connections
 //! ```
+//!
+//! No HEAD: some servers refuse it or answer it otherwise, and what the GET answers has to be checked anyway. Ranges
+//! are tried by asking for one byte; they also need a length and a strong validator, because parts of two objects
+//! must never be joined.
+//!
+//! No HTTP/2: one body gains nothing from sharing a connection, and held open unread it would fill the window of the
+//! connection and starve the requests for tables beside it. No decoding by the client: a `Content-Encoding` stays on
+//! the bytes, so that length, ranges, progress and checksum speak of the same bytes.
 
 mod agent;
 mod cause;

@@ -9,6 +9,9 @@
 //!
 //! Everything that is read has the digest that the reference, the index or the manifest says; the end of the disk is
 //! reported when its whole layer was verified. Nothing is kept: the layer passes once.
+//!
+//! Not by `oci-client`: it takes neither our proxies nor our roots, hides status and challenge, which CDI's
+//! controllers report, and holds manifests to no limit.
 
 mod challenge;
 mod dialect;
