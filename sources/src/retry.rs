@@ -30,7 +30,7 @@ impl AttemptFailed {
 
     /// The same with `place` before it.
     pub(super) fn at(self, place: &str) -> Self {
-        let at = |error: SourceError| SourceError::new(error.kind(), format!("{place}: {error}"));
+        let at = |error: SourceError| SourceError::caused(error.kind(), place, error);
         match self {
             Self::Transient { error, retry_after } => Self::Transient {
                 error: at(error),
@@ -192,16 +192,13 @@ impl<'a> Attempts<'a> {
             .retries
             .is_some_and(|allowed| self.failures > allowed)
         {
-            let message = format!(
-                "giving up {place} after {} failures in a row: {error}",
-                self.failures
-            );
-            return Err(SourceError::new(error.kind(), message));
+            let what = format!("giving up {place} after {} failures in a row", self.failures);
+            return Err(SourceError::caused(error.kind(), what, error));
         }
         if self.remaining().is_zero() {
             let limit = self.patience.no_progress_limit.as_secs_f64();
             let message = format!("no new byte for {limit} s {place}, giving up: {first_cause}");
-            return Err(SourceError::new(error.kind(), message));
+            return Err(SourceError::new(error.kind(), message).because(error));
         }
         let asked = retry_after.unwrap_or_default().min(self.patience.max_delay);
         let delay = self

@@ -1,4 +1,6 @@
 //! Small XML documents as trees: the answers of an oVirt engine and of vSphere.
+//!
+//! Not a tree library: this one stops reading at its bounds on depth and elements, and knows no entities but the five of XML.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};

@@ -118,7 +118,7 @@ async fn read_all<R: Remote>(
     let regions = remote.regions().filter(|_| is_ranged);
     match remote.length().filter(|_| is_ranged) {
         Some(end) if remote.connections() > 1 => {
-            let segment_bytes = (bytes_of_lane(&*remote)).clamp(1, MAX_SEGMENT_BYTES);
+            let segment_bytes = bytes_of_lane(&*remote).clamp(1, MAX_SEGMENT_BYTES);
             let pieces = Pieces::new(regions, position..end, segment_bytes);
             read_in_turns(&remote, pieces, first, &outlet).await
         }
@@ -171,14 +171,13 @@ async fn read_in_turns<R: Remote>(
     let mut lanes: Vec<Pump> = (0..count)
         .map(|lane| {
             let ranges = pieces.clone().filter_map(Piece::data).skip(lane).step_by(count);
-            let (remote, first) = (Arc::clone(remote), first.take());
-            let network = remote.network().clone();
-            Pump::start(&network, budget, |sender| async move {
+            let (reader, first) = (Arc::clone(remote), first.take());
+            Pump::start(remote.network(), budget, |sender| async move {
                 let outlet = Outlet {
                     sender,
                     is_prompt: false,
                 };
-                remote.read(ranges, first, outlet).await
+                reader.read(ranges, first, outlet).await
             })
         })
         .collect();

@@ -189,15 +189,15 @@ impl Session {
             return Ok(Err(fault(answer.status, parsed.ok().as_ref())));
         }
         parsed.map(Ok).map_err(|error| {
-            let message = format!("the engine's answer to {path:?} cannot be read: {error}");
-            SourceError::new(SourceErrorKind::Io, message)
+            let what = format!("the engine's answer to {path:?} cannot be read");
+            SourceError::caused(SourceErrorKind::Io, what, error)
         })
     }
 
     fn url(&self, path: &str) -> Result<Url, SourceError> {
         self.api.join(path).map_err(|error| {
-            let message = format!("the engine has no address {path:?}: {error}");
-            SourceError::new(SourceErrorKind::Invalid, message)
+            let what = format!("the engine has no address {path:?}");
+            SourceError::caused(SourceErrorKind::Invalid, what, error)
         })
     }
 }
@@ -239,7 +239,6 @@ trait Of {
 impl Of for SourceError {
     /// Says which call failed.
     fn of(self, path: &str) -> Self {
-        let kind = self.kind();
-        Self::new(kind, format!("the engine answers to {path:?}: {self}"))
+        Self::caused(self.kind(), format_args!("the engine answers to {path:?}"), self)
     }
 }

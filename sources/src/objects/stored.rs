@@ -46,7 +46,7 @@ pub(crate) fn open_object(
     };
     HttpSource::open(config).map_err(|error| match error.kind() {
         SourceErrorKind::Stopped => error,
-        reason => SourceError::new(reason, format!("could not get {kind} object: {what}: {error}")),
+        reason => SourceError::caused(reason, format_args!("could not get {kind} object: {what}"), error),
     })
 }
 

@@ -59,9 +59,8 @@ impl Layout {
             let name = without_dot(name);
             name == INDEX.as_bytes() || name.starts_with(b"blobs/")
         };
-        let places = archive::index(&file, wanted).map_err(|error| {
-            SourceError::new(SourceErrorKind::Invalid, format!("{}: {error}", path.display()))
-        })?;
+        let places = archive::index(&file, wanted)
+            .map_err(|error| SourceError::caused(SourceErrorKind::Invalid, path.display(), error))?;
         let places = places.into_iter().map(|place| {
             let name = String::from_utf8_lossy(without_dot(&place.name)).into_owned();
             (name, (place.offset, place.size))

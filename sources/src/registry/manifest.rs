@@ -1,5 +1,8 @@
 //! The documents of an image: manifest, index and configuration (OCI image specification 1.1, Docker image manifest
 //! version 2 schema 2).
+//!
+//! Not the types of `oci-spec`: what is read here takes Docker's documents too, says of what it refuses (schema 1) what helps,
+//! and keeps nothing of a document that the import does not need.
 
 use std::fmt;
 

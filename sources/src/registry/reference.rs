@@ -1,4 +1,6 @@
-//! What an endpoint names: an image in a registry, in an archive or in a directory.
+//! Endpoints: an image in a registry, in an archive or in a directory.
+//!
+//! Not the type of `oci-client`: containers/image, and so CDI, reads `docker://` with rules of its own, and the other two forms.
 
 use std::fmt;
 use std::path::PathBuf;

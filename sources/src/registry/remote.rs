@@ -102,7 +102,7 @@ impl Remote {
         let source = HttpSource::open(config);
         let source = source.map_err(|error| match error.kind() {
             SourceErrorKind::Stopped => error,
-            kind => SourceError::new(kind, format!("{what}: {error}")),
+            kind => SourceError::caused(kind, what, error),
         })?;
         self.network.handle.block_on(self.session.accepted());
         Ok(source)

@@ -9,7 +9,7 @@ const PULL_FAILED: &str = "failed to pull image: ";
 pub(super) fn pulled(error: SourceError) -> SourceError {
     match error.kind() {
         SourceErrorKind::Stopped => error,
-        kind => SourceError::new(kind, format!("{PULL_FAILED}{error}")),
+        kind => SourceError::new(kind, format!("{PULL_FAILED}{error}")).because(error),
     }
 }
 

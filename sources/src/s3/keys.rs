@@ -236,8 +236,8 @@ impl Keys {
         let usual = || format!("https://sts.{}.{}", self.region, domain(&self.region));
         let text = lent.get("AWS_ENDPOINT_URL_STS").map_or_else(usual, str::to_owned);
         let url = Url::parse(&text).map_err(|error| {
-            let message = format!("the service that exchanges tokens for keys has no usable URL: {error}");
-            SourceError::new(SourceErrorKind::Invalid, message)
+            let what = "the service that exchanges tokens for keys has no usable URL";
+            SourceError::caused(SourceErrorKind::Invalid, what, error)
         })?;
         match self.network.policy.lend(Found::Mounted, Cloud::Amazon, &url) {
             Ok(_) => self

@@ -88,7 +88,7 @@ impl VddkSource {
             Ok(disk) => disk,
             Err(error) => {
                 let message = format!("{error}: {}", nbdkit.end_with_reason());
-                return Err(SourceError::new(error.kind(), message));
+                return Err(SourceError::new(error.kind(), message).because(error));
             }
         };
         Ok(Self {
