@@ -10,7 +10,7 @@ use criterion::Criterion;
 use datapath::options::{Payload, Reading, Writing};
 use datapath::target::{self, Cache};
 use datapath::transfer::transfer;
-use importer::source::http::{HttpConfig, HttpSource};
+use sources::http::{HttpConfig, HttpSource};
 use testkit::certs;
 use testkit::origin::{Origin, Script};
 use tokio::runtime::Runtime;

@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use url::Url;
-use worker::clone::{CONTENT_HEADER, ENCODING_HEADER, FRAMES};
+use volume::clone::{CONTENT_HEADER, ENCODING_HEADER, FRAMES};
 
 use crate::outgoing::Outgoing;
 

@@ -71,7 +71,7 @@ pub(crate) async fn run(
     if tally.is_broken() {
         return Err(match tally.take_failure() {
             Some(error) => error.into(),
-            None => CloneError::Internal(program::panics::first()),
+            None => CloneError::Internal(app::panics::first()),
         });
     }
     match answer {
@@ -85,5 +85,5 @@ pub(crate) async fn run(
 /// Threads that encode.
 pub(crate) fn encoders() -> NonZeroUsize {
     let most = NonZeroUsize::MIN.saturating_add(MAX_ENCODERS - 1);
-    worker::work::data_threads().min(most)
+    volume::work::data_threads().min(most)
 }

@@ -5,9 +5,9 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use app::face::Face;
 use cloner::{cli, pod};
 use daemon::env::ProcessEnv;
-use program::face::Face;
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os();

@@ -26,7 +26,7 @@ pub(crate) fn arguments(env: &dyn Strings, print: &mut dyn FnMut(&str)) -> Resul
     let path = Path::new(&mount);
     let (content_type, bytes) = match mode.as_str() {
         "block" => match Source::device(path) {
-            Ok(Source::Device(device)) => (worker::clone::DEVICE, device.size()),
+            Ok(Source::Device(device)) => (volume::clone::DEVICE, device.size()),
             Ok(Source::Files(_)) => return Err(format!("{mount} is no block device")),
             Err(error) => return Err(error.to_string()),
         },
@@ -37,7 +37,7 @@ pub(crate) fn arguments(env: &dyn Strings, print: &mut dyn FnMut(&str)) -> Resul
             } else {
                 Count::Allocated
             };
-            (worker::clone::FILES, estimate::tree_bytes(path, count))
+            (volume::clone::FILES, estimate::tree_bytes(path, count))
         }
         other => {
             return Err(format!(

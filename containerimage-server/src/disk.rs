@@ -17,7 +17,7 @@ const BOOTC_FOLDERS: [&str; 2] = ["/sysroot", "/ostree"];
 
 /// Why an image cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum NoDisk {
     /// Its disk is yet to be made of it.
     #[error(
         "bootc image detected: {0} exists. It is an operating system that installs itself, not a disk in a container: \
@@ -60,36 +60,36 @@ pub(crate) struct Disk {
 
 impl Disk {
     /// Finds the one file in `dir`. `paths` are those of the container.
-    pub(crate) fn find(dir: &Path, paths: &Paths) -> Result<Self, Refusal> {
+    pub(crate) fn find(dir: &Path, paths: &Paths) -> Result<Self, NoDisk> {
         let mut folders = BOOTC_FOLDERS.iter().map(|folder| paths.at(folder));
         if let Some(folder) = folders.find(|folder| folder.is_dir()) {
-            return Err(Refusal::Bootc(folder));
+            return Err(NoDisk::Bootc(folder));
         }
-        let files = files_in(dir).map_err(|cause| Refusal::Io {
+        let files = files_in(dir).map_err(|cause| NoDisk::Io {
             path: dir.to_owned(),
             cause,
         })?;
         match files.as_slice() {
             [path] => Self::open(path),
-            files => Err(Refusal::NotOne {
+            files => Err(NoDisk::NotOne {
                 dir: dir.to_owned(),
                 found: files.len(),
             }),
         }
     }
 
-    fn open(path: &Path) -> Result<Self, Refusal> {
-        let failed = |cause| Refusal::Io {
+    fn open(path: &Path) -> Result<Self, NoDisk> {
+        let failed = |cause| NoDisk::Io {
             path: path.to_owned(),
             cause,
         };
-        // A pipe that nobody writes to would be waited for.
+        // A pipe without a writer would be waited for.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
         let file = File::from(file);
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
-            return Err(Refusal::NotAFile(path.to_owned()));
+            return Err(NoDisk::NotAFile(path.to_owned()));
         }
         // The kernel reads further ahead then; without it everything works as well.
         rustix::fs::fadvise(&file, 0, None, Advice::Sequential).ok();

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::Site;
-use crate::disk::{Disk, Refusal};
+use crate::disk::{Disk, NoDisk};
 use crate::handoff::{self, Ready};
 
 /// Connections at once. The importer needs a few; more wait until one of these ends.
@@ -48,9 +48,9 @@ pub(crate) enum Ended {
 
 /// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum ServeFailed {
     #[error(transparent)]
-    Image(#[from] Refusal),
+    Image(#[from] NoDisk),
     #[error("Failed listening on localhost:{port}: {cause}")]
     Listen { port: u16, cause: io::Error },
     #[error("Failed creating \"ready\" file {}: {cause}", path.display())]
@@ -58,9 +58,9 @@ pub(crate) enum Failure {
 }
 
 /// Serves the disk until the importer is done, or `stop`.
-pub(crate) async fn run(config: &Config, stop: &CancellationToken) -> Result<Ended, Failure> {
+pub(crate) async fn run(config: &Config, stop: &CancellationToken) -> Result<Ended, ServeFailed> {
     let disk = Disk::find(&config.image_dir, &config.paths)?;
-    let listen = |cause| Failure::Listen {
+    let listen = |cause| ServeFailed::Listen {
         port: config.port,
         cause,
     };
@@ -70,7 +70,7 @@ pub(crate) async fn run(config: &Config, stop: &CancellationToken) -> Result<End
     let port = socket.local_addr().map_err(listen)?.port();
     // `localhost` may be either; a pod without IPv6 has but one.
     let second = TcpListener::bind((Ipv6Addr::LOCALHOST, port)).await;
-    let ready = Ready::announce(&config.ready_file, &disk.name).map_err(|cause| Failure::Ready {
+    let ready = Ready::announce(&config.ready_file, &disk.name).map_err(|cause| ServeFailed::Ready {
         path: config.ready_file.clone(),
         cause,
     })?;

@@ -1,7 +1,7 @@
 //! The check that an image is consistent, without converting it.
 
 use bytes::Bytes;
-use diskimage::{Checker, Clusters, Error as ImageError, Findings, Format, Sink};
+use diskimage::{Checker, Clusters, Error as ImageError, Findings, Format, Guest, Host, Sink};
 
 use crate::archive;
 use crate::decode;
@@ -95,15 +95,15 @@ impl Inflating {
 impl Sink for Inflating {
     type Error = Error;
 
-    fn data(&mut self, _guest: u64, _bytes: Bytes) -> Result<(), Error> {
+    fn data(&mut self, _guest: Guest, _bytes: Bytes) -> Result<(), Error> {
         Ok(())
     }
 
-    fn compressed(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
+    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         let Some(clusters) = self.clusters else {
             return Ok(());
         };
-        let on_disk = self.virtual_size.saturating_sub(guest).min(clusters.size);
+        let on_disk = self.virtual_size.saturating_sub(guest.0).min(clusters.size);
         let needed = usize::try_from(on_disk).unwrap_or(usize::MAX);
         self.inflater
             .inflate(clusters.compression, &bytes, &mut self.cluster, needed)
@@ -116,16 +116,16 @@ impl Sink for Inflating {
         Ok(())
     }
 
-    fn park(&mut self, _host: u64, _pieces: &[Bytes]) -> Result<(), Error> {
+    fn park(&mut self, _host: Host, _pieces: &[Bytes]) -> Result<(), Error> {
         Ok(())
     }
 
-    fn parked(&mut self, offset: u64) -> Result<Bytes, Error> {
+    fn parked(&mut self, offset: Host) -> Result<Bytes, Error> {
         let what = "a cluster";
         Err(ImageError::RefcountContradiction { what, offset }.into())
     }
 
-    fn forget(&mut self, _host: u64) -> Result<(), Error> {
+    fn forget(&mut self, _host: Host) -> Result<(), Error> {
         Ok(())
     }
 }

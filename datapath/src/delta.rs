@@ -118,7 +118,7 @@ fn write(
         |writer| delta.copy(input, writer, reading, writing, tick),
     )?;
     for range in delta.zeros() {
-        zero(disk, range.clone(), reading)?;
+        zero(disk, range.start.0..range.end.0, reading)?;
     }
     Ok(())
 }

@@ -5,9 +5,9 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use app::face::Face;
 use daemon::env::ProcessEnv;
 use importer::{cli, pod};
-use program::face::Face;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

@@ -7,23 +7,30 @@
 //!  reply ◄─ cors ◄─ forward ◄──────────────────────────────────────┘
 //! ```
 //!
+//! `answer` leads a request along that line; `request_body` and `reply_body` are what streams both ways; `lifetime` is the
+//! process: it listens until it is told to stop. The commands `serve` and `dev` and the pod configure it.
+//!
 //! It carries bytes and knows nothing of images: neither `datapath` nor `diskimage` is linked. Every upload has an
 //! `exchange`, which meters it and writes its line in the log when both directions have ended.
+//!
+//! Where a request goes is the name of a Service made from the names in a verified token, checked once more as
+//! Kubernetes does. No path, host or header of the client takes part in it.
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod api;
 mod certificates;
 pub mod cli;
 mod config;
 mod cors;
-mod download;
 mod exchange;
 mod figures;
 mod forward;
 mod heads;
 mod identity;
 mod interim;
+mod lifetime;
 mod limits;
 mod names;
 mod outcome;
@@ -32,11 +39,10 @@ mod page;
 pub mod pod;
 mod pool;
 mod profile;
+mod reply_body;
+mod request_body;
 mod routes;
-mod serve;
-mod service;
 mod token;
-mod upload;
 mod upstream;
 mod volumes;
 

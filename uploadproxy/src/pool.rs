@@ -14,7 +14,7 @@ use rustls::ClientConfig;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::upload::Upload;
+use crate::request_body::RequestBody;
 use crate::volumes::Place;
 
 /// How long a connection without a request is kept.
@@ -25,7 +25,7 @@ const MOST_IDLE: usize = 2;
 
 /// A connection, which is closed when this is dropped.
 pub(crate) struct Connection {
-    sender: SendRequest<Upload>,
+    sender: SendRequest<RequestBody>,
     task: AbortHandle,
     /// By which it was made.
     tls: Arc<ClientConfig>,
@@ -48,11 +48,11 @@ pub(crate) struct Lease {
 }
 
 impl Connection {
-    pub(crate) fn new(sender: SendRequest<Upload>, task: AbortHandle, tls: Arc<ClientConfig>) -> Self {
+    pub(crate) fn new(sender: SendRequest<RequestBody>, task: AbortHandle, tls: Arc<ClientConfig>) -> Self {
         Self { sender, task, tls }
     }
 
-    pub(crate) fn sender(&mut self) -> &mut SendRequest<Upload> {
+    pub(crate) fn sender(&mut self) -> &mut SendRequest<RequestBody> {
         &mut self.sender
     }
 }
@@ -92,7 +92,7 @@ impl Pool {
         }
     }
 
-    /// Closes what nobody has used in time.
+    /// Closes what was not used in time.
     fn sweep(&self) {
         self.idle().retain(|_, waiting| {
             waiting.retain(|idle| idle.since.elapsed() < IDLE && !idle.connection.sender.is_closed());

@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use crate::identity::{self, Identity};
 use crate::interim::Patience;
 use crate::pool::{Connection, Lease, Pool};
-use crate::upload::Upload;
+use crate::request_body::RequestBody;
 use crate::volumes::Place;
 
 /// How long a connection may take (as Go's dialer).
@@ -42,7 +42,7 @@ pub(crate) struct Upstreams {
 
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum NoAnswer {
     /// The proxy cannot prove who it is.
     #[error("Error creating http client: {0}")]
     Credentials(#[from] Arc<identity::Error>),
@@ -81,9 +81,9 @@ impl Upstreams {
     pub(crate) async fn send(
         &self,
         place: &Place,
-        mut request: Request<Upload>,
+        mut request: Request<RequestBody>,
         want: Option<oneshot::Sender<()>>,
-    ) -> Result<(Response<Incoming>, Lease), Failure> {
+    ) -> Result<(Response<Incoming>, Lease), NoAnswer> {
         let want = Mutex::new(want);
         let patience = Patience::with(&mut request, move |status| {
             if status == StatusCode::CONTINUE
@@ -94,14 +94,14 @@ impl Upstreams {
             }
         });
         let answered = patience.wait(self.exchange(place, request)).await;
-        answered.map_err(|flood| Failure::Transport(flood.to_string()))?
+        answered.map_err(|flood| NoAnswer::Transport(flood.to_string()))?
     }
 
     async fn exchange(
         &self,
         place: &Place,
-        request: Request<Upload>,
-    ) -> Result<(Response<Incoming>, Lease), Failure> {
+        request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Lease), NoAnswer> {
         let tls = self.identity.config().await?;
         let mut request = request;
         while let Some(mut connection) = self.pool.take(place, &tls) {
@@ -126,7 +126,7 @@ impl Upstreams {
         response: Response<Incoming>,
         connection: Connection,
         place: &Place,
-    ) -> Result<(Response<Incoming>, Lease), Failure> {
+    ) -> Result<(Response<Incoming>, Lease), NoAnswer> {
         let headers = response.headers();
         let odd = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             Some("it wants to speak another protocol")
@@ -139,25 +139,25 @@ impl Upstreams {
             None
         };
         if let Some(odd) = odd {
-            return Err(Failure::Transport(odd.to_owned()));
+            return Err(NoAnswer::Transport(odd.to_owned()));
         }
         let lease = Lease::new(connection, place.clone(), Arc::clone(&self.pool));
         Ok((response, lease))
     }
 
-    async fn connect(&self, place: &Place, tls: Arc<ClientConfig>) -> Result<Connection, Failure> {
+    async fn connect(&self, place: &Place, tls: Arc<ClientConfig>) -> Result<Connection, NoAnswer> {
         match self.dial(place, &tls).await {
             Ok(connection) => Ok(connection),
-            Err(DialError::Network(reason)) => Err(Failure::Transport(reason)),
+            Err(DialError::Network(reason)) => Err(NoAnswer::Transport(reason)),
             Err(DialError::Tls(error)) => {
                 // Certificates may have been renewed a moment ago.
                 let now = self.identity.config_now().await?;
                 if Arc::ptr_eq(&now, &tls) {
-                    return Err(Failure::Transport(error.to_string()));
+                    return Err(NoAnswer::Transport(error.to_string()));
                 }
                 self.dial(place, &now).await.map_err(|error| match error {
-                    DialError::Network(reason) => Failure::Transport(reason),
-                    DialError::Tls(error) => Failure::Transport(error.to_string()),
+                    DialError::Network(reason) => NoAnswer::Transport(reason),
+                    DialError::Tls(error) => NoAnswer::Transport(error.to_string()),
                 })
             }
         }
@@ -214,8 +214,8 @@ impl Upstreams {
     }
 }
 
-fn failed(error: &hyper::Error) -> Failure {
-    Failure::Transport(if error.is_incomplete_message() {
+fn failed(error: &hyper::Error) -> NoAnswer {
+    NoAnswer::Transport(if error.is_incomplete_message() {
         "EOF".to_owned()
     } else {
         daemon::report::chain(error)

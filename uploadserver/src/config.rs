@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use daemon::tls::{Profile, ServerFiles};
 use datapath::floor::SpeedLimit;
-use worker::volume::Wanted;
+use volume::Wanted;
 
 use crate::access::Access;
 

@@ -6,7 +6,7 @@ use datapath::Error;
 use datapath::error::{FormatError, SourceErrorKind};
 use datapath::observe::Phase;
 use http::StatusCode;
-use worker::wording::{self, Made};
+use volume::wording::{self, Made};
 
 /// Before every reason.
 const FAILED: &str = "Saving stream failed: ";
@@ -16,7 +16,7 @@ const TOO_SMALL: &str = "effective image size is larger than the reported availa
 
 /// Why an upload did not become a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct UploadFailed {
     /// What the client is answered.
     pub(crate) status: StatusCode,
     /// The body of that answer.
@@ -40,7 +40,7 @@ pub(crate) struct Doing<'d> {
     pub(crate) is_clone: bool,
 }
 
-impl Failure {
+impl UploadFailed {
     /// A failure that has nothing to do with the image.
     pub(crate) fn new(status: StatusCode, reason: impl std::fmt::Display) -> Self {
         Self {
@@ -174,7 +174,7 @@ mod tests {
                     .to_owned(),
             ),
         ] {
-            let failure = Failure::of(&error, doing);
+            let failure = UploadFailed::of(&error, doing);
             assert_eq!((failure.status.as_u16(), failure.sentence), (status, sentence));
         }
     }
@@ -185,13 +185,13 @@ mod tests {
             expected: "md5:a".to_owned(),
             calculated: "md5:b".to_owned(),
         };
-        assert_eq!(Failure::of(&mismatch, DOING).status, StatusCode::BAD_REQUEST);
+        assert_eq!(UploadFailed::of(&mismatch, DOING).status, StatusCode::BAD_REQUEST);
         let clone = Doing {
             dir: Some(Path::new("/data")),
             is_clone: true,
             ..DOING
         };
-        let stopped = Failure::of(&Error::Stopped, clone);
+        let stopped = UploadFailed::of(&Error::Stopped, clone);
         assert_eq!(stopped.status, StatusCode::INTERNAL_SERVER_ERROR);
         assert!(
             stopped

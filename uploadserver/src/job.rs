@@ -8,12 +8,12 @@ use datapath::facts::ImageFacts;
 use datapath::observe::{Observer, Phase};
 use tokio::sync::watch::Sender as Steps;
 use tokio_util::sync::CancellationToken;
-use worker::watch;
-use worker::wording::Made;
+use volume::watch;
+use volume::wording::Made;
 
 use crate::checksum::Promise;
-use crate::failure::Failure;
-use crate::turn::Resumable;
+use crate::failure::UploadFailed;
+use crate::resumable::turn::Resumable;
 
 /// What a clone is wrapped in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(crate) enum Step {
     /// It has ended, and what became of it will be known in a moment: too late to tell anything else.
     Sealed,
     /// This is what became of it.
-    Ended(Result<Success, Failure>),
+    Ended(Result<Success, UploadFailed>),
 }
 
 /// An upload.
@@ -107,7 +107,7 @@ impl Job {
     }
 
     /// Waits until the client can be answered: the end, or for an asynchronous upload that all is verified.
-    pub(crate) async fn answer(&self) -> Result<(), Failure> {
+    pub(crate) async fn answer(&self) -> Result<(), UploadFailed> {
         let mut steps = self.step.subscribe();
         loop {
             if self.plan.is_async && self.acknowledge() {
@@ -138,12 +138,12 @@ impl Job {
     }
 
     /// This is what became of it.
-    pub(crate) fn end(&self, result: Result<Success, Failure>) {
+    pub(crate) fn end(&self, result: Result<Success, UploadFailed>) {
         self.step.send_replace(Step::Ended(result));
     }
 
     /// What became of it, once that is known.
-    pub(crate) fn result(&self) -> Option<Result<Success, Failure>> {
+    pub(crate) fn result(&self) -> Option<Result<Success, UploadFailed>> {
         match &*self.step.borrow() {
             Step::Ended(result) => Some(result.clone()),
             _ => None,
@@ -273,7 +273,7 @@ mod tests {
         Job::new(plan, CancellationToken::new())
     }
 
-    fn answer(job: &Job) -> Option<Result<(), Failure>> {
+    fn answer(job: &Job) -> Option<Result<(), UploadFailed>> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_failure_before_the_answer_is_the_answer() {
-        let failure = Failure::new(StatusCode::BAD_REQUEST, "no");
+        let failure = UploadFailed::new(StatusCode::BAD_REQUEST, "no");
         let job = job(true);
         job.progress.phase(Phase::Resize);
         assert!(!job.seal(), "nobody was told");

@@ -1,38 +1,41 @@
 //! The upload server: one HTTPS listener in front of the data path.
 //!
 //! ```text
-//!  request ─► routes ─► access ─► slot ─► feed ─► intake ═ bridge ═► datapath::transfer ─► disk
-//!  (hyper)             client's   one at  socket  packs,             (a thread of its own)   │
-//!                      CN         a time  → chunk counts                                     ▼
-//!  reply ◄──────────────────────────────── job: running, verified, ended ◄─────────────── outcome
+//!  request ─► routes ─► access ─► slot ─► payload ─► intake ═ bridge ═► write ─► datapath ─► disk
+//!  (hyper)             client's   one at  socket     packs,             (a thread of its own)  │
+//!                      CN         a time  → chunk    counts                                    ▼
+//!  reply ◄──────────────────────────────── job: running, verified, ended ◄──────────────── outcome
 //! ```
 //!
-//! A job outlives the request that began it: that makes asynchronous and resumable uploads possible.
+//! `answer` leads a request along that line, `server` is what all requests share, and `lifetime` is the process: it listens,
+//! waits for a reason to end, and says how it ended. The command `serve` and the pod configure it.
+//!
+//! A job outlives the request that began it: that makes asynchronous and resumable uploads possible. Requests bring bytes, one
+//! or several that follow each other, and wait for a step of the job; a transfer that gets nothing simply waits.
 
 #![forbid(unsafe_code)]
 
 mod access;
+mod answer;
 mod checksum;
 pub mod cli;
 mod config;
 mod failure;
-mod feed;
 mod figures;
 mod form;
 mod intake;
 mod job;
+mod lifetime;
+mod payload;
 pub mod pod;
 mod reply;
 mod representation;
 mod resumable;
 mod routes;
-mod serve;
 mod server;
-mod service;
 mod slot;
 mod status;
-mod turn;
-mod upload;
+mod write;
 
 /// The program's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -5,8 +5,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use app::face::Face;
 use daemon::env::ProcessEnv;
-use program::face::Face;
 use uploadserver::{cli, pod};
 
 fn main() -> ExitCode {

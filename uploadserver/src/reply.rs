@@ -3,18 +3,18 @@
 pub(crate) use daemon::reply::{LINGER, Reply, drain, empty, not_found, refuse, text, typed};
 use http::{StatusCode, header};
 
-use crate::failure::Failure;
+use crate::failure::UploadFailed;
 use crate::job::Job;
-use crate::slot::Refusal;
+use crate::slot::Occupied;
 
 /// The answer to an upload that may not begin.
-pub(crate) fn refused(refusal: Refusal) -> Reply {
+pub(crate) fn refused(refusal: Occupied) -> Reply {
     match refusal {
-        Refusal::Busy => {
+        Occupied::Busy => {
             tracing::warn!("Got concurrent upload request");
             empty(StatusCode::SERVICE_UNAVAILABLE)
         }
-        Refusal::Done => {
+        Occupied::Done => {
             tracing::warn!("Got upload request after already done");
             empty(StatusCode::CONFLICT)
         }
@@ -22,7 +22,7 @@ pub(crate) fn refused(refusal: Refusal) -> Reply {
 }
 
 /// The answer to an upload that has failed.
-pub(crate) fn failed(failure: &Failure) -> Reply {
+pub(crate) fn failed(failure: &UploadFailed) -> Reply {
     let reply = text(failure.status, failure.sentence.clone());
     match failure.accepted {
         Some(codings) => accepting(codings, reply),

@@ -6,7 +6,7 @@ use datapath::decode::CONTENT_CODINGS;
 use http::{HeaderMap, Request, StatusCode, header};
 use hyper::body::Body;
 
-use crate::failure::Failure;
+use crate::failure::UploadFailed;
 
 /// Whose coding a `Content-Encoding` would be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Refused {
     }
 }
 
-impl From<Refused> for Failure {
+impl From<Refused> for UploadFailed {
     fn from(refused: Refused) -> Self {
         Self {
             accepted: refused.accepted(),

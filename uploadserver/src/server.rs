@@ -9,12 +9,12 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::failure::Failure;
+use crate::failure::UploadFailed;
 use crate::figures::Figures;
 use crate::intake::{self, Intake};
 use crate::job::{Job, Plan, Success};
-use crate::slot::{Refusal, Slot, State};
-use crate::upload;
+use crate::slot::{Occupied, Slot, State};
+use crate::write;
 
 /// How long the end of an abandoned upload is waited for when a new one takes its place.
 const TAKE_OVER: Duration = Duration::from_secs(5);
@@ -46,17 +46,17 @@ impl Server {
     }
 
     /// Whether a new upload may begin. A resumable one that nobody has continued for a while makes room.
-    pub(crate) async fn make_way(&self) -> Result<(), Refusal> {
+    pub(crate) async fn make_way(&self) -> Result<(), Occupied> {
         match self.slot.state() {
             State::Idle => Ok(()),
-            State::Done(_) | State::Broken(_) => Err(Refusal::Done),
+            State::Done(_) | State::Broken(_) => Err(Occupied::Done),
             State::Busy(job) => {
                 let is_abandoned = match &job.resumable {
                     Some(resumable) => resumable.abandon().await,
                     None => false,
                 };
                 if !is_abandoned {
-                    return Err(Refusal::Busy);
+                    return Err(Occupied::Busy);
                 }
                 timeout(TAKE_OVER, self.slot.wait_for(State::is_at_rest))
                     .await
@@ -67,7 +67,7 @@ impl Server {
     }
 
     /// Begins an upload, if none is in progress: its bytes go into the intake.
-    pub(crate) fn begin(self: &Arc<Self>, plan: Plan) -> Result<(Arc<Job>, Intake), Refusal> {
+    pub(crate) fn begin(self: &Arc<Self>, plan: Plan) -> Result<(Arc<Job>, Intake), Occupied> {
         let job = Arc::new(Job::new(plan, self.stop.child_token()));
         self.slot.claim(&job)?;
         let (intake, received) = intake::channel(
@@ -80,11 +80,11 @@ impl Server {
         tokio::spawn(async move {
             let (config, writing) = (Arc::clone(&server), Arc::clone(&begun));
             let written =
-                tokio::task::spawn_blocking(move || upload::write(&config.config, &writing, &received)).await;
+                tokio::task::spawn_blocking(move || write::write(&config.config, &writing, &received)).await;
             let result = written.unwrap_or_else(|_| {
-                Err(Failure::new(
+                Err(UploadFailed::new(
                     StatusCode::INTERNAL_SERVER_ERROR,
-                    program::panics::first(),
+                    app::panics::first(),
                 ))
             });
             server.finish(&begun, result);
@@ -93,7 +93,7 @@ impl Server {
     }
 
     /// Notes what became of an upload. The place is free before the client is answered, who may come again at once.
-    fn finish(&self, job: &Arc<Job>, result: Result<Success, Failure>) {
+    fn finish(&self, job: &Arc<Job>, result: Result<Success, UploadFailed>) {
         self.figures.count(job, result.is_ok());
         if job.resumable.is_some() {
             *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(job));

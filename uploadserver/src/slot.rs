@@ -1,4 +1,7 @@
 //! One upload at a time, and one success in all.
+//!
+//! It is free before the answer goes out, because the client may come again at once. The server ends after a success,
+//! and when a failure can no longer be answered.
 
 use std::sync::Arc;
 
@@ -19,9 +22,9 @@ pub(crate) enum State {
     Broken(String),
 }
 
-/// Why no upload may begin.
+/// A place that is not free, so that no upload may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum Occupied {
     /// Another one is in progress.
     Busy,
     /// There was one.
@@ -58,13 +61,13 @@ impl Slot {
     }
 
     /// The place for `job`, if it is free.
-    pub(crate) fn claim(&self, job: &Arc<Job>) -> Result<(), Refusal> {
+    pub(crate) fn claim(&self, job: &Arc<Job>) -> Result<(), Occupied> {
         let mut result = Ok(());
         self.state.send_if_modified(|state| {
             result = match state {
                 State::Idle => Ok(()),
-                State::Busy(_) => Err(Refusal::Busy),
-                State::Done(_) | State::Broken(_) => Err(Refusal::Done),
+                State::Busy(_) => Err(Occupied::Busy),
+                State::Done(_) | State::Broken(_) => Err(Occupied::Done),
             };
             if result.is_ok() {
                 *state = State::Busy(Arc::clone(job));
@@ -142,11 +145,11 @@ mod tests {
     fn one_at_a_time_and_one_in_all() {
         let slot = Slot::new(true);
         assert_eq!(slot.claim(&job()), Ok(()));
-        assert_eq!(slot.claim(&job()), Err(Refusal::Busy));
+        assert_eq!(slot.claim(&job()), Err(Occupied::Busy));
         slot.release();
         assert_eq!(slot.claim(&job()), Ok(()));
         slot.succeed(SUCCESS);
-        assert_eq!(slot.claim(&job()), Err(Refusal::Done));
+        assert_eq!(slot.claim(&job()), Err(Occupied::Done));
         assert!(slot.state().is_final());
     }
 
@@ -158,6 +161,6 @@ mod tests {
             slot.succeed(SUCCESS);
         }
         slot.break_down("x".to_owned());
-        assert_eq!(slot.claim(&job()), Err(Refusal::Done));
+        assert_eq!(slot.claim(&job()), Err(Occupied::Done));
     }
 }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use app::command_line;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use datapath::encode::Encoding;
-use program::command_line;
 
 use crate::clone::Choice;
 

@@ -6,7 +6,7 @@ use crate::clone::CloneError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum CommandFailed {
     #[error("{0}")]
     Usage(String),
     #[error("{0}")]
@@ -21,7 +21,7 @@ pub(super) enum Failure {
     Internal(String),
 }
 
-impl Failure {
+impl CommandFailed {
     pub(super) fn signalled(shutdown: &Shutdown) -> Self {
         Self::Signalled(shutdown.signal().unwrap_or(Signal::Terminate))
     }
@@ -37,7 +37,7 @@ impl Failure {
     }
 }
 
-impl From<CloneError> for Failure {
+impl From<CloneError> for CommandFailed {
     fn from(error: CloneError) -> Self {
         let sentence = error.to_string();
         match error {

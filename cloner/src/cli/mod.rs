@@ -19,7 +19,7 @@ use datapath::storage::Storage;
 use indicatif::BinaryBytes;
 
 use self::args::{Cli, CloneArgs, Command, PackArgs, SourceArgs};
-use self::failure::Failure;
+use self::failure::CommandFailed;
 use self::progress::Display;
 use crate::client::{Client, Identity};
 use crate::clone::{self, encoders};
@@ -32,14 +32,14 @@ const PROGRAM: &str = "cdi-cloner";
 
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    match program::command_line::parse::<Cli>(PROGRAM, arguments) {
+    match app::command_line::parse::<Cli>(PROGRAM, arguments) {
         Ok(cli) => finish(run(cli.command)),
         Err(code) => code,
     }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
-    program::panics::catch();
+fn run(command: Command) -> Result<(), CommandFailed> {
+    app::panics::catch();
     daemon::tls::install_provider();
     match command {
         Command::Clone(arguments) => under_signals(clone_volume(*arguments)),
@@ -51,30 +51,30 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Man => {
             let mut page = Vec::new();
-            program::command_line::manual(Cli::command(), &mut page)
-                .map_err(|error| Failure::Internal(error.to_string()))?;
+            app::command_line::manual(Cli::command(), &mut page)
+                .map_err(|error| CommandFailed::Internal(error.to_string()))?;
             print(&page)
         }
     }
 }
 
 /// Runs `job` until it ends or a signal comes. There is nothing to clean up: what was sent of a clone is the server's.
-fn under_signals(job: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+fn under_signals(job: impl Future<Output = Result<(), CommandFailed>>) -> Result<(), CommandFailed> {
     let runtime =
-        program::start::runtime().map_err(|error| Failure::Internal(format!("cannot start: {error}")))?;
+        app::start::runtime().map_err(|error| CommandFailed::Internal(format!("cannot start: {error}")))?;
     let ended = runtime.block_on(async {
         let shutdown = daemon::signal::watch()
-            .map_err(|error| Failure::Internal(format!("cannot watch for signals: {error}")))?;
+            .map_err(|error| CommandFailed::Internal(format!("cannot watch for signals: {error}")))?;
         tokio::select! {
             result = job => result,
-            () = shutdown.token().cancelled() => Err(Failure::signalled(&shutdown)),
+            () = shutdown.token().cancelled() => Err(CommandFailed::signalled(&shutdown)),
         }
     });
     runtime.shutdown_background();
     ended
 }
 
-async fn clone_volume(arguments: CloneArgs) -> Result<(), Failure> {
+async fn clone_volume(arguments: CloneArgs) -> Result<(), CommandFailed> {
     let display = Display::choose(arguments.progress, arguments.quiet);
     logging::init_with(log_options(arguments.verbose), display.log_writer());
     let source = open(&arguments.source)?;
@@ -86,7 +86,8 @@ async fn clone_volume(arguments: CloneArgs) -> Result<(), Failure> {
         key: &key,
         authorities: &authorities,
     };
-    let client = Client::new(&arguments.url, &identity).map_err(|error| Failure::Usage(error.to_string()))?;
+    let client =
+        Client::new(&arguments.url, &identity).map_err(|error| CommandFailed::Usage(error.to_string()))?;
     let tally = Arc::new(Tally::default());
     let started = Instant::now();
     let cloning = clone::run(source, &client, arguments.encoding.into(), &tally);
@@ -106,17 +107,17 @@ async fn clone_volume(arguments: CloneArgs) -> Result<(), Failure> {
         BinaryBytes(stream),
         started.elapsed().as_secs_f64()
     );
-    program::command_line::print_summary(PROGRAM, &line);
+    app::command_line::print_summary(PROGRAM, &line);
     Ok(())
 }
 
-async fn pack(arguments: PackArgs) -> Result<(), Failure> {
+async fn pack(arguments: PackArgs) -> Result<(), CommandFailed> {
     logging::init(log_options(0));
     let source = open(&arguments.source)?;
     if let (Some(volume), Some(stdout)) = (source.storage(), Storage::of(io::stdout()))
         && volume.shares_bytes_with(stdout)
     {
-        return Err(Failure::Output(
+        return Err(CommandFailed::Output(
             "it is the volume, or holds bytes of it".to_owned(),
         ));
     }
@@ -125,21 +126,21 @@ async fn pack(arguments: PackArgs) -> Result<(), Failure> {
     while let Some(part) = poll_fn(|context| outgoing.poll_part(context)).await {
         let Ok(part) = part else {
             return Err(match tally.take_failure() {
-                Some(error) => Failure::Source(error.to_string()),
-                None => Failure::Internal(program::panics::first()),
+                Some(error) => CommandFailed::Source(error.to_string()),
+                None => CommandFailed::Internal(app::panics::first()),
             });
         };
         // A pipe may be slow, and signals have to be seen meanwhile.
         let written = tokio::task::spawn_blocking(move || io::stdout().lock().write_all(&part)).await;
         match written {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(Failure::Output(error.to_string())),
-            Err(_) => return Err(Failure::Internal(program::panics::first())),
+            Ok(Err(error)) => return Err(CommandFailed::Output(error.to_string())),
+            Err(_) => return Err(CommandFailed::Internal(app::panics::first())),
         }
     }
     io::stdout()
         .flush()
-        .map_err(|error| Failure::Output(error.to_string()))
+        .map_err(|error| CommandFailed::Output(error.to_string()))
 }
 
 /// What so many `-v` show.
@@ -156,8 +157,9 @@ fn log_options(verbose: u8) -> LogOptions {
     }
 }
 
-fn open(arguments: &SourceArgs) -> Result<Source, Failure> {
-    Source::find(&arguments.source, !arguments.no_holes).map_err(|error| Failure::Source(error.to_string()))
+fn open(arguments: &SourceArgs) -> Result<Source, CommandFailed> {
+    Source::find(&arguments.source, !arguments.no_holes)
+        .map_err(|error| CommandFailed::Source(error.to_string()))
 }
 
 fn volume_bytes(source: &Source, arguments: &SourceArgs) -> u64 {
@@ -172,22 +174,22 @@ fn volume_bytes(source: &Source, arguments: &SourceArgs) -> u64 {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path) -> Result<Vec<u8>, CommandFailed> {
     fs::read(path).map_err(|error| {
         let text = datapath::error::errno_text(&error);
-        Failure::Usage(format!("cannot read {}: {text}", path.display()))
+        CommandFailed::Usage(format!("cannot read {}: {text}", path.display()))
     })
 }
 
-fn print(bytes: &[u8]) -> Result<(), Failure> {
-    program::command_line::print(bytes).map_err(|error| Failure::Output(error.to_string()))
+fn print(bytes: &[u8]) -> Result<(), CommandFailed> {
+    app::command_line::print(bytes).map_err(|error| CommandFailed::Output(error.to_string()))
 }
 
-fn finish(result: Result<(), Failure>) -> ExitCode {
+fn finish(result: Result<(), CommandFailed>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            program::command_line::complain(PROGRAM, &failure);
+            app::command_line::complain(PROGRAM, &failure);
             ExitCode::from(failure.exit_code())
         }
     }

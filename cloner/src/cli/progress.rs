@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::io::{self, IsTerminal, Write};
 
 use indicatif::{BinaryBytes, ProgressBar};
-use worker::terminal::{BAR, BAR_PERIOD, LINE_PERIOD, LogWriter, style};
+use volume::terminal::{BAR, BAR_PERIOD, LINE_PERIOD, LogWriter, style};
 
 use super::args::Progress;
 use crate::outgoing::Tally;

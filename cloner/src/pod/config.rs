@@ -45,8 +45,8 @@ impl Config {
         tracing::info!("mount is {mount:?}");
         tracing::info!("upload-bytes is {upload_bytes}");
         let is_device = match content_type {
-            worker::clone::DEVICE => true,
-            worker::clone::FILES => false,
+            volume::clone::DEVICE => true,
+            volume::clone::FILES => false,
             other => return Err(format!("Invalid content-type {other:?}")),
         };
         if mount.is_empty() {

@@ -83,7 +83,7 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     } else {
         arguments.to_vec()
     };
-    program::start::start(PROGRAM, &FLAGS, &scripted, |flags| run(flags, env))
+    app::start::start(PROGRAM, &FLAGS, &scripted, |flags| run(flags, env))
 }
 
 fn say(line: &str) {

@@ -79,11 +79,11 @@ impl Source {
         }
     }
 
-    /// The value of [`worker::clone::CONTENT_HEADER`].
+    /// The value of [`volume::clone::CONTENT_HEADER`].
     pub(crate) fn content_type(&self) -> &'static str {
         match self {
-            Self::Device(_) => worker::clone::DEVICE,
-            Self::Files(_) => worker::clone::FILES,
+            Self::Device(_) => volume::clone::DEVICE,
+            Self::Files(_) => volume::clone::FILES,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use diskimage::{Clusters, Facts, Format, Image, Sink, Stream};
+use diskimage::{Clusters, Facts, Format, Guest, Host, Image, Sink, Stream};
 
 use super::park::Park;
 use super::tables::{fetch_map, ranged_length};
@@ -93,7 +93,7 @@ impl Mapped {
     }
 
     /// The ranges that a delta makes zero, when all of it has passed.
-    pub(crate) fn zeros(&self) -> &[Range<u64>] {
+    pub(crate) fn zeros(&self) -> &[Range<Guest>] {
         self.stream.zeros()
     }
 
@@ -134,7 +134,7 @@ pub(crate) fn pass_mapped<S: Sink<Error = Error>>(
     mut tick: impl FnMut(&S),
 ) -> Result<(), Error> {
     while let Some(needed) = stream.next_needed() {
-        let position = input.skip_towards(needed)?;
+        let position = Host(input.skip_towards(needed.0)?);
         if position > stream.position() {
             stream.skip_to(position);
         }
@@ -170,19 +170,19 @@ struct KnownMap<'w, 's> {
 impl Sink for KnownMap<'_, '_> {
     type Error = Error;
 
-    fn data(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
-        self.writer.data(guest, bytes)
+    fn data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        self.writer.data(guest.0, bytes)
     }
 
-    fn compressed(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
-        self.writer.compressed(guest, bytes)
+    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        self.writer.compressed(guest.0, bytes)
     }
 
-    fn park(&mut self, _host: u64, _pieces: &[Bytes]) -> Result<(), Error> {
+    fn park(&mut self, _host: Host, _pieces: &[Bytes]) -> Result<(), Error> {
         Ok(())
     }
 
-    fn parked(&mut self, offset: u64) -> Result<Bytes, Error> {
+    fn parked(&mut self, offset: Host) -> Result<Bytes, Error> {
         Err(diskimage::Error::RefcountContradiction {
             what: "a cluster",
             offset,
@@ -190,7 +190,7 @@ impl Sink for KnownMap<'_, '_> {
         .into())
     }
 
-    fn forget(&mut self, _host: u64) -> Result<(), Error> {
+    fn forget(&mut self, _host: Host) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -204,25 +204,25 @@ struct OnePass<'w, 's> {
 impl Sink for OnePass<'_, '_> {
     type Error = Error;
 
-    fn data(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
-        self.park.claim(guest, bytes.len() as u64, self.writer)?;
-        self.writer.data(guest, bytes)
+    fn data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        self.park.claim(guest.0, bytes.len() as u64, self.writer)?;
+        self.writer.data(guest.0, bytes)
     }
 
-    fn compressed(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
-        self.park.claim(guest, 1, self.writer)?;
-        self.writer.compressed(guest, bytes)
+    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        self.park.claim(guest.0, 1, self.writer)?;
+        self.writer.compressed(guest.0, bytes)
     }
 
-    fn park(&mut self, host: u64, pieces: &[Bytes]) -> Result<(), Error> {
-        self.park.put(host, pieces, self.writer)
+    fn park(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Error> {
+        self.park.put(host.0, pieces, self.writer)
     }
 
-    fn parked(&mut self, host: u64) -> Result<Bytes, Error> {
-        self.park.get(host, self.writer)
+    fn parked(&mut self, host: Host) -> Result<Bytes, Error> {
+        self.park.get(host.0, self.writer)
     }
 
-    fn forget(&mut self, host: u64) -> Result<(), Error> {
-        self.park.remove(host, self.writer)
+    fn forget(&mut self, host: Host) -> Result<(), Error> {
+        self.park.remove(host.0, self.writer)
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use diskimage::{Image, MapBuilder, TableRange, Tables};
+use diskimage::{Host, Image, MapBuilder, TableRange, Tables};
 
 use crate::error::{Error, FormatError};
 use crate::input::Input;
@@ -71,9 +71,9 @@ pub(crate) fn fetch_tables(
                 .map(|table| table.range().end)
                 .max()
                 .unwrap_or(start);
-            let bytes = metadata.read(start..end)?;
+            let bytes = metadata.read(start.0..end.0)?;
             for table in together {
-                let at = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
+                let at = |place: Host| usize::try_from(place - start).unwrap_or(usize::MAX);
                 let range = table.range();
                 let bytes = bytes.slice(at(range.start)..at(range.end));
                 map.add(table, &bytes)?;

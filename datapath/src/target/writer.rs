@@ -283,7 +283,7 @@ impl Worker<'_> {
                 .map_err(|reason| {
                     let cluster_size = clusters.size;
                     FormatError::from(diskimage::Error::CompressedCluster {
-                        guest: *offset,
+                        guest: diskimage::Guest(*offset),
                         cluster_size,
                         reason,
                     })

@@ -54,7 +54,7 @@ impl Event<'_> {
 
     /// Writes the line that tells of a success: if that cannot be done, it is said elsewhere.
     pub(super) fn emit_done(&self) {
-        program::command_line::print_summary(super::PROGRAM, &self.line());
+        app::command_line::print_summary(super::PROGRAM, &self.line());
     }
 
     fn line(&self) -> String {

@@ -86,7 +86,7 @@ fn run(job: Job) -> Result<(), Failure> {
         Ok(report) if matches!(display, Display::Json) => say_done(report, started.elapsed()),
         Ok(report) if !is_quiet => {
             let summary = summary(verb, report, started.elapsed());
-            program::command_line::print_summary(super::PROGRAM, &format!("{summary}\n"));
+            app::command_line::print_summary(super::PROGRAM, &format!("{summary}\n"));
         }
         Err(failure) if matches!(display, Display::Json) => say_error(failure),
         Ok(_) | Err(_) => {}
@@ -106,7 +106,7 @@ fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<
         ..Reading::default()
     };
     let writing = Writing {
-        workers: arguments.threads.unwrap_or_else(worker::work::data_threads),
+        workers: arguments.threads.unwrap_or_else(volume::work::data_threads),
         route: match arguments.route {
             Route::Auto => options::Route::Auto,
             Route::OnePass => options::Route::OnePass,

@@ -38,7 +38,7 @@ pub(super) fn run<R: Send + 'static>(
     let report = result?;
     if !arguments.quiet {
         let summary = summary(&report, started.elapsed());
-        program::command_line::print_summary(super::PROGRAM, &format!("{summary}\n"));
+        app::command_line::print_summary(super::PROGRAM, &format!("{summary}\n"));
     }
     Ok(())
 }
@@ -63,7 +63,7 @@ pub(super) fn reading(
 /// Settings of what is written.
 pub(super) fn writing(arguments: &JobArgs) -> Writing {
     Writing {
-        workers: arguments.threads.unwrap_or_else(worker::work::data_threads),
+        workers: arguments.threads.unwrap_or_else(volume::work::data_threads),
         ..Writing::default()
     }
 }

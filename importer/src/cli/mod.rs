@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use datapath::facts::ImageFacts;
-use worker::work::{self, Ended};
+use volume::work::{self, Ended};
 
 use self::args::{Cli, Command};
 use self::failure::Failure;
@@ -34,9 +34,9 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    match program::command_line::parse::<Cli>(PROGRAM, arguments) {
+    match app::command_line::parse::<Cli>(PROGRAM, arguments) {
         Ok(cli) => {
-            worker::limits::of_command(cli.memory);
+            volume::limits::of_command(cli.memory);
             finish(run(cli.command))
         }
         Err(code) => code,
@@ -44,7 +44,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 }
 
 fn run(command: Command) -> Result<(), Failure> {
-    program::panics::catch();
+    app::panics::catch();
     match command {
         Command::Import(arguments) => import::import(*arguments),
         Command::Convert(arguments) => import::convert(*arguments),
@@ -59,7 +59,7 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Man => {
             let mut page = Vec::new();
-            program::command_line::manual(Cli::command(), &mut page)
+            app::command_line::manual(Cli::command(), &mut page)
                 .map_err(|error| Failure::Internal(error.to_string()))?;
             print(&page)
         }
@@ -73,7 +73,7 @@ where
     F: FnOnce(Context) -> Result<T, Failure> + Send + 'static,
 {
     let runtime =
-        program::start::runtime().map_err(|error| Failure::Internal(format!("cannot start: {error}")))?;
+        app::start::runtime().map_err(|error| Failure::Internal(format!("cannot start: {error}")))?;
     let ended = runtime.block_on(async {
         let shutdown = daemon::signal::watch()
             .map_err(|error| Failure::Internal(format!("cannot watch for signals: {error}")))?;
@@ -106,7 +106,7 @@ fn verified(checksum: Option<&str>) -> String {
 }
 
 fn print(bytes: &[u8]) -> Result<(), Failure> {
-    program::command_line::print(bytes)
+    app::command_line::print(bytes)
         .map_err(|error| Failure::Internal(format!("cannot write to stdout: {error}")))
 }
 
@@ -114,7 +114,7 @@ fn finish(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            program::command_line::complain(PROGRAM, failure.sentence());
+            app::command_line::complain(PROGRAM, failure.sentence());
             ExitCode::from(failure.exit_code())
         }
     }

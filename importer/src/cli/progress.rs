@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{BinaryBytes, ProgressBar};
-use worker::terminal::{BAR, BAR_PERIOD, LINE_PERIOD, LogWriter, style};
+use volume::terminal::{BAR, BAR_PERIOD, LINE_PERIOD, LogWriter, style};
 
 use super::args::Progress;
 use super::event::Event;

@@ -11,8 +11,8 @@ use datapath::source::Source;
 use datapath::{archive, delta, target, transfer};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use worker::volume::Volume;
-use worker::wording::Made;
+use volume::Volume;
+use volume::wording::Made;
 
 use super::config::{Config, Remote, SourceConfig};
 use super::message::Failure;
@@ -149,7 +149,7 @@ impl Import {
 
     fn writing(&self) -> Writing {
         Writing {
-            workers: worker::work::data_threads(),
+            workers: volume::work::data_threads(),
             scratch: self.scratch(),
             ..Writing::default()
         }

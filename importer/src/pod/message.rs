@@ -3,7 +3,7 @@
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::observe::Phase;
 use datapath::{Error, target};
-use worker::wording::{self, Made};
+use volume::wording::{self, Made};
 
 /// Everything after that.
 pub(super) const PROCESS: &str = "Unable to process data: ";

@@ -23,9 +23,9 @@ use daemon::report::{self, Termination};
 use daemon::signal::{self, Shutdown, Signal};
 use datapath::observe::Phase;
 use tokio::runtime::Handle;
-use worker::volume::Volume;
-use worker::wording::{self, Made};
-use worker::work::{self, Ended};
+use volume::Volume;
+use volume::wording::{self, Made};
+use volume::work::{self, Ended};
 
 pub use self::config::AccessConfig;
 use self::config::Config;
@@ -47,7 +47,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    program::start::start(PROGRAM, &[], arguments, |_| run(env))
+    app::start::start(PROGRAM, &[], arguments, |_| run(env))
 }
 
 async fn run(env: &dyn Strings) -> u8 {
@@ -67,7 +67,7 @@ async fn run(env: &dyn Strings) -> u8 {
     .await;
     tracing::info!(version = crate::VERSION, "Starting importer");
 
-    worker::limits::of_pod();
+    volume::limits::of_pod();
     let paths = Paths::from_env(env);
     let (config, volume) = match prepare(env, &paths) {
         Ok(prepared) => prepared,

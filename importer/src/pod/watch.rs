@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use daemon::metrics::{Counter, IMPORT_PROGRESS, Progress, Registry};
 use datapath::facts::ImageFacts;
 use datapath::observe::{Observer, Phase};
-use worker::watch;
-use worker::wording::Made;
+use volume::watch;
+use volume::wording::Made;
 
 /// Logs the phases by CDI's names and drives the progress that its controllers scrape.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use app::command_line::{self, byte_rate, duration, listen};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use program::command_line::{self, byte_rate, duration, listen};
 
 use crate::limits::Allowed;
 use crate::names;

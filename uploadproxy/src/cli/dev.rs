@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::args::DevArgs;
 use super::{serve, token as token_command};
 use crate::identity::{Bundle, Identity};
-use crate::serve::run as serve_until_stopped;
+use crate::lifetime::run as serve_until_stopped;
 use crate::token::{self, Grant, KeyError, Verifier};
 use crate::volumes::Place;
 use crate::volumes::fixed::Routes;
@@ -35,9 +35,9 @@ const CTRL_C: Duration = Duration::from_secs(1);
 
 /// Why the command failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum DevFailed {
     #[error(transparent)]
-    Serve(#[from] serve::Failure),
+    Serve(#[from] serve::ServeFailed),
     #[error("cannot make a key: {0}")]
     Generate(#[from] rcgen::Error),
     #[error("cannot use the key: {0}")]
@@ -53,15 +53,15 @@ pub(super) enum Failure {
 }
 
 /// Serves until Ctrl-C.
-pub(super) fn run(arguments: &DevArgs) -> Result<(), Failure> {
+pub(super) fn run(arguments: &DevArgs) -> Result<(), DevFailed> {
     serve::begin(&arguments.server);
-    let runtime = program::start::runtime()?;
+    let runtime = app::start::runtime()?;
     let served = runtime.block_on(serve_both(arguments));
     runtime.shutdown_background();
     served
 }
 
-async fn serve_both(arguments: &DevArgs) -> Result<(), Failure> {
+async fn serve_both(arguments: &DevArgs) -> Result<(), DevFailed> {
     let shutdown = signal::watch()?;
     let files = serve::authority(&arguments.dir.join("certs"))?;
     let key = token_key(&arguments.dir)?;
@@ -93,8 +93,8 @@ async fn serve_both(arguments: &DevArgs) -> Result<(), Failure> {
         served = serve_until_stopped(config, &shutdown, |address| {
             // Nobody reads it when stderr is closed.
             io::stderr().write_all(hint(&files, address, &token, &arguments.dir).as_bytes()).ok();
-        }) => served.map_err(serve::Failure::from).map_err(Failure::from),
-        () = ended(server, &shutdown) => Err(Failure::Silent),
+        }) => served.map_err(serve::ServeFailed::from).map_err(DevFailed::from),
+        () = ended(server, &shutdown) => Err(DevFailed::Silent),
     };
     served
 }
@@ -111,22 +111,22 @@ fn hint(files: &AuthorityFiles, proxy: SocketAddr, token: &str, dir: &Path) -> S
 }
 
 /// The key pair for tokens in `dir`, made now if it is not there.
-fn token_key(dir: &Path) -> Result<KeyPair, Failure> {
+fn token_key(dir: &Path) -> Result<KeyPair, DevFailed> {
     let path = dir.join("token.key");
     if path.exists() {
-        let pem = token_command::read(&path).map_err(serve::Failure::from)?;
+        let pem = token_command::read(&path).map_err(serve::ServeFailed::from)?;
         return Ok(KeyPair::from_pem(&pem)?);
     }
     let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
     let public = dir.join("token.pub");
-    daemon::tls::write_private(&path, &key.serialize_pem()).map_err(serve::Failure::from)?;
+    daemon::tls::write_private(&path, &key.serialize_pem()).map_err(serve::ServeFailed::from)?;
     std::fs::write(&public, key.public_key_pem())
-        .map_err(|source| Failure::Write { path: public, source })?;
+        .map_err(|source| DevFailed::Write { path: public, source })?;
     Ok(key)
 }
 
 /// Starts the upload server, which ends with this process, and waits until it listens.
-async fn start_upload_server(dir: &Path) -> Result<(UploadServer, SocketAddr), Failure> {
+async fn start_upload_server(dir: &Path) -> Result<(UploadServer, SocketAddr), DevFailed> {
     let path = upload_server();
     let mut child = Command::new(&path)
         .args(["serve", "--force", "--listen", "127.0.0.1:0", "--dir"])
@@ -137,8 +137,8 @@ async fn start_upload_server(dir: &Path) -> Result<(UploadServer, SocketAddr), F
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(|source| Failure::UploadServer { path, source })?;
-    let stderr = child.stderr.take().ok_or(Failure::Silent)?;
+        .map_err(|source| DevFailed::UploadServer { path, source })?;
+    let stderr = child.stderr.take().ok_or(DevFailed::Silent)?;
     let mut lines = BufReader::new(stderr).lines();
     while let Some(line) = lines.next_line().await? {
         let address = line
@@ -149,7 +149,7 @@ async fn start_upload_server(dir: &Path) -> Result<(UploadServer, SocketAddr), F
             None => echo(&line),
         }
     }
-    Err(Failure::Silent)
+    Err(DevFailed::Silent)
 }
 
 struct UploadServer {

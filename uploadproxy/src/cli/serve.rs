@@ -4,10 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use app::command_line::server_verbosity;
 use daemon::logging::{self, LogFormat, LogOptions};
 use daemon::signal;
 use daemon::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
-use program::command_line::server_verbosity;
 use tokio::sync::watch;
 
 use super::PROGRAM;
@@ -15,7 +15,7 @@ use super::args::{ServeArgs, ServerArgs};
 use super::token;
 use crate::config::Config;
 use crate::identity::{Bundle, Identity};
-use crate::serve::{self, StartError};
+use crate::lifetime::{self, StartError};
 use crate::token::{KeyError, Verifier};
 use crate::volumes::Volumes;
 use crate::volumes::fixed::{Routes, RoutesError};
@@ -25,9 +25,9 @@ pub(super) const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
 
 /// Why the command failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum ServeFailed {
     #[error(transparent)]
-    File(#[from] token::Failure),
+    File(#[from] token::TokenFailed),
     #[error("cannot use the key in {}: {source}", path.display())]
     Key { path: PathBuf, source: KeyError },
     #[error(transparent)]
@@ -43,10 +43,10 @@ pub(super) enum Failure {
 }
 
 /// Serves as `arguments` say.
-pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
+pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
     begin(&arguments.server);
     let key = token::read(&arguments.public_key)?;
-    let verifier = Verifier::new(&key).map_err(|source| Failure::Key {
+    let verifier = Verifier::new(&key).map_err(|source| ServeFailed::Key {
         path: arguments.public_key.clone(),
         source,
     })?;
@@ -70,10 +70,10 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
         ),
         (verifier, routes),
     );
-    let runtime = program::start::runtime()?;
+    let runtime = app::start::runtime()?;
     let served = runtime.block_on(async {
         let shutdown = signal::watch()?;
-        Ok(serve::run(config, &shutdown, |_| {}).await?)
+        Ok(lifetime::run(config, &shutdown, |_| {}).await?)
     });
     runtime.shutdown_background();
     served
@@ -111,8 +111,8 @@ pub(super) fn config(
 }
 
 /// The certificates in `dir`, made now if they are not there.
-pub(super) fn authority(dir: &Path) -> Result<AuthorityFiles, Failure> {
-    std::fs::create_dir_all(dir).map_err(|source| Failure::Folder {
+pub(super) fn authority(dir: &Path) -> Result<AuthorityFiles, ServeFailed> {
+    std::fs::create_dir_all(dir).map_err(|source| ServeFailed::Folder {
         path: dir.to_owned(),
         source,
     })?;

@@ -9,7 +9,7 @@ use crate::token::{self, Grant, KeyError};
 
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum TokenFailed {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("cannot use the key in {}: {source}", path.display())]
@@ -19,23 +19,23 @@ pub(super) enum Failure {
 }
 
 /// Prints a token.
-pub(super) fn run(arguments: &TokenArgs) -> Result<(), Failure> {
+pub(super) fn run(arguments: &TokenArgs) -> Result<(), TokenFailed> {
     let grant = Grant {
         namespace: arguments.namespace.clone(),
         pvc: arguments.pvc.clone(),
     };
     let key = read(&arguments.key)?;
     let token = token::mint(&key, &grant, SystemTime::now(), arguments.lifetime);
-    let token = token.map_err(|source| Failure::Key {
+    let token = token.map_err(|source| TokenFailed::Key {
         path: arguments.key.clone(),
         source,
     })?;
-    Ok(program::command_line::print(format!("{token}\n").as_bytes())?)
+    Ok(app::command_line::print(format!("{token}\n").as_bytes())?)
 }
 
 /// A file as text.
-pub(super) fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|source| Failure::Read {
+pub(super) fn read(path: &Path) -> Result<String, TokenFailed> {
+    std::fs::read_to_string(path).map_err(|source| TokenFailed::Read {
         path: path.to_owned(),
         source,
     })

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use app::cluster::{self, NoCluster};
+use app::command_line;
 use daemon::env::{EnvErrors, EnvReader, Strings};
 use daemon::flags::Flags;
 use daemon::paths::Paths;
 use daemon::tls::ServerFiles;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use program::cluster::{self, NoCluster};
-use program::command_line;
 
 use super::KEY_VARIABLE;
 use crate::api;
@@ -64,11 +64,11 @@ const MAX_UPLOADS_PER_CLIENT: &str = "CDI_UPLOADPROXY_MAX_UPLOADS_PER_CLIENT";
 const LIMIT_RATE: &str = "CDI_UPLOADPROXY_LIMIT_RATE";
 const LIMIT_RATE_PER_CLIENT: &str = "CDI_UPLOADPROXY_LIMIT_RATE_PER_CLIENT";
 /// For tests: connected to instead of any upload server.
-const UPSTREAM: &str = "CDI_UPLOADPROXY_UPSTREAM";
+const UPSTREAM: &str = "CDI_WORKERS_TEST_UPSTREAM";
 
 /// Why the proxy cannot start.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum ConfigError {
     #[error("{KEY_VARIABLE} not defined")]
     NoKey,
     #[error("unable to retrieve apiserver signing key from {KEY_VARIABLE}: {0}")]
@@ -82,11 +82,11 @@ pub(super) enum Refusal {
 }
 
 /// Reads all settings, and waits for the first word of the cluster.
-pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Result<Config, Refusal> {
+pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Result<Config, ConfigError> {
     let mut reader = EnvReader::new(env);
     let cluster = cluster::config(flags, env).await?;
     let client = api::client(impatient(cluster.clone()))?;
-    let key = reader.text(KEY_VARIABLE).ok_or(Refusal::NoKey)?;
+    let key = reader.text(KEY_VARIABLE).ok_or(ConfigError::NoKey)?;
     let verifier = Verifier::new(&key)?;
     let path = |(name, fixed): (&str, &str)| reader.text(name).map_or_else(|| paths.at(fixed), PathBuf::from);
     let tls = ServerFiles {
@@ -110,7 +110,7 @@ pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Res
         rate_per_client: reader.parsed(LIMIT_RATE_PER_CLIENT, command_line::byte_rate),
     };
     let dial = reader.parsed(UPSTREAM, SocketAddr::from_str);
-    reader.finish().map_err(Refusal::Environment)?;
+    reader.finish().map_err(ConfigError::Environment)?;
     Ok(Config {
         address,
         port,

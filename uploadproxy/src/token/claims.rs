@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
 
-use super::{Grant, Refusal};
+use super::{Grant, TokenRefused};
 use crate::names;
 
 /// Who signs tokens.
@@ -63,9 +63,9 @@ impl Claims {
     }
 
     /// Whose they are and when they hold. A time that is not there is no error.
-    pub(super) fn check(&self, now: SystemTime) -> Result<(), Refusal> {
+    pub(super) fn check(&self, now: SystemTime) -> Result<(), TokenRefused> {
         if self.iss != ISSUER {
-            return Err(Refusal::Invalid("its issuer is another one"));
+            return Err(TokenRefused::Invalid("its issuer is another one"));
         }
         let now = seconds(now);
         let leeway = LEEWAY.as_secs_f64();
@@ -74,30 +74,30 @@ impl Claims {
             time.is_some_and(|time| wrong(time + leeway, now))
         };
         if is(&self.exp, |exp, now| exp < now, leeway) {
-            return Err(Refusal::Invalid("it has expired"));
+            return Err(TokenRefused::Invalid("it has expired"));
         }
         if is(&self.nbf, |nbf, now| nbf > now, -leeway) {
-            return Err(Refusal::Invalid("its time has not come"));
+            return Err(TokenRefused::Invalid("its time has not come"));
         }
         if is(&self.iat, |iat, now| iat > now, -leeway) {
-            return Err(Refusal::Invalid("it was issued in the future"));
+            return Err(TokenRefused::Invalid("it was issued in the future"));
         }
         Ok(())
     }
 
-    /// What they allow. Names end up in the name of a host: whoever signed them, only valid ones are used.
-    pub(super) fn grant(self) -> Result<Grant, Refusal> {
+    /// What they allow. Names end up in the name of a host: only valid ones are used, whatever was signed.
+    pub(super) fn grant(self) -> Result<Grant, TokenRefused> {
         if self.operation != OPERATION {
-            return Err(Refusal::Unsuitable("it is for another operation"));
+            return Err(TokenRefused::Unsuitable("it is for another operation"));
         }
         if self.resource.resource != RESOURCE {
-            return Err(Refusal::Unsuitable("it is for another kind of resource"));
+            return Err(TokenRefused::Unsuitable("it is for another kind of resource"));
         }
         if !names::is_subdomain(&self.name) {
-            return Err(Refusal::Unsuitable("it does not name a PVC"));
+            return Err(TokenRefused::Unsuitable("it does not name a PVC"));
         }
         if !names::is_label(&self.namespace) {
-            return Err(Refusal::Unsuitable("it does not name a namespace"));
+            return Err(TokenRefused::Unsuitable("it does not name a namespace"));
         }
         Ok(Grant {
             namespace: self.namespace,

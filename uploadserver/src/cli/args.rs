@@ -4,9 +4,9 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use app::command_line::{self, byte_rate, duration, listen};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use program::command_line::{self, byte_rate, duration, listen};
 
 /// The name in the client's certificate, as CDI has it.
 const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";

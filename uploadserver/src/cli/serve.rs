@@ -3,26 +3,26 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use app::command_line::server_verbosity;
 use daemon::logging::{self, LogFormat, LogOptions};
 use daemon::signal::{self, Signal};
 use daemon::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
 use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::target;
-use program::command_line::server_verbosity;
-use worker::volume::Wanted;
+use volume::Wanted;
 
 use super::PROGRAM;
 use super::args::ServeArgs;
 use crate::access::Access;
 use crate::config::{Config, Destination};
-use crate::serve::{self, Exit, StartError};
+use crate::lifetime::{self, Exit, StartError};
 
 /// The file in the directory.
 const DISK: &str = "disk.img";
 
 /// Why the command failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum ServeFailed {
     #[error("{0}")]
     Tls(#[from] TlsError),
     #[error("{0}")]
@@ -39,7 +39,7 @@ pub(super) enum Failure {
     Signalled(Signal),
 }
 
-impl Failure {
+impl ServeFailed {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Signalled(signal) => signal.exit_code(),
@@ -50,7 +50,7 @@ impl Failure {
 }
 
 /// Serves as `arguments` say.
-pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
+pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
     logging::init(LogOptions {
         format: LogFormat::Plain,
         verbosity: server_verbosity(arguments.quiet, arguments.verbose),
@@ -58,12 +58,12 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
     });
     daemon::tls::install_provider();
     let config = config(arguments)?;
-    let runtime = program::start::runtime()?;
+    let runtime = app::start::runtime()?;
     let exit = runtime.block_on(async {
         let shutdown = signal::watch()?;
         let hint = hint(&config);
-        Ok::<_, Failure>(
-            serve::run(config, &shutdown, |address| {
+        Ok::<_, ServeFailed>(
+            lifetime::run(config, &shutdown, |address| {
                 let words = hint(&format!("{}:{}", host(&address), address.port()));
                 // Nobody reads it when stderr is closed.
                 writeln!(io::stderr(), "{words}").ok();
@@ -74,9 +74,9 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), Failure> {
     runtime.shutdown_background();
     match exit? {
         Exit::Success(_) | Exit::DeadlinePassed => Ok(()),
-        Exit::Broken(reason) => Err(Failure::Broken(reason)),
+        Exit::Broken(reason) => Err(ServeFailed::Broken(reason)),
         // Ctrl-C is how one ends a server that waits for more.
-        Exit::Signalled(signal) => Err(Failure::Signalled(signal)),
+        Exit::Signalled(signal) => Err(ServeFailed::Signalled(signal)),
     }
 }
 
@@ -108,18 +108,18 @@ fn hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
     }
 }
 
-fn config(arguments: ServeArgs) -> Result<Config, Failure> {
+fn config(arguments: ServeArgs) -> Result<Config, ServeFailed> {
     if arguments.self_signed.is_none() && arguments.tls_cert.is_none() {
-        return Err(Failure::Usage(
+        return Err(ServeFailed::Usage(
             "a certificate is needed: --self-signed DIR makes one, --tls-cert and --tls-key name one",
         ));
     }
     if arguments.self_signed.is_none() && arguments.client_ca.is_none() && !arguments.insecure {
-        return Err(Failure::Usage(
+        return Err(ServeFailed::Usage(
             "who may upload? --client-ca FILE names the authority of the client, --insecure accepts everybody",
         ));
     }
-    worker::limits::of_command(arguments.memory);
+    volume::limits::of_command(arguments.memory);
     let destination = destination(&arguments)?;
     let access = if arguments.insecure {
         Access::Anyone
@@ -157,8 +157,8 @@ fn config(arguments: ServeArgs) -> Result<Config, Failure> {
     })
 }
 
-fn destination(arguments: &ServeArgs) -> Result<Destination, Failure> {
-    let refuse = |path: &Path, reason: &str| Failure::Target {
+fn destination(arguments: &ServeArgs) -> Result<Destination, ServeFailed> {
+    let refuse = |path: &Path, reason: &str| ServeFailed::Target {
         path: path.to_owned(),
         reason: reason.to_owned(),
     };
@@ -187,8 +187,8 @@ fn destination(arguments: &ServeArgs) -> Result<Destination, Failure> {
 }
 
 /// The certificates in `dir`, made now if they are not there.
-fn self_signed(dir: &Path, client_name: &str) -> Result<ServerFiles, Failure> {
-    std::fs::create_dir_all(dir).map_err(|source| Failure::Target {
+fn self_signed(dir: &Path, client_name: &str) -> Result<ServerFiles, ServeFailed> {
+    std::fs::create_dir_all(dir).map_err(|source| ServeFailed::Target {
         path: dir.to_owned(),
         reason: source.to_string(),
     })?;

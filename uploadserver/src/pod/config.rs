@@ -9,8 +9,8 @@ use daemon::tls::{Profile, ServerFiles};
 use daemon::{quantity, space};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use worker::limits;
-use worker::volume::Wanted;
+use volume::Wanted;
+use volume::limits;
 
 use super::KEY_VARIABLE;
 use crate::access::Access;
@@ -42,9 +42,9 @@ const RESUME_SECONDS: &str = "CDI_UPLOAD_RESUME_SECONDS";
 const DEFAULT_ADDRESS: &str = "0.0.0.0";
 const DEFAULT_PORT: u16 = 8443;
 
-/// Why the server cannot start.
+/// A configuration with which the server cannot start.
 #[derive(Debug, PartialEq)]
-pub(super) enum Refusal {
+pub(super) enum ConfigError {
     /// Upstream ends with another code for this one.
     Deadline(String),
     /// Key or certificate are not named.
@@ -54,13 +54,13 @@ pub(super) enum Refusal {
 }
 
 /// Reads all variables.
-pub(super) fn read(env: &dyn Strings, paths: &Paths) -> Result<Config, Refusal> {
+pub(super) fn read(env: &dyn Strings, paths: &Paths) -> Result<Config, ConfigError> {
     let mut reader = EnvReader::new(env);
     let deadline = match reader.text(DEADLINE) {
-        Some(text) => Some(parse_deadline(&text).map_err(Refusal::Deadline)?),
+        Some(text) => Some(parse_deadline(&text).map_err(ConfigError::Deadline)?),
         None => None,
     };
-    let tls = read_tls(&reader).ok_or(Refusal::Tls)?;
+    let tls = read_tls(&reader).ok_or(ConfigError::Tls)?;
     let config = Config {
         // A variable that is there but empty means all addresses.
         address: env
@@ -90,7 +90,7 @@ pub(super) fn read(env: &dyn Strings, paths: &Paths) -> Result<Config, Refusal> 
         speed_limit: limits::speed_of_pod(&mut reader),
         once: true,
     };
-    reader.finish().map_err(Refusal::Environment)?;
+    reader.finish().map_err(ConfigError::Environment)?;
     Ok(config)
 }
 
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    fn config(pairs: &[(&str, &str)]) -> Result<Config, Refusal> {
+    fn config(pairs: &[(&str, &str)]) -> Result<Config, ConfigError> {
         let basic = [
             (KEY_VARIABLE, "/etc/tls/tls.key"),
             (CERTIFICATE, "/etc/tls/tls.crt"),
@@ -192,10 +192,11 @@ mod tests {
     fn what_is_wrong_is_refused() {
         assert!(matches!(
             config(&[(DEADLINE, "tomorrow")]),
-            Err(Refusal::Deadline(_))
+            Err(ConfigError::Deadline(_))
         ));
-        assert_eq!(config(&[(KEY_VARIABLE, "")]).unwrap_err(), Refusal::Tls);
-        let Err(Refusal::Environment(errors)) = config(&[(IMAGE_SIZE, "big"), (STALL_SECONDS, "0")]) else {
+        assert_eq!(config(&[(KEY_VARIABLE, "")]).unwrap_err(), ConfigError::Tls);
+        let Err(ConfigError::Environment(errors)) = config(&[(IMAGE_SIZE, "big"), (STALL_SECONDS, "0")])
+        else {
             panic!("both are wrong")
         };
         assert_eq!(errors.iter().count(), 2);

@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use super::asked::{
     Asked, Dialect, Refused, TUS_RESUMABLE, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, VERSION,
 };
-use crate::failure::Failure;
+use crate::failure::UploadFailed;
 use crate::job::Job;
 use crate::reply::{self, Reply};
 use crate::representation::{self, Coded};
@@ -141,7 +141,7 @@ pub(super) fn wrong_offset(asked: Asked, received: u64) -> Reply {
 }
 
 /// The upload has failed before this request: it is no more, and this is why.
-pub(super) fn failed_before(failure: &Failure) -> Reply {
+pub(super) fn failed_before(failure: &UploadFailed) -> Reply {
     let status = if failure.status.is_server_error() {
         StatusCode::GONE
     } else {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use bytes::{Bytes, BytesMut};
-use diskimage::Facts;
+use diskimage::{Facts, Host};
 
 use self::scratch::Scratch;
 use self::slots::Slots;
@@ -161,7 +161,7 @@ impl Park {
             None => {
                 let missing = diskimage::Error::RefcountContradiction {
                     what: "a cluster",
-                    offset: host,
+                    offset: Host(host),
                 };
                 return Err(missing.into());
             }

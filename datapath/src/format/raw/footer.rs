@@ -1,6 +1,6 @@
 //! The part that may follow a raw disk.
 
-use diskimage::{Error as ImageError, Format, TRAILER_BYTES, Trailer, vhd};
+use diskimage::{Error as ImageError, Format, Host, TRAILER_BYTES, Trailer, vhd};
 
 use crate::error::{Error, FormatError};
 use crate::source::Source;
@@ -42,8 +42,8 @@ impl Ending {
         let last = bytes.first_chunk().ok_or_else(|| {
             FormatError::from(ImageError::Truncated {
                 what: "the last sector",
-                offset: start,
-                end: start.saturating_add(bytes.len() as u64),
+                offset: Host(start),
+                end: Host(start.saturating_add(bytes.len() as u64)),
             })
         })?;
         self.disk_size(last, length)

@@ -6,9 +6,9 @@ mod write;
 
 use std::path::PathBuf;
 
+use app::command_line;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use program::command_line;
 
 use self::help::{
     APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, EXIT_CODES, IMPORT_EXAMPLES, INFO_EXAMPLES,

@@ -4,11 +4,11 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use app::command_line::byte_rate;
 use clap::{Args, ValueHint};
 use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::options::Payload;
 use diskimage::Format;
-use program::command_line::byte_rate;
 
 /// What to read and how: shared by the subcommands.
 #[derive(Debug, Args)]
@@ -124,8 +124,8 @@ impl SourceArgs {
 /// How the content of a source is taken.
 #[derive(Debug, Clone, Args)]
 pub struct ContentArgs {
-    /// Take the image for this format (raw, qcow2, vmdk, vdi, vhd, vhdx) instead of recognizing it by content
-    #[arg(long, value_name = "FORMAT", help_heading = "Source")]
+    /// The format, if the content shall not decide
+    #[arg(long, value_name = "FORMAT", help_heading = "Source", help = format!("Take the image for this format ({}) instead of recognizing it by content", Format::list(Format::flag)))]
     pub format: Option<Format>,
 
     /// The source is an OVA, a tar with one disk image in it: take that one, and verify what the manifest says of it

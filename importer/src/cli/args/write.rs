@@ -3,9 +3,9 @@
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
+use app::command_line::byte_rate;
 use clap::{Args, ValueEnum, ValueHint};
 use datapath::digest::Checksum;
-use program::command_line::byte_rate;
 
 use super::{LogArgs, Progress};
 

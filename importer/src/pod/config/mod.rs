@@ -9,9 +9,9 @@ use daemon::env::{EnvErrors, EnvReader, Strings, go_bool};
 use daemon::{quantity, space};
 use datapath::floor::SpeedLimit;
 use datapath::target::Cache;
-use worker::limits;
-use worker::volume::Wanted;
-use worker::wording::Made;
+use volume::Wanted;
+use volume::limits;
+use volume::wording::Made;
 
 pub use self::access::AccessConfig;
 use self::access::PROXY;
@@ -127,7 +127,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::source::http::parse_header;
+    use sources::http::parse_header;
 
     fn environment(pairs: &[(&str, &str)]) -> HashMap<String, String> {
         let basic = [

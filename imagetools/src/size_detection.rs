@@ -1,0 +1,93 @@
+//! `cdi-image-size-detection`: CDI's controller runs it on a volume that shall be cloned, to know how large the new one must be.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use daemon::env::Strings;
+use daemon::flags::{Flags, OwnFlag};
+use daemon::paths::Paths;
+use daemon::report::{self, ReportError};
+
+use crate::image::{self, Unknown};
+
+const PROGRAM: &str = "cdi-image-size-detection";
+
+const IMAGE_PATH: &str = "image-path";
+const SCHEME: &str = "scheme";
+
+/// The one scheme of an image on a volume.
+const FILE_SCHEME: &str = "file://";
+
+const FLAGS: [OwnFlag; 2] = [
+    OwnFlag {
+        name: IMAGE_PATH,
+        purpose: "(mandatory) path of the disk image, a file or block device",
+    },
+    OwnFlag {
+        name: SCHEME,
+        purpose: "scheme of the path; there is file:// alone (default file://)",
+    },
+];
+
+/// Why there is no size.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("One or more mandatory parameters are missing: -{IMAGE_PATH}")]
+    NoPath,
+    #[error("the scheme {0:?} of the image is not {FILE_SCHEME:?}")]
+    Scheme(String),
+    #[error("Unable to extract information from '{}': {cause}", path.display())]
+    Image { path: PathBuf, cause: Unknown },
+    #[error("Unable to write the size: {0}")]
+    Report(#[from] ReportError),
+}
+
+impl Failure {
+    /// What the controller tells failures apart by (contract, appendix B).
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoPath | Self::Scheme(_) => 1,
+            Self::Image { cause, .. } => match cause {
+                Unknown::Image(_) => 2,
+                Unknown::Path(_) => 3,
+                Unknown::Read(_) => 5,
+            },
+            Self::Report(_) => 4,
+        }
+    }
+}
+
+/// Writes the size of the disk that `arguments` name into the termination message.
+pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
+    let paths = Paths::from_env(env);
+    app::start::start(PROGRAM, &FLAGS, arguments, async |flags| {
+        match detect(&flags, &paths.termination_log()) {
+            Ok(bytes) => {
+                tracing::info!("Size-detection binary has completed: {bytes} bytes");
+                0
+            }
+            Err(failure) => {
+                tracing::error!("{failure}");
+                failure.exit_code()
+            }
+        }
+    })
+}
+
+/// Bytes of the disk, which are in the file `message` then.
+fn detect(flags: &Flags, message: &Path) -> Result<u64, Failure> {
+    let scheme = flags.own(SCHEME).unwrap_or(FILE_SCHEME);
+    if scheme != FILE_SCHEME {
+        return Err(Failure::Scheme(scheme.to_owned()));
+    }
+    let path = flags.own(IMAGE_PATH).filter(|path| !path.is_empty());
+    let path = PathBuf::from(path.ok_or(Failure::NoPath)?);
+    match image::look(&path, None) {
+        Ok(facts) => {
+            report::write_text(message, &facts.virtual_size.to_string())?;
+            Ok(facts.virtual_size)
+        }
+        Err(cause) => Err(Failure::Image { path, cause }),
+    }
+}

@@ -1,0 +1,160 @@
+//! One read being answered: the parts come in any order, the bytes leave in order.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use bytes::Bytes;
+use datapath::buffer::{CHUNK_BYTES, Filling, Pool};
+use datapath::target::ZEROS;
+
+use super::wire::Violation;
+
+/// Parts that do not touch each other while a read is being answered: servers answer in order, or nearly so.
+const MAX_PARTS: usize = 1024;
+
+/// The bytes of one read, in slots that become chunks: they lie in memory as on the disk.
+pub(super) struct Assembly {
+    pool: Pool,
+    range: Range<u64>,
+    slots: VecDeque<Slot>,
+    /// What has arrived, ascending, without neighbours that touch.
+    arrived: Vec<Range<u64>>,
+}
+
+/// A part of the read that becomes one chunk. Without a buffer all that arrived of it is zeros.
+struct Slot {
+    range: Range<u64>,
+    buffer: Option<Filling>,
+}
+
+impl Slot {
+    fn length(&self) -> usize {
+        length(&self.range)
+    }
+}
+
+impl Assembly {
+    /// For the answer to a read of `range`, which is short.
+    pub(super) fn new(range: Range<u64>, pool: Pool) -> Self {
+        let mut slots = VecDeque::new();
+        let mut start = range.start;
+        while start < range.end {
+            let boundary = (start / CHUNK_BYTES as u64 + 1).saturating_mul(CHUNK_BYTES as u64);
+            let end = boundary.min(range.end);
+            slots.push_back(Slot {
+                range: start..end,
+                buffer: None,
+            });
+            start = end;
+        }
+        Self {
+            pool,
+            range,
+            slots,
+            arrived: Vec::new(),
+        }
+    }
+
+    /// All that was asked for.
+    pub(super) fn range(&self) -> &Range<u64> {
+        &self.range
+    }
+
+    /// The range of a part that the server announces: `length` bytes at `offset`, which must be asked for and new.
+    pub(super) fn part(&self, offset: u64, length: u64) -> Result<Range<u64>, Violation> {
+        let end = offset.checked_add(length);
+        let Some(end) = end.filter(|end| length > 0 && offset >= self.range.start && *end <= self.range.end)
+        else {
+            return Err(Violation(format!(
+                "{length} bytes at offset {offset} answer a read of {} bytes at offset {}",
+                self.range.end - self.range.start,
+                self.range.start
+            )));
+        };
+        let twice = self
+            .arrived
+            .iter()
+            .any(|part| part.start < end && offset < part.end);
+        if twice {
+            return Err(Violation(format!(
+                "some of the {length} bytes at offset {offset} arrive twice"
+            )));
+        }
+        Ok(offset..end)
+    }
+
+    /// Where the bytes from `part.start` on go: room for some of them. `part` was accepted by [`Assembly::part`].
+    pub(super) fn room(&mut self, part: &Range<u64>) -> &mut [u8] {
+        let Self { slots, pool, .. } = self;
+        let Some(slot) = slots.iter_mut().find(|slot| slot.range.contains(&part.start)) else {
+            return &mut [];
+        };
+        let (start, slot_length) = (slot.range.start, slot.length());
+        let covers_slot = part.start == start && part.end >= slot.range.end;
+        let from = length(&(start..part.start));
+        let to = length(&(start..part.end.min(slot.range.end)));
+        let buffer = slot.buffer.get_or_insert_with(|| {
+            let mut buffer = pool.take(start);
+            // Holes are never written: a used buffer must hold zeros there.
+            if !covers_slot {
+                let room = buffer.room();
+                let used = slot_length.min(room.len());
+                room[..used].fill(0);
+            }
+            buffer
+        });
+        buffer.room().get_mut(from..to).unwrap_or_default()
+    }
+
+    /// These bytes are there: as data in [`Assembly::room`], or as zeros that need not be written.
+    pub(super) fn arrived(&mut self, part: Range<u64>) -> Result<(), Violation> {
+        let at = self.arrived.partition_point(|before| before.end < part.start);
+        match self.arrived.get_mut(at) {
+            Some(before) if before.end == part.start => before.end = part.end,
+            Some(after) if after.start == part.end => after.start = part.start,
+            _ => self.arrived.insert(at, part),
+        }
+        if let (Some(this), Some(next)) = (self.arrived.get(at).cloned(), self.arrived.get(at + 1).cloned())
+            && this.end == next.start
+        {
+            self.arrived[at].end = next.end;
+            self.arrived.remove(at + 1);
+        }
+        if self.arrived.len() > MAX_PARTS {
+            return Err(Violation(format!(
+                "a read of {} bytes is answered in more than {MAX_PARTS} parts out of order",
+                self.range.end - self.range.start
+            )));
+        }
+        Ok(())
+    }
+
+    /// True when every byte is there.
+    pub(super) fn is_complete(&self) -> bool {
+        self.range.is_empty() || self.arrived.first() == Some(&self.range)
+    }
+
+    /// The next chunk in order and its offset. To be called when all is complete.
+    pub(super) fn pop(&mut self) -> Option<(u64, Bytes)> {
+        self.slots.pop_front()?.freeze()
+    }
+}
+
+impl Slot {
+    fn freeze(self) -> Option<(u64, Bytes)> {
+        let length = self.length();
+        let bytes = match self.buffer {
+            Some(mut buffer) => {
+                buffer.filled(length as u64);
+                buffer.freeze()
+            }
+            None => Bytes::from_static(ZEROS.get(..length)?),
+        };
+        Some((self.range.start, bytes))
+    }
+}
+
+/// Ranges here are no longer than a chunk or a read.
+fn length(range: &Range<u64>) -> usize {
+    usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
+}

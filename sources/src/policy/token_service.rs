@@ -1,0 +1,266 @@
+//! Which token services may hear the password of a registry.
+//!
+//! A registry says in its challenge where tokens are to be had: at any URL. An author of that challenge would have the
+//! password sent anywhere, so the place has to belong to the registry: its own host, a neighbour below the same
+//! domain, or one that is known or was named.
+
+use datapath::error::{SourceError, SourceErrorKind};
+use url::{Host, Url};
+
+use super::{Face, Policy, TOKEN_SERVICES};
+
+/// Public registries whose token service is no neighbour of theirs, or one below a domain that strangers share.
+const KNOWN: [(&str, &str); 2] = [
+    ("registry.gitlab.com", "gitlab.com"),
+    ("registry-1.docker.io", "auth.docker.io"),
+];
+
+/// Public registries with a host and a token service for each region: what stands before and after its name.
+const KNOWN_BY_REGION: [(&str, &str, &str); 1] = [("registry.", "dockerauth.", ".aliyuncs.com")];
+
+/// Domains below which anybody can get a name: neighbours there are strangers. The list of all of them (publicsuffix.org) has
+/// ten thousand; these are the ones where registries and web services are run. A missing one lets a registry, which may ask for
+/// the password itself, pass it on to another tenant.
+const SHARED: &str = "
+    aliyuncs.com amazonaws.com amazonaws.com.cn app.github.dev appdomain.cloud appspot.com
+    awsapprunner.com azure-api.net azure.com azurecontainer.io azurecontainerapps.io azurecr.cn
+    azurecr.io azurecr.us azurefd.net azurewebsites.net cfargotunnel.com cloudapp.net cloudfront.net
+    cloudfunctions.net codeanyapp.com ddns.net duckdns.org dyndns.org elasticbeanstalk.com
+    firebaseapp.com fly.dev github.io gitlab.io googleusercontent.com gitpod.io herokuapp.com
+    hopto.org icr.io jfrog.io linodeusercontent.com loca.lt localhost.run mybluemix.net
+    myhuaweicloud.com netlify.app ngrok-free.app ngrok.app ngrok.dev ngrok.io nip.io no-ip.org
+    ocir.io on.aws ondigitalocean.app onrender.com pages.dev pkg.dev railway.app run.app scw.cloud
+    sslip.io tencentcloudcr.com trycloudflare.com vercel.app vultrcr.com workers.dev
+";
+
+/// Second labels that stand for no owner below the domains of countries, besides those of up to three letters (`co.uk`).
+const GENERIC: [&str; 8] = ["asso", "coop", "firm", "gouv", "govt", "info", "name", "school"];
+
+impl Policy {
+    /// Checks that the password for `registry` may be sent to the token service at `realm`, which the registry named.
+    pub fn admit(&self, registry: &Url, realm: &Url) -> Result<(), SourceError> {
+        let (registry_host, realm_host) = (host(registry), host(realm));
+        let refused = |reason: String| Err(SourceError::new(SourceErrorKind::Invalid, reason));
+        if realm.scheme() != "https" && registry.scheme() == "https" {
+            return refused(format!(
+                "the registry {registry_host} wants its password to be sent to the token service {realm_host} without TLS, \
+                 which would show the password to everybody on the way"
+            ));
+        }
+        let is_named = self
+            .token_services
+            .iter()
+            .any(|named| named.eq_ignore_ascii_case(realm_host));
+        if !is_named && !belongs(registry, realm) {
+            let how = match self.face {
+                Face::Pod => format!("name it in {TOKEN_SERVICES}"),
+                Face::CommandLine => "allow it with --token-service".to_owned(),
+            };
+            return refused(format!(
+                "the registry {registry_host} wants its password to be sent to the token service {realm_host}, which is not \
+                 known to belong to it: {how} if it does"
+            ));
+        }
+        self.reveal("the password of the registry", realm)
+    }
+}
+
+fn host(url: &Url) -> &str {
+    url.host_str().unwrap_or_default()
+}
+
+fn belongs(registry: &Url, realm: &Url) -> bool {
+    let (registry_host, realm_host) = (host(registry), host(realm));
+    let is_known = KNOWN.contains(&(registry_host, realm_host));
+    let names = matches!(
+        (registry.host(), realm.host()),
+        (Some(Host::Domain(_)), Some(Host::Domain(_)))
+    );
+    registry_host == realm_host
+        || is_known
+        || is_known_by_region(registry_host, realm_host)
+        || (names && are_neighbours(registry_host, realm_host))
+}
+
+fn is_known_by_region(registry: &str, realm: &str) -> bool {
+    let region = |host: &str, before: &str, after: &str| {
+        let region = host.strip_prefix(before)?.strip_suffix(after)?;
+        (!region.contains('.')).then(|| region.to_owned())
+    };
+    KNOWN_BY_REGION.iter().any(|(registries, realms, domain)| {
+        let of_registry = region(registry, registries, domain);
+        of_registry.is_some() && of_registry == region(realm, realms, domain)
+    })
+}
+
+/// `registry.example.org` with `auth.example.org` or `example.org`, where that is a domain with one owner.
+fn are_neighbours(registry: &str, realm: &str) -> bool {
+    let Some((_, parent)) = registry.split_once('.') else {
+        return false;
+    };
+    let is_below = || {
+        realm
+            .strip_suffix(parent)?
+            .strip_suffix('.')
+            .map(|label| !label.contains('.'))
+    };
+    has_one_owner(parent) && (realm == parent || is_below().unwrap_or(false))
+}
+
+fn has_one_owner(domain: &str) -> bool {
+    let labels: Vec<&str> = domain.split('.').collect();
+    let is_registered = match labels.as_slice() {
+        [] | [_] => false,
+        // `co.uk`, `gouv.fr`: below a country's domain, such names belong to many. So do `uk.com` and `eu.org`.
+        [second, top] if top.len() == 2 => second.len() > 3 && !GENERIC.contains(second),
+        [second, _] => second.len() > 2,
+        _ => labels.iter().all(|label| !label.is_empty()),
+    };
+    let is_shared = |shared: &str| {
+        domain
+            .strip_suffix(shared)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    is_registered && !SHARED.split_whitespace().any(is_shared)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::super::Granted;
+    use super::*;
+
+    fn admits(policy: &Policy, registry: &str, realm: &str) -> Result<(), String> {
+        let url = |text: &str| Url::parse(text).unwrap();
+        policy
+            .admit(&url(registry), &url(realm))
+            .map_err(|error| error.to_string())
+    }
+
+    fn policy(named: &[&str]) -> Policy {
+        let granted = Granted {
+            token_services: named.iter().map(|host| (*host).to_owned()).collect(),
+            ..Granted::default()
+        };
+        Policy::command_line(&HashMap::<String, String>::new(), true, &granted)
+    }
+
+    #[test]
+    fn the_service_of_a_registry_is_its_own_a_neighbour_or_known() {
+        for (registry, realm) in [
+            ("https://quay.io/v2/", "https://quay.io/v2/auth"),
+            ("https://registry:5000/v2/", "https://registry:5001/auth"),
+            ("https://10.0.0.1/v2/", "https://10.0.0.1:8443/auth"),
+            ("http://127.0.0.1:5000/v2/", "http://127.0.0.1:5001/token"),
+            ("https://registry-1.docker.io/v2/", "https://auth.docker.io/token"),
+            ("https://registry.gitlab.com/v2/", "https://gitlab.com/jwt/auth"),
+            (
+                "https://registry.example.org/v2/",
+                "https://gitlab.example.org/jwt/auth",
+            ),
+            ("https://registry.example.org/v2/", "https://example.org/token"),
+            (
+                "https://registry.example.co.uk/v2/",
+                "https://auth.example.co.uk/token",
+            ),
+            (
+                "https://docker.elastic.co/v2/",
+                "https://docker-auth.elastic.co/auth",
+            ),
+            (
+                "https://registry.digitalocean.com/v2/",
+                "https://api.digitalocean.com/v2/registry/auth",
+            ),
+            (
+                "https://registry.cn-hangzhou.aliyuncs.com/v2/",
+                "https://dockerauth.cn-hangzhou.aliyuncs.com/auth",
+            ),
+            (
+                "https://registry.shop.svc.cluster.local/v2/",
+                "https://auth.shop.svc.cluster.local/token",
+            ),
+        ] {
+            assert_eq!(
+                admits(&policy(&[]), registry, realm),
+                Ok(()),
+                "{registry} {realm}"
+            );
+        }
+    }
+
+    #[test]
+    fn strangers_hear_no_password() {
+        for (registry, realm) in [
+            ("https://quay.io/v2/", "https://evil.example/auth"),
+            (
+                "https://registry.example.org/v2/",
+                "https://example.org.evil.example/",
+            ),
+            ("https://registry.example.org/v2/", "https://evilexample.org/"),
+            ("https://registry.example.org/v2/", "https://a.b.example.org/"),
+            (
+                "https://registry.example.org/v2/",
+                "https://registry.example.org.evil.example/",
+            ),
+            ("https://example.org/v2/", "https://evil.org/"),
+            ("https://example.co.uk/v2/", "https://evil.co.uk/"),
+            ("https://example.gouv.fr/v2/", "https://evil.gouv.fr/"),
+            ("https://example.uk.com/v2/", "https://evil.uk.com/"),
+            ("https://example.com.au/v2/", "https://evil.com.au/"),
+            ("https://example.github.io/v2/", "https://evil.github.io/"),
+            (
+                "https://acme.azurecr.io/v2/",
+                "https://evil.azurecr.io/oauth2/token",
+            ),
+            ("https://acme.jfrog.io/v2/", "https://evil.jfrog.io/token"),
+            (
+                "https://a.us-east-1.elb.amazonaws.com/v2/",
+                "https://evil.us-east-1.elb.amazonaws.com/",
+            ),
+            (
+                "https://registry.cn-hangzhou.aliyuncs.com/v2/",
+                "https://evil.cn-hangzhou.aliyuncs.com/auth",
+            ),
+            (
+                "https://registry.cn-hangzhou.aliyuncs.com/v2/",
+                "https://dockerauth.cn-beijing.aliyuncs.com/auth",
+            ),
+            ("https://10.0.0.1/v2/", "https://10.0.0.2/auth"),
+            ("https://10.0.0.1/v2/", "https://11.0.0.1/auth"),
+            ("https://registry/v2/", "https://auth/token"),
+            ("https://evil.example/v2/", "https://gitlab.com/jwt/auth"),
+        ] {
+            let error = admits(&policy(&[]), registry, realm).unwrap_err();
+            let host = |text: &str| Url::parse(text).unwrap().host_str().unwrap().to_owned();
+            for part in [host(registry), host(realm), "--token-service".to_owned()] {
+                assert!(error.contains(&part), "{part}: {error}");
+            }
+            assert_eq!(admits(&policy(&[&host(realm)]), registry, realm), Ok(()), "named");
+        }
+    }
+
+    #[test]
+    fn what_is_secret_for_a_registry_with_tls_never_leaves_it() {
+        let pod = Policy::pod(&HashMap::<String, String>::new(), false);
+        let lax = [policy(&["registry.example.org"]), pod];
+        for policy in &lax {
+            let error = admits(
+                policy,
+                "https://registry.example.org/v2/",
+                "http://registry.example.org/token",
+            );
+            assert!(error.unwrap_err().contains("without TLS"));
+        }
+        let plain = (
+            "http://registry.example.org/v2/",
+            "http://registry.example.org/token",
+        );
+        assert!(
+            admits(&lax[0], plain.0, plain.1)
+                .unwrap_err()
+                .contains("--cleartext-secrets")
+        );
+        assert_eq!(admits(&lax[1], plain.0, plain.1), Ok(()), "the pod warns");
+    }
+}

@@ -1,0 +1,145 @@
+//! How a registry wants to be asked: `WWW-Authenticate` (RFC 9110 §11.6.1).
+
+use http::{HeaderMap, header};
+
+/// A way to authenticate that registries use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Challenge {
+    /// User and password (RFC 7617).
+    Basic,
+    /// A token from a token service (distribution specification, "Token Authentication").
+    Bearer {
+        /// The URL of the service.
+        realm: String,
+        /// What the service calls the registry.
+        service: Option<String>,
+    },
+}
+
+/// The best of the ways that an answer offers: a token can be had for a password.
+pub(super) fn challenge(headers: &HeaderMap) -> Option<Challenge> {
+    let offers: Vec<Challenge> = headers
+        .get_all(header::WWW_AUTHENTICATE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(parse)
+        .collect();
+    let bearer = offers
+        .iter()
+        .find(|offer| matches!(offer, Challenge::Bearer { .. }));
+    bearer.or(offers.first()).cloned()
+}
+
+/// A header may hold several challenges, each a scheme and parameters, all separated by commas.
+fn parse(text: &str) -> Vec<Challenge> {
+    let mut found: Vec<(String, Vec<(String, String)>)> = Vec::new();
+    for item in split_quoted(text) {
+        let (name, value) = item.split_once('=').unwrap_or((item, ""));
+        // What stands before the first parameter of a challenge is its scheme.
+        let parameter = match name.trim().split_once(char::is_whitespace) {
+            Some((scheme, parameter)) => {
+                found.push((scheme.to_ascii_lowercase(), Vec::new()));
+                parameter.trim()
+            }
+            None if !item.contains('=') => {
+                found.push((name.trim().to_ascii_lowercase(), Vec::new()));
+                continue;
+            }
+            None => name.trim(),
+        };
+        if let Some((_, parameters)) = found.last_mut() {
+            parameters.push((parameter.to_ascii_lowercase(), unquoted(value.trim())));
+        }
+    }
+    found
+        .into_iter()
+        .filter_map(|(scheme, parameters)| known(&scheme, parameters))
+        .collect()
+}
+
+fn known(scheme: &str, parameters: Vec<(String, String)>) -> Option<Challenge> {
+    match scheme {
+        "basic" => Some(Challenge::Basic),
+        "bearer" => {
+            let (mut realm, mut service) = (None, None);
+            for (name, value) in parameters {
+                match name.as_str() {
+                    "realm" => realm = Some(value),
+                    "service" => service = Some(value),
+                    _ => {}
+                }
+            }
+            realm.map(|realm| Challenge::Bearer { realm, service })
+        }
+        _ => None,
+    }
+}
+
+/// The parts between commas that are not within quotes.
+fn split_quoted(text: &str) -> impl Iterator<Item = &str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    let outside = move |char: char| {
+        let was_escaped = std::mem::take(&mut is_escaped);
+        match char {
+            '\\' => is_escaped = is_quoted && !was_escaped,
+            '"' if !was_escaped => is_quoted = !is_quoted,
+            _ => {}
+        }
+        char == ',' && !is_quoted
+    };
+    text.split(outside).map(str::trim).filter(|item| !item.is_empty())
+}
+
+fn unquoted(value: &str) -> String {
+    let Some(inner) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+        return value.to_owned();
+    };
+    let mut text = String::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    while let Some(char) = chars.next() {
+        text.extend(if char == '\\' { chars.next() } else { Some(char) });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn bearer(realm: &str, service: Option<&str>) -> Option<Challenge> {
+        Some(Challenge::Bearer {
+            realm: realm.to_owned(),
+            service: service.map(str::to_owned),
+        })
+    }
+
+    #[test]
+    fn registries_are_understood() {
+        for (text, expected) in [
+            (
+                r#"Bearer realm="https://auth.docker.io/token",service="registry.docker.io""#,
+                bearer("https://auth.docker.io/token", Some("registry.docker.io")),
+            ),
+            (
+                r#"bearer  realm="https://a/t?x=1,2" , scope="repository:a/b:pull,push", error="invalid_token""#,
+                bearer("https://a/t?x=1,2", None),
+            ),
+            (r#"Basic realm="Registry Realm""#, Some(Challenge::Basic)),
+            ("Basic", Some(Challenge::Basic)),
+            (
+                r#"Basic realm="a", Negotiate, Bearer realm="b \" c", service=d"#,
+                bearer("b \" c", Some("d")),
+            ),
+            (r#"Bearer service="d""#, None),
+            ("Negotiate abc==", None),
+            ("", None),
+            ("=,\"", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(text));
+            assert_eq!(challenge(&headers), expected, "{text}");
+        }
+        assert_eq!(challenge(&HeaderMap::new()), None);
+    }
+}

@@ -1,0 +1,64 @@
+//! The upload server's body on its way to the client.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+use crate::exchange::Exchange;
+use crate::pool::Lease;
+
+/// The upload server's body on its way to the client.
+pub(crate) struct ReplyBody {
+    body: Incoming,
+    /// The connection that it comes from.
+    lease: Option<Lease>,
+    _exchange: Arc<Exchange>,
+}
+
+impl ReplyBody {
+    pub(crate) fn new(body: Incoming, lease: Lease, exchange: Arc<Exchange>) -> Self {
+        let mut download = Self {
+            body,
+            lease: Some(lease),
+            _exchange: exchange,
+        };
+        if download.body.is_end_stream() {
+            download.release();
+        }
+        download
+    }
+
+    fn release(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.give_back();
+        }
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        if frame.is_none() || this.body.is_end_stream() {
+            this.release();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,141 @@
+//! The client's body on its way to the upload server: bytes are passed on as they came, never copied.
+//!
+//! Backpressure is that of the two sockets: between them are hyper's read buffer (128 KiB at most), the frame in
+//! flight, 64 KiB in front of TLS and rustls' own buffers.
+//!
+//! A client that goes away drops the future of its request or this body; either drops the connection, and the upload
+//! server sees a broken body. A client that is answered early may go on sending for a while: closing at once would
+//! reset the connection, and the answer would be lost.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use crate::exchange::Exchange;
+
+/// How long an upload server may think about `Expect: 100-continue` before the body is sent all the same (RFC 9110
+/// §10.1.1 leaves the time open; Go's clients wait as long).
+const EXPECT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The client's body on its way to the upload server.
+pub(crate) struct RequestBody {
+    /// `None` once it has ended, well or not.
+    body: Option<Incoming>,
+    gate: Option<Gate>,
+    /// Until when the limits hold it back.
+    pause: Option<Pin<Box<Sleep>>>,
+    exchange: Arc<Exchange>,
+}
+
+/// Opens when the upload server wants the body.
+struct Gate {
+    wanted: oneshot::Receiver<()>,
+    patience: Pin<Box<Sleep>>,
+}
+
+impl RequestBody {
+    pub(crate) fn new(body: Incoming, exchange: Arc<Exchange>) -> Self {
+        Self {
+            body: (!body.is_end_stream()).then_some(body),
+            gate: None,
+            pause: None,
+            exchange,
+        }
+    }
+
+    /// Holds the body back until the sender is used, or dropped, or a moment has passed: the client has not begun to
+    /// send, and need not if the upload server refuses.
+    pub(crate) fn expecting(&mut self) -> oneshot::Sender<()> {
+        let (want, wanted) = oneshot::channel();
+        self.gate = Some(Gate {
+            wanted,
+            patience: Box::pin(sleep(EXPECT_PATIENCE)),
+        });
+        want
+    }
+
+    fn poll_gate(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(gate) = &mut self.gate {
+            if Pin::new(&mut gate.wanted).poll(cx).is_pending() {
+                ready!(gate.patience.as_mut().poll(cx));
+            }
+            self.gate = None;
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
+        Poll::Ready(())
+    }
+
+    /// Bytes pass: they are counted, and the next ones may have to wait.
+    fn pass(&mut self, bytes: usize) {
+        self.exchange.add(bytes);
+        let paces = self.exchange.permit.iter().flat_map(|permit| &permit.paces);
+        let next = paces.map(|pace| pace.pass(bytes)).max();
+        if let Some(next) = next.filter(|next| *next > Instant::now()) {
+            self.pause = Some(Box::pin(sleep_until(next)));
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        ready!(this.poll_gate(cx));
+        ready!(this.poll_pause(cx));
+        let Some(body) = &mut this.body else {
+            return Poll::Ready(None);
+        };
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => this.pass(frame.data_ref().map_or(0, Bytes::len)),
+            Some(Err(_)) => {
+                this.body = None;
+                this.exchange.abandoned();
+            }
+            None => this.body = None,
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.body {
+            Some(body) => body.size_hint(),
+            None => SizeHint::with_exact(0),
+        }
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        // A client that was answered early is let finish, or would not see the answer. A client that waits to be asked for
+        // its body must not be asked now.
+        if self.gate.is_none()
+            && let Some(body) = self.body.take()
+        {
+            daemon::reply::drain(body, Some(self.exchange.engagement.clone()));
+        }
+    }
+}

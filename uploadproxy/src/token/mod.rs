@@ -1,0 +1,306 @@
+//! Tokens: who may upload to which PVC.
+//!
+//! CDI's API server hands them out (`UploadTokenRequest`) to whoever may create one in the namespace, signed with a key
+//! whose public half the proxy has. A token is a compact JWS (RFC 7515 §3.1) of five minutes.
+
+mod claims;
+
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderValue, StatusCode};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+
+use self::claims::Claims;
+
+/// What a verified token allows: an upload to this PVC.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Grant {
+    pub(crate) namespace: String,
+    pub(crate) pvc: String,
+}
+
+/// Why a request is not allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TokenRefused {
+    #[error("there is no bearer token in the header Authorization")]
+    NoToken,
+    #[error("the token is not valid: {0}")]
+    Invalid(&'static str),
+    #[error("Bad token: {0}")]
+    Unsuitable(&'static str),
+}
+
+impl TokenRefused {
+    /// The status that CDI's clients know. The body is empty: nobody learns what is wrong with a forged token.
+    pub(crate) fn status(self) -> StatusCode {
+        match self {
+            Self::NoToken | Self::Unsuitable(_) => StatusCode::BAD_REQUEST,
+            Self::Invalid(_) => StatusCode::UNAUTHORIZED,
+        }
+    }
+}
+
+/// The first line of a public key (RFC 7468 §13).
+const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----";
+
+/// A key that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeyError {
+    /// What is there is no key.
+    #[error("it must be one RSA key in PEM: {0}")]
+    Malformed(#[from] jsonwebtoken::errors::Error),
+    /// A private key would be taken for a public one that has signed nothing; of several keys only one would count.
+    #[error("it must be one public key, which begins with {PUBLIC_KEY:?}")]
+    NotPublic,
+}
+
+/// Checks tokens.
+pub(crate) struct Verifier {
+    key: DecodingKey,
+    /// Only what concerns the signature: times and names are checked here.
+    signature: Validation,
+}
+
+impl Verifier {
+    /// For the public key in `pem`.
+    pub(crate) fn new(pem: &str) -> Result<Self, KeyError> {
+        if !pem.trim_start().starts_with(PUBLIC_KEY) || pem.matches("-----BEGIN").count() != 1 {
+            return Err(KeyError::NotPublic);
+        }
+        let key = DecodingKey::from_rsa_pem(pem.as_bytes())?;
+        let mut signature = Validation::new(Algorithm::PS256);
+        // CDI's API server signs with PS256; its own verifier takes whatever RSA algorithm the header names.
+        signature.algorithms = vec![
+            Algorithm::PS256,
+            Algorithm::PS384,
+            Algorithm::PS512,
+            Algorithm::RS256,
+            Algorithm::RS384,
+            Algorithm::RS512,
+        ];
+        signature.required_spec_claims.clear();
+        signature.validate_exp = false;
+        signature.validate_nbf = false;
+        signature.validate_aud = false;
+        Ok(Self { key, signature })
+    }
+
+    /// What the header `Authorization` allows at the time `now`.
+    pub(crate) fn grant(
+        &self,
+        authorization: Option<&HeaderValue>,
+        now: SystemTime,
+    ) -> Result<Grant, TokenRefused> {
+        let token = authorization.and_then(bearer).ok_or(TokenRefused::NoToken)?;
+        let decoded = jsonwebtoken::decode::<Claims>(token, &self.key, &self.signature)
+            .map_err(|_| TokenRefused::Invalid("it is malformed, or nobody we trust has signed it"))?;
+        if decoded.header.crit.is_some() {
+            // RFC 7515 §4.1.11: extensions that must be understood; we understand none.
+            return Err(TokenRefused::Invalid("it needs an extension"));
+        }
+        let claims = decoded.claims;
+        claims.check(now)?;
+        claims.grant()
+    }
+}
+
+/// The token in `Bearer TOKEN` (RFC 6750 §2.1, without padding).
+fn bearer(value: &HeaderValue) -> Option<&str> {
+    let text = value.to_str().ok()?;
+    let (scheme, rest) = text.split_at_checked("Bearer".len())?;
+    let token = rest.trim_start_matches([' ', '\t']);
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/".contains(&b);
+    let matches = scheme.eq_ignore_ascii_case("Bearer")
+        && token.len() < rest.len()
+        && !token.is_empty()
+        && token.bytes().all(allowed);
+    matches.then_some(token)
+}
+
+/// A token as CDI's API server makes it, signed with the private key in `pem`.
+pub(crate) fn mint(
+    pem: &str,
+    grant: &Grant,
+    now: SystemTime,
+    lifetime: Duration,
+) -> Result<String, KeyError> {
+    let key = EncodingKey::from_rsa_pem(pem.as_bytes())?;
+    let claims = Claims::new(grant, now, lifetime);
+    Ok(jsonwebtoken::encode(
+        &Header::new(Algorithm::PS256),
+        &claims,
+        &key,
+    )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use proptest::prelude::*;
+    use rcgen::{KeyPair, PKCS_RSA_SHA256, PublicKeyData, RsaKeySize};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn now() -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(NOW)
+    }
+
+    struct Keys {
+        private: String,
+        verifier: Verifier,
+    }
+
+    fn keys() -> Keys {
+        let pair = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+        assert!(!pair.subject_public_key_info().is_empty());
+        Keys {
+            private: pair.serialize_pem(),
+            verifier: Verifier::new(&pair.public_key_pem()).unwrap(),
+        }
+    }
+
+    fn claims() -> Value {
+        json!({
+            "iss": "cdi-apiserver", "iat": NOW, "nbf": NOW, "exp": NOW + 300, "operation": "Upload",
+            "name": "disk", "namespace": "ns", "params": {"a": "b"},
+            "resource": {"group": "", "version": "v1", "resource": "persistentvolumeclaims"},
+        })
+    }
+
+    impl Keys {
+        fn sign(&self, algorithm: Algorithm, claims: &Value) -> String {
+            let key = EncodingKey::from_rsa_pem(self.private.as_bytes()).unwrap();
+            jsonwebtoken::encode(&Header::new(algorithm), claims, &key).unwrap()
+        }
+
+        fn judge(&self, token: &str) -> Result<Grant, TokenRefused> {
+            let value = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
+            self.verifier.grant(Some(&value), now())
+        }
+
+        fn judge_with(&self, change: impl FnOnce(&mut Value)) -> Result<Grant, TokenRefused> {
+            let mut claims = claims();
+            change(&mut claims);
+            self.judge(&self.sign(Algorithm::PS256, &claims))
+        }
+    }
+
+    #[test]
+    fn what_is_minted_is_granted_by_every_rsa_algorithm() {
+        let keys = keys();
+        let grant = Grant {
+            namespace: "ns".to_owned(),
+            pvc: "disk".to_owned(),
+        };
+        let token = mint(&keys.private, &grant, now(), Duration::from_secs(300)).unwrap();
+        assert_eq!(keys.judge(&token), Ok(grant.clone()));
+        for algorithm in keys.verifier.signature.algorithms.clone() {
+            assert_eq!(
+                keys.judge(&keys.sign(algorithm, &claims())),
+                Ok(grant.clone()),
+                "{algorithm:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn times_have_ten_seconds_of_leeway_and_may_be_missing() {
+        let keys = keys();
+        for (claim, allowed, refused) in [
+            ("exp", NOW - 10, NOW - 11),
+            ("nbf", NOW + 10, NOW + 11),
+            ("iat", NOW + 10, NOW + 11),
+        ] {
+            assert!(
+                keys.judge_with(|claims| claims[claim] = json!(allowed)).is_ok(),
+                "{claim}"
+            );
+            let refusal = keys.judge_with(|claims| claims[claim] = json!(refused));
+            assert_eq!(refusal.unwrap_err().status(), 401, "{claim}");
+            let missing = keys.judge_with(|claims| {
+                claims.as_object_mut().unwrap().remove(claim);
+            });
+            assert!(missing.is_ok(), "{claim}");
+            let text = keys.judge_with(|claims| claims[claim] = json!("soon"));
+            assert_eq!(text.unwrap_err().status(), 401, "{claim}");
+        }
+    }
+
+    #[test]
+    fn another_issuer_is_unauthorised_and_another_purpose_a_bad_request() {
+        let keys = keys();
+        assert_eq!(
+            keys.judge_with(|claims| claims["iss"] = json!("me"))
+                .unwrap_err()
+                .status(),
+            401
+        );
+        for (claim, value) in [
+            ("operation", json!("Clone")),
+            ("name", json!("")),
+            ("namespace", json!("")),
+            ("namespace", json!("a.b")),
+            ("name", json!("a/../b")),
+            ("name", json!("evil.example:443/")),
+            ("resource", json!({"resource": "pods"})),
+            ("resource", json!({})),
+        ] {
+            let refusal = keys.judge_with(|claims| claims[claim] = value.clone());
+            assert_eq!(refusal.unwrap_err().status(), 400, "{claim} {value}");
+        }
+    }
+
+    #[test]
+    fn a_header_without_a_bearer_token_is_a_bad_request() {
+        let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).unwrap();
+        for text in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearera.b",
+            "Basic a.b",
+            "Bearer a.b=",
+            "Bearer a b",
+            "Bearer a.b ",
+            "Bearer \u{e4}",
+        ] {
+            assert_eq!(bearer(&value(text)), None, "{text:?}");
+        }
+        for text in [
+            "Bearer a.b-_~+/",
+            "bearer a.b-_~+/",
+            "BEARER   a.b-_~+/",
+            "Bearer\ta.b-_~+/",
+        ] {
+            assert_eq!(bearer(&value(text)), Some("a.b-_~+/"), "{text:?}");
+        }
+        assert_eq!(keys().verifier.grant(None, now()).unwrap_err().status(), 400);
+    }
+
+    #[test]
+    fn a_public_key_must_be_rsa() {
+        assert!(Verifier::new("").is_err());
+        assert!(Verifier::new(&KeyPair::generate().unwrap().public_key_pem()).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn no_token_with_a_changed_byte_is_granted(position in 0..1000_usize, bit in 0..6_u32) {
+            static KEYS: std::sync::OnceLock<Keys> = std::sync::OnceLock::new();
+            let keys = KEYS.get_or_init(keys);
+            let token = keys.sign(Algorithm::PS256, &claims());
+            let mut bytes = token.clone().into_bytes();
+            let position = position % bytes.len();
+            bytes[position] ^= 1 << bit;
+            let value = HeaderValue::from_bytes(&[b"Bearer ", &bytes[..]].concat());
+            if let Ok(value) = value {
+                prop_assert!(keys.verifier.grant(Some(&value), now()).is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The file in a form (multipart/form-data, RFC 7578).
+//!
+//! multer would take all that is ready at once, so it gets one frame at a time, and a bounded number of bytes before
+//! the file: it keeps the header of a part until that ends.
+
+mod parts;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use daemon::listener::Engagement;
+use datapath::error::{SourceError, SourceErrorKind};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use multer::Field;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+pub(crate) use self::parts::{FormError, boundary};
+use self::parts::{Shared, find_file};
+use crate::intake::gone;
+use crate::reply;
+
+impl From<FormError> for SourceError {
+    fn from(error: FormError) -> Self {
+        Self::new(SourceErrorKind::Invalid, error.to_string())
+    }
+}
+
+/// The file, in chunks.
+pub(crate) struct FileField {
+    field: Field<'static>,
+    body: Shared<Incoming>,
+    engagement: Engagement,
+}
+
+/// Reads up to the file; what comes before is skipped.
+pub(crate) async fn file(
+    body: Incoming,
+    boundary: String,
+    engagement: Engagement,
+) -> Result<FileField, FormError> {
+    let body = Arc::new(Mutex::new(body));
+    match find_file(&body, boundary).await {
+        Ok(field) => Ok(FileField {
+            field,
+            body,
+            engagement,
+        }),
+        Err(error) => {
+            drain(body, engagement);
+            Err(error)
+        }
+    }
+}
+
+fn drain(body: Shared<Incoming>, engagement: Engagement) {
+    tokio::spawn(timeout(reply::LINGER, async move {
+        while let Some(Ok(_)) = body.lock().await.frame().await {}
+        drop(engagement);
+    }));
+}
+
+impl FileField {
+    /// The next bytes of the file.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+        loop {
+            match self.field.chunk().await {
+                Ok(Some(chunk)) if chunk.is_empty() => {}
+                Ok(chunk) => return Ok(chunk),
+                Err(error @ multer::Error::StreamReadFailed(_)) => return Err(gone(&error)),
+                Err(error) => {
+                    let message = format!("malformed form: {error}");
+                    return Err(SourceError::new(SourceErrorKind::Invalid, message));
+                }
+            }
+        }
+    }
+
+    /// Reads what a client still sends, for a while, and drops it.
+    pub(crate) fn drain(self) {
+        drain(self.body, self.engagement);
+    }
+}

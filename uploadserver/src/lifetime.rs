@@ -1,0 +1,111 @@
+//! The life of a server: listens, waits for its end, and says how it ended.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use daemon::listener::{self, BindError, Settings};
+use daemon::signal::{Shutdown, Signal};
+use daemon::tls::TlsError;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::answer;
+use crate::config::Config;
+use crate::job::Success;
+use crate::server::Server;
+use crate::slot::State;
+
+/// How long a client may take to read its answer when the server is about to end.
+const LAST_ANSWER: Duration = Duration::from_secs(10);
+
+/// How a server ended.
+#[derive(Debug)]
+pub(crate) enum Exit {
+    /// There was an upload.
+    Success(Success),
+    /// An upload failed after its client was told that all is well.
+    Broken(String),
+    /// There was none in time.
+    DeadlinePassed,
+    /// A signal was obeyed.
+    Signalled(Signal),
+}
+
+/// Why a server did not begin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("Error getting TLS config: {0}")]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Listen(#[from] BindError),
+}
+
+/// Serves until there is a reason to end. `ready` is told the socket's address.
+pub(crate) async fn run(
+    config: Config,
+    shutdown: &Shutdown,
+    ready: impl FnOnce(std::net::SocketAddr),
+) -> Result<Exit, StartError> {
+    let tls = config.tls.config(&config.profile)?;
+    let not_offered = config.profile.not_offered();
+    if !not_offered.is_empty() {
+        tracing::warn!(
+            "not offered, since they are not safe or not known: {}",
+            not_offered.join(", ")
+        );
+    }
+    let socket = listener::bind(&config.address, config.port).await?;
+    if let Ok(address) = socket.local_addr() {
+        tracing::info!("Running server on {address}");
+        ready(address);
+    }
+    let deadline = config.deadline;
+    let server = Arc::new(Server::new(config, shutdown.token().child_token()));
+    let closing = CancellationToken::new();
+    let listening = tokio::spawn(listener::serve(socket, Settings::fixed(tls), closing.clone(), {
+        let server = Arc::clone(&server);
+        move |peer, request| answer::answer(Arc::clone(&server), peer, request)
+    }));
+    let exit = tokio::select! {
+        exit = until_end(&server) => exit,
+        exit = until_deadline(&server, deadline) => exit,
+        () = shutdown.token().cancelled() => Exit::Signalled(shutdown.signal().unwrap_or(Signal::Terminate)),
+    };
+    closing.cancel();
+    match exit {
+        Exit::Success(_) => tracing::info!("Shutting down http server after successful upload"),
+        // Whoever is still writing removes what it wrote.
+        _ => server.stop().await,
+    }
+    timeout(LAST_ANSWER, listening).await.ok();
+    Ok(exit)
+}
+
+async fn until_end(server: &Server) -> Exit {
+    match server.slot.wait_for(State::is_final).await {
+        State::Done(success) => Exit::Success(success),
+        State::Broken(reason) => Exit::Broken(reason),
+        // Not final: cannot be.
+        State::Idle | State::Busy(_) => Exit::DeadlinePassed,
+    }
+}
+
+async fn until_deadline(server: &Server, deadline: Option<SystemTime>) -> Exit {
+    let Some(deadline) = deadline else {
+        return std::future::pending().await;
+    };
+    let left = deadline.duration_since(SystemTime::now()).unwrap_or_default();
+    tokio::time::sleep(left).await;
+    tracing::info!("deadline exceeded, shutting down");
+    if !server.slot.state().is_at_rest() {
+        tracing::info!("waiting for upload to finish");
+    }
+    match server.slot.wait_for(State::is_at_rest).await {
+        State::Done(success) => Exit::Success(success),
+        State::Broken(reason) => Exit::Broken(reason),
+        State::Idle | State::Busy(_) => {
+            tracing::info!("upload not done, process exiting");
+            Exit::DeadlinePassed
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The payload of a request, and its way into the intake of an upload.
+//!
+//! A payload is read by a task of its own. A handler is dropped when its connection breaks, and a chunk that was
+//! taken from the socket and counted must not be dropped with it: a resumed upload would have a hole.
+//!
+//! Time limits run only while the client is waited for, so that a slow disk never looks like a stalled client. A job
+//! that fails closes the bridge; that is noticed during the wait, and the answer goes out while the client is still
+//! sending.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use daemon::listener::Engagement;
+use datapath::digest::Checksum;
+use datapath::error::{SourceError, SourceErrorKind};
+use http::HeaderMap;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::checksum;
+use crate::form::FileField;
+use crate::intake::{Intake, gone};
+use crate::reply;
+
+/// How long a chunk that is not full waits for more.
+const PACK_WAIT: Duration = Duration::from_millis(10);
+
+/// The body of a request.
+pub(crate) enum Payload {
+    /// All of it.
+    Whole(Whole),
+    /// The file in a form.
+    Form(Box<FileField>),
+}
+
+/// A body that is the object itself.
+pub(crate) struct Whole {
+    body: Incoming,
+    trailers: HeaderMap,
+    engagement: Engagement,
+}
+
+/// How feeding ended.
+#[derive(Debug)]
+pub(crate) enum Fed {
+    /// The body is at its end; with the checksum that a trailer states.
+    Whole(Option<Checksum>),
+    /// The client sent no more, or nonsense.
+    Broken(SourceError),
+    /// The upload has ended already: it failed, or was stopped.
+    Unwanted,
+    /// Another request has taken over.
+    Replaced,
+}
+
+impl Payload {
+    /// A body that is the object itself.
+    pub(crate) fn whole(body: Incoming, engagement: Engagement) -> Self {
+        Self::Whole(Whole {
+            body,
+            trailers: HeaderMap::new(),
+            engagement,
+        })
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+        match self {
+            Self::Form(field) => field.next().await,
+            Self::Whole(whole) => whole.next().await,
+        }
+    }
+
+    fn trailing_checksum(&self) -> Result<Option<Checksum>, SourceError> {
+        match self {
+            Self::Form(_) => Ok(None),
+            Self::Whole(whole) => checksum::stated(&whole.trailers, false)
+                .map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string())),
+        }
+    }
+
+    /// Has read all that the client will send, or reads the rest of it for a while.
+    pub(crate) fn drain(self) {
+        match self {
+            Self::Whole(whole) => reply::drain(whole.body, Some(whole.engagement)),
+            Self::Form(field) => field.drain(),
+        }
+    }
+}
+
+impl Whole {
+    async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| gone(&error))?;
+            match frame.into_data() {
+                Ok(data) if data.is_empty() => {}
+                Ok(data) => return Ok(Some(data)),
+                Err(frame) => self.trailers.extend(frame.into_trailers().unwrap_or_default()),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Passes `payload` on until its end. A client that is silent for `stall` while the intake has room has gone away.
+///
+/// Must not be dropped before it is ready, or else bytes are lost: it belongs into a task of its own.
+pub(crate) async fn feed(
+    payload: &mut Payload,
+    intake: &mut Intake,
+    stall: Duration,
+    replaced: &CancellationToken,
+) -> Fed {
+    loop {
+        let mut next = pin!(timeout(stall, payload.next()));
+        // A fast client fills chunks; what a slow one has sent does not wait for them.
+        let received = match timeout(PACK_WAIT, next.as_mut()).await {
+            Ok(received) => received,
+            Err(_) => {
+                if intake.flush().await.is_err() {
+                    return Fed::Unwanted;
+                }
+                // What is on its way on the old connection is taken first: it need not be sent again.
+                tokio::select! {
+                    received = next => received,
+                    () = replaced.cancelled() => return Fed::Replaced,
+                    () = intake.closed() => return Fed::Unwanted,
+                }
+            }
+        };
+        match received {
+            Ok(Ok(Some(bytes))) => {
+                if let Err(error) = intake.check_room(bytes.len()) {
+                    return Fed::Broken(error);
+                }
+                if intake.push(&bytes).await.is_err() {
+                    return Fed::Unwanted;
+                }
+            }
+            Ok(Ok(None)) => break,
+            Ok(Err(error)) => return Fed::Broken(error),
+            Err(_) => return Fed::Broken(stalled(stall)),
+        }
+    }
+    match payload.trailing_checksum() {
+        Ok(checksum) => Fed::Whole(checksum),
+        Err(error) => Fed::Broken(error),
+    }
+}
+
+pub(crate) fn stalled(stall: Duration) -> SourceError {
+    let message = format!("no byte from the client for {} s", stall.as_secs());
+    SourceError::new(SourceErrorKind::Stalled, message)
+}

@@ -1,0 +1,277 @@
+//! Whose turn it is to send, when several requests bring the parts of one upload.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use datapath::error::{SourceError, SourceErrorKind};
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::intake::Intake;
+
+/// Time after which an upload that was not continued makes room for a new one.
+const ABANDONED: Duration = Duration::from_secs(10);
+
+/// How long the request before may take to let go of the upload. It may be waiting for the disk.
+const HAND_OVER: Duration = Duration::from_secs(30);
+
+/// An upload that has brought so much since it was interrupted goes on: the time to continue it begins anew. Less could be sent
+/// piece by piece, for ever.
+const PROGRESS_BYTES: u64 = 1 << 20;
+
+/// What lets an upload be continued.
+#[derive(Default)]
+pub(crate) struct Resumable {
+    /// Where its bytes go; taken by the request that feeds it, and gone when all have come.
+    intake: Arc<AsyncMutex<Option<Intake>>>,
+    turn: Mutex<Turn>,
+    /// The turn is another one's, or free.
+    changed: Notify,
+}
+
+/// Whose turn it is to send.
+#[derive(Default)]
+struct Turn {
+    /// Counts turns and rests between them, so that an old timer knows that it is old.
+    number: u64,
+    /// Ends the feeding by the last request.
+    replaced: CancellationToken,
+    /// Time since which the turn is free.
+    waiting_since: Option<Instant>,
+    /// How long that was so before, without [`PROGRESS_BYTES`] in between.
+    waited: Duration,
+    /// Bytes that had come when this began to be counted.
+    counted_from: u64,
+    /// Bytes that had come at the beginning of the last rest, and when that was.
+    last_byte: Option<(u64, Instant)>,
+}
+
+/// A time without a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rest {
+    number: u64,
+    since: Instant,
+    waited: Duration,
+}
+
+impl Rest {
+    /// When an upload that may wait for `limit` ends.
+    pub(crate) fn deadline(self, limit: Duration) -> Instant {
+        self.since + limit.saturating_sub(self.waited)
+    }
+}
+
+impl Resumable {
+    /// Where the bytes go.
+    pub(crate) async fn set_intake(&self, intake: Intake) {
+        *self.intake.lock().await = Some(intake);
+    }
+
+    /// True if no request is sending.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.turn().waiting_since.is_some()
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over from the request before, which may hang on a dead connection. A request that gives up while it waits
+    /// here leaves an upload that waits for its client.
+    pub(crate) async fn take_turn(&self) -> Option<(OwnedMutexGuard<Option<Intake>>, CancellationToken)> {
+        let replaced = {
+            let mut turn = self.turn();
+            std::mem::take(&mut turn.replaced).cancel();
+            turn.replaced.clone()
+        };
+        let intake = tokio::time::timeout(HAND_OVER, Arc::clone(&self.intake).lock_owned()).await;
+        let intake = intake.ok()?;
+        let mut turn = self.turn();
+        turn.number += 1;
+        if let Some(since) = turn.waiting_since.take() {
+            turn.waited += since.elapsed();
+        }
+        drop(turn);
+        self.changed.notify_one();
+        Some((intake, replaced))
+    }
+
+    /// Frees the turn; `received` bytes have come.
+    pub(crate) fn rest(&self, received: u64) {
+        let now = Instant::now();
+        let mut turn = self.turn();
+        turn.number += 1;
+        turn.waiting_since = Some(now);
+        if received.saturating_sub(turn.counted_from) >= PROGRESS_BYTES {
+            turn.counted_from = received;
+            turn.waited = Duration::ZERO;
+        }
+        // A request that only asks, or sends nothing, does not keep others waiting.
+        if turn.last_byte.is_none_or(|(before, _)| before != received) {
+            turn.last_byte = Some((received, now));
+        }
+        drop(turn);
+        self.changed.notify_one();
+    }
+
+    /// The time without a client that has not ended.
+    pub(crate) fn resting(&self) -> Option<Rest> {
+        let turn = self.turn();
+        turn.waiting_since.map(|since| Rest {
+            number: turn.number,
+            since,
+            waited: turn.waited,
+        })
+    }
+
+    /// Waits until [`Self::resting`] has changed since this was called last. For one task.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Ends the upload, unless a request has sent since `rest` began. True if it did.
+    pub(crate) async fn expire(&self, rest: Rest, limit: Duration) -> bool {
+        // The request that holds the intake has a turn of its own.
+        let Ok(mut intake) = self.intake.try_lock() else {
+            return false;
+        };
+        if self.turn().number != rest.number {
+            return false;
+        }
+        let Some(intake) = intake.take() else {
+            return false;
+        };
+        let (received, seconds) = (intake.received(), limit.as_secs());
+        let error = SourceError::new(
+            SourceErrorKind::Stalled,
+            format!("the upload was interrupted at byte {received} and not continued for {seconds} s"),
+        );
+        intake.break_off(error).await;
+        true
+    }
+
+    /// Ends an upload that waits for its client in vain. True if it did.
+    pub(crate) async fn abandon(&self) -> bool {
+        let is_abandoned = |(_, since): (u64, Instant)| since.elapsed() >= ABANDONED;
+        match self.resting() {
+            Some(rest) if self.turn().last_byte.is_some_and(is_abandoned) => {
+                self.expire(rest, ABANDONED).await
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checksum::Promise;
+    use crate::intake::{self, Received};
+
+    async fn upload() -> (Resumable, Received) {
+        let stop = CancellationToken::new();
+        let (intake, received) = intake::channel(Some(10), &Promise::None, Arc::default(), stop);
+        let resumable = Resumable::default();
+        resumable.set_intake(intake).await;
+        (resumable, received)
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().build().unwrap().block_on(test);
+    }
+
+    const LIMIT: Duration = Duration::from_secs(600);
+
+    fn deadline(resumable: &Resumable) -> Duration {
+        resumable
+            .resting()
+            .unwrap()
+            .deadline(LIMIT)
+            .duration_since(Instant::now())
+    }
+
+    #[test]
+    fn only_the_last_rest_ends_the_upload() {
+        run(async {
+            let (resumable, _received) = upload().await;
+            resumable.rest(0);
+            let first = resumable.resting().unwrap();
+            resumable.rest(0);
+            let second = resumable.resting().unwrap();
+            assert!(!resumable.expire(first, LIMIT).await);
+            assert!(resumable.is_waiting());
+            assert!(resumable.expire(second, LIMIT).await);
+            assert!(!resumable.expire(second, LIMIT).await, "only once");
+        });
+    }
+
+    #[test]
+    fn whoever_sends_is_not_ended() {
+        run(async {
+            let (resumable, _received) = upload().await;
+            resumable.rest(0);
+            let rest = resumable.resting().unwrap();
+            let (turn, _) = resumable.take_turn().await.unwrap();
+            assert!(!resumable.is_waiting());
+            assert!(!resumable.expire(rest, LIMIT).await, "the intake is taken");
+            drop(turn);
+            assert!(!resumable.expire(rest, LIMIT).await, "the rest is old");
+            assert!(!resumable.abandon().await, "nobody has waited yet");
+        });
+    }
+
+    #[test]
+    fn requests_that_bring_little_do_not_make_time() {
+        run(async {
+            tokio::time::pause();
+            let (resumable, _received) = upload().await;
+            let second = Duration::from_secs(1);
+            for (received, left) in [(0, 600), (0, 599), (1, 598), (2, 597), (PROGRESS_BYTES - 1, 596)] {
+                drop(resumable.take_turn().await);
+                resumable.rest(received);
+                assert_eq!(deadline(&resumable), left * second, "{received}");
+                tokio::time::advance(second).await;
+            }
+            drop(resumable.take_turn().await);
+            resumable.rest(PROGRESS_BYTES);
+            assert_eq!(deadline(&resumable), LIMIT, "it goes on");
+            tokio::time::advance(second).await;
+            drop(resumable.take_turn().await);
+            resumable.rest(PROGRESS_BYTES);
+            assert_eq!(deadline(&resumable), LIMIT - second);
+        });
+    }
+
+    #[test]
+    fn whoever_only_asks_does_not_keep_others_waiting() {
+        run(async {
+            tokio::time::pause();
+            let (resumable, _received) = upload().await;
+            resumable.rest(5);
+            for _ in 0..9 {
+                tokio::time::advance(ABANDONED / 9).await;
+                assert!(!resumable.abandon().await);
+                drop(resumable.take_turn().await);
+                resumable.rest(5);
+            }
+            tokio::time::advance(ABANDONED / 9).await;
+            assert!(resumable.abandon().await);
+        });
+    }
+
+    #[test]
+    fn a_turn_ends_the_one_before_and_waits_for_it() {
+        run(async {
+            let (resumable, _received) = upload().await;
+            let (turn, replaced) = resumable.take_turn().await.unwrap();
+            let mut next = std::pin::pin!(resumable.take_turn());
+            let waits = tokio::time::timeout(Duration::from_millis(10), next.as_mut()).await;
+            assert!(waits.is_err() && replaced.is_cancelled());
+            drop(turn);
+            let (intake, _) = next.await.unwrap();
+            assert!(intake.is_some());
+        });
+    }
+}

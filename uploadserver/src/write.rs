@@ -1,0 +1,159 @@
+//! Writes what was received to the disk or the directory: the blocking middle of an upload.
+
+use std::sync::Arc;
+
+use datapath::Error;
+use datapath::archive;
+use datapath::decode::Codec;
+use datapath::observe::Observer;
+use datapath::options::{Layers, Payload, Reading, Writing};
+use datapath::target;
+use datapath::transfer;
+use diskimage::Format;
+use http::StatusCode;
+use volume::Volume;
+
+use crate::checksum::Promise;
+use crate::config::Config;
+use crate::failure::{Doing, UploadFailed};
+use crate::intake::Received;
+use crate::job::{Content, Job, Success, Wrapping};
+
+/// Writes what comes out of `received`. Returns when it is complete and on the disk, or nothing of it is left.
+pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<Success, UploadFailed> {
+    let content = job.plan.content;
+    let is_device = target::is_block_device(&config.destination.disk);
+    let written = match content {
+        Content::Archive => unpack(config, job, received, Layers::Sniffed),
+        Content::FilesClone(wrapping) if !is_device => unpack(config, job, received, layer(wrapping)),
+        Content::Image => image(config, job, received),
+        Content::DeviceClone(wrapping) => clone(config, job, received, wrapping, Payload::RAW),
+        Content::FilesClone(wrapping) => clone(config, job, received, wrapping, Payload::CloneOfFiles),
+    };
+    match written {
+        Ok(()) => Ok(Success {
+            content,
+            preallocated: match content {
+                Content::Image => config.wanted.preallocate,
+                Content::Archive | Content::DeviceClone(_) => false,
+                // Upstream says so of every directory that it fills from a clone, and controllers wait for it.
+                Content::FilesClone(_) => !is_device,
+            },
+        }),
+        Err(_) if job.stop.is_cancelled() => Err(UploadFailed::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "it was stopped on request",
+        )),
+        Err(error) => {
+            let is_unpacked =
+                content == Content::Archive || (matches!(content, Content::FilesClone(_)) && !is_device);
+            let facts = job.progress.facts();
+            Err(UploadFailed::of(
+                &error,
+                Doing {
+                    phase: job.progress.current_phase(),
+                    is_raw: facts.is_some_and(|facts| facts.format == Format::Raw),
+                    is_async: job.plan.is_async,
+                    dir: is_unpacked.then_some(&config.destination.dir),
+                    is_clone: content.is_clone(),
+                },
+            ))
+        }
+    }
+}
+
+fn image(config: &Config, job: &Job, received: &Received) -> Result<(), Error> {
+    let volume = Volume::of(&config.destination.disk, config.wanted.size)?;
+    let target = volume.target_options(&config.wanted);
+    let reading = reading(config, job, Layers::Sniffed);
+    transfer_to(config, received, Payload::default(), &target, &reading)
+}
+
+/// A clone has the size that it has, and nothing of it is looked at.
+fn clone(
+    config: &Config,
+    job: &Job,
+    received: &Received,
+    wrapping: Wrapping,
+    payload: Payload,
+) -> Result<(), Error> {
+    let volume = Volume::of(&config.destination.disk, None)?;
+    let target = volume.clone_options(&config.wanted);
+    let reading = reading(config, job, layer(wrapping));
+    transfer_to(config, received, payload, &target, &reading)
+}
+
+/// The one layer around a clone.
+fn layer(wrapping: Wrapping) -> Layers {
+    Layers::Only(match wrapping {
+        Wrapping::Snappy => Codec::Snappy,
+        Wrapping::Frames => Codec::Frames,
+    })
+}
+
+fn transfer_to(
+    config: &Config,
+    received: &Received,
+    payload: Payload,
+    target: &target::Options,
+    reading: &Reading,
+) -> Result<(), Error> {
+    let writing = Writing {
+        workers: volume::work::data_threads(),
+        scratch: scratch(config),
+        ..Writing::default()
+    };
+    let report = transfer::transfer(received, payload, target, reading, &writing)?;
+    let path = target.path.display();
+    tracing::info!(
+        "Read {} bytes, wrote {} bytes to {path}",
+        report.source_bytes,
+        report.written_bytes
+    );
+    tracing::info!("Wrote data to {path}");
+    Ok(())
+}
+
+fn unpack(config: &Config, job: &Job, received: &Received, layers: Layers) -> Result<(), Error> {
+    let dir = &config.destination.dir;
+    let target = archive::Options {
+        dir: dir.clone(),
+        available: target::free_space(dir)?,
+    };
+    let report = archive::unpack(received, &target, &reading(config, job, layers))?;
+    tracing::info!(
+        "Read {} bytes, unpacked {} entries with {} bytes into {}",
+        report.source_bytes,
+        report.entries,
+        report.data_bytes,
+        dir.display()
+    );
+    tracing::info!("Wrote archive data");
+    Ok(())
+}
+
+fn reading(config: &Config, job: &Job, layers: Layers) -> Reading {
+    Reading {
+        checksum: match &job.plan.promise {
+            Promise::Known(checksum) => Some(checksum.clone()),
+            Promise::None | Promise::Trailer => None,
+        },
+        layers,
+        // A clone is whatever the other volume holds.
+        full_header: config.full_header && !job.plan.content.is_clone(),
+        // The client is still there until its last byte, and a body that breaks there is broken.
+        read_all: true,
+        speed_limit: config.speed_limit,
+        stop: job.stop.clone(),
+        observer: Arc::clone(&job.progress) as Arc<dyn Observer>,
+        ..Reading::default()
+    }
+}
+
+/// The scratch volume, if one is mounted and has room; almost no image needs it.
+fn scratch(config: &Config) -> Option<std::path::PathBuf> {
+    let folder = config.destination.scratch.clone()?;
+    target::free_space(&folder)
+        .is_ok_and(|free| free > 0)
+        .then_some(folder)
+}

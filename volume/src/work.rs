@@ -1,0 +1,104 @@
+//! Runs the one blocking job of the process under its signals, and turns a panic into a sentence.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use app::panics;
+use daemon::signal::{Shutdown, Signal};
+
+/// How a job ended.
+#[derive(Debug)]
+pub enum Ended<T> {
+    /// It returned; after a signal that is the answer to being stopped.
+    Returned(T),
+    /// It panicked: a bug, in one sentence.
+    Panicked(String),
+    /// It did not return within the grace time after a signal.
+    Overdue(Signal),
+}
+
+/// Runs `job` on a thread that may block, until it returns, panics, or is `grace` late after a signal. The process ends then:
+/// the file of a transfer that is left behind is removed from under it.
+pub async fn run<T, F>(shutdown: &Shutdown, grace: Duration, job: F) -> Ended<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let overdue = async {
+        shutdown.token().cancelled().await;
+        tokio::time::sleep(grace).await;
+    };
+    tokio::select! {
+        joined = tokio::task::spawn_blocking(job) => match joined {
+            Ok(value) => Ended::Returned(value),
+            Err(_) => Ended::Panicked(panics::first()),
+        },
+        () = overdue => {
+            datapath::target::abandon();
+            Ended::Overdue(shutdown.signal().unwrap_or(Signal::Terminate))
+        }
+    }
+}
+
+/// Threads for the data path: one a CPU that this process may use.
+pub fn data_threads() -> NonZeroUsize {
+    NonZeroUsize::new(daemon::cpus::usable()).unwrap_or(NonZeroUsize::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_panic_becomes_a_sentence_with_its_place() {
+        panics::catch();
+        let ended = runtime().block_on(async {
+            let shutdown = daemon::signal::watch().unwrap();
+            run(&shutdown, Duration::from_secs(9), || -> u8 {
+                panic!("seven\nis odd")
+            })
+            .await
+        });
+        let Ended::Panicked(sentence) = ended else {
+            panic!("{ended:?}")
+        };
+        assert!(
+            sentence.starts_with("internal error, please report it: seven is odd ("),
+            "{sentence}"
+        );
+        assert!(sentence.contains("work.rs:"), "{sentence}");
+    }
+
+    #[test]
+    fn a_job_that_ignores_the_stop_is_left_behind_after_the_grace_time() {
+        let runtime = runtime();
+        let ended = runtime.block_on(async {
+            let shutdown = daemon::signal::watch().unwrap();
+            shutdown.token().cancel();
+            run(&shutdown, Duration::from_millis(20), || {
+                std::thread::sleep(Duration::from_secs(5))
+            })
+            .await
+        });
+        assert!(matches!(ended, Ended::Overdue(Signal::Terminate)), "{ended:?}");
+        runtime.shutdown_background();
+    }
+
+    #[test]
+    fn a_job_that_stops_in_time_returns_its_value() {
+        let value = runtime().block_on(async {
+            let shutdown = daemon::signal::watch().unwrap();
+            shutdown.token().cancel();
+            run(&shutdown, Duration::from_secs(9), || 7).await
+        });
+        assert!(matches!(value, Ended::Returned(7)), "{value:?}");
+    }
+}
