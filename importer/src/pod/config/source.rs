@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use daemon::env::{EnvReader, Strings};
 use daemon::paths::Paths;
 use datapath::digest::Checksum;
-use datapath::transfer::Envelope;
+use datapath::options::{Layers, Payload};
 use sources::Place;
 use sources::http::parse_header;
 use sources::imageio::Checkpoints;
@@ -67,11 +67,11 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// What lies around the bytes: nothing where a guest wrote them, else whatever they show.
-    pub(crate) fn envelope(&self) -> Envelope {
+    /// Compression and content: those that the bytes show, but for a disk that a guest wrote, which may begin like anything.
+    pub(crate) fn payload(&self) -> (Layers, Payload) {
         match self.place {
-            Place::Vddk(_) => Envelope::Bare,
-            _ => Envelope::Sniffed,
+            Place::Vddk(_) => (Layers::None, Payload::RAW),
+            _ => (Layers::Sniffed, Payload::default()),
         }
     }
 
