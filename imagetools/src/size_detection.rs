@@ -30,7 +30,7 @@ const FLAGS: [OwnFlag; 2] = [
     },
 ];
 
-/// Why there is no size.
+/// The reason why there is no size.
 #[derive(Debug, thiserror::Error)]
 enum DetectionFailed {
     #[error("One or more mandatory parameters are missing: -{IMAGE_PATH}")]
@@ -44,7 +44,7 @@ enum DetectionFailed {
 }
 
 impl DetectionFailed {
-    /// What the controller tells failures apart by (contract, appendix B).
+    /// Code by which the controller tells failures apart (contract, appendix B).
     fn exit_code(&self) -> u8 {
         match self {
             Self::NoPath | Self::Scheme(_) => 1,

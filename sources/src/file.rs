@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::check_range;
 use crate::network::stopped;
 
-/// How long a silent pipe is waited for without a look at the stop token.
+/// Longest wait for a silent pipe without a look at the stop token.
 const PIPE_WAIT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
@@ -157,7 +157,7 @@ impl FileBody {
         Ok(chunk.freeze())
     }
 
-    /// What the pipe holds (seldom more than a chunk, see `/proc/sys/fs/pipe-max-size`), as soon as it holds anything.
+    /// Bytes that the pipe holds (seldom more than a chunk, see `/proc/sys/fs/pipe-max-size`), as soon as it holds anything.
     fn read_pipe(&self) -> Result<Bytes, SourceError> {
         let failed = |error: &io::Error| io_error("read", &self.name, error);
         loop {

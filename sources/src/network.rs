@@ -1,4 +1,4 @@
-//! How servers are reached, and on whose behalf: one value, which every source is opened with and keeps.
+//! The way to servers, and the identity that asks: one value, which every source is opened with and keeps.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ pub struct Network {
     pub insecure: bool,
     /// Which requests go through which proxy.
     pub proxy: ProxyConfig,
-    /// What may be told to which server.
+    /// Rules for what may be told to which server.
     pub policy: Policy,
     /// Connections that a body is read over at once, where that works; `None` leaves it to the kind of source.
     pub connections: Option<NonZeroUsize>,
-    /// When to try again, and when to give up.
+    /// Limits of trying again and of waiting.
     pub patience: Patience,
     /// Bytes in flight between the network and the data path.
     pub bridge_bytes: usize,

@@ -39,14 +39,14 @@ pub enum Place {
         store: &'static Store,
         /// The address, in the form that the options say.
         url: String,
-        /// What stores are told.
+        /// Particulars for stores.
         options: ObjectOptions,
     },
     /// A disk in a container image: `docker://…`, `oci-archive:…` or `oci:…`.
     Registry {
         /// The image.
         reference: String,
-        /// What registries are told.
+        /// Particulars for registries.
         options: RegistryOptions,
     },
     /// An export of an NBD server: `nbd://…`, `nbds://…`, `nbd+unix://…` or `nbds+unix://…`.
@@ -64,7 +64,7 @@ pub enum Place {
     Vddk(VddkOptions),
 }
 
-/// What comes with the address on a command line; each kind of source takes its own.
+/// Particulars that come with the address on a command line; each kind of source takes its own.
 #[derive(Debug, Clone, Default)]
 pub struct Particulars {
     /// For object stores.
@@ -75,7 +75,7 @@ pub struct Particulars {
     pub checkpoints: Checkpoints,
 }
 
-/// What addresses may begin with, in the order in which people are told.
+/// Beginnings of addresses, in the order in which help and errors name them.
 pub fn schemes() -> impl Iterator<Item = &'static str> {
     let stores = objects::STORES.iter().map(|store| store.scheme);
     let others = ["docker", "oci", "oci-archive", "nbd", "ovirt+https", "file"];
@@ -167,13 +167,13 @@ pub struct Opened {
     pub remarks: Remarks,
 }
 
-/// What a source knows besides its bytes.
+/// Knowledge of a source besides its bytes.
 pub enum Remarks {
     /// Nothing.
     None,
     /// Variables of a container, `NAME=value` each.
     Variables(Vec<String>),
-    /// What a library says about itself; complete when the first byte has been read.
+    /// Words of a library about itself; complete when the first byte has been read.
     Library(Box<dyn Fn() -> VddkInfo>),
 }
 

@@ -22,10 +22,10 @@ const SECRET_KEY: &str = "IMPORTER_SECRET_KEY";
 const INSECURE_TLS: &str = "INSECURE_TLS";
 /// Folder with further certificates to trust.
 pub const CERT_DIR: &str = "IMPORTER_CERT_DIR";
-/// What the errors of the proxy variables are filed under; their text names the variable.
+/// Name that the errors of the proxy variables are filed under; their text names the variable.
 pub const PROXY: &str = "proxy";
 
-/// What the environment says about the network.
+/// The network, as the environment describes it.
 #[derive(Debug, Clone)]
 pub struct PodNetwork {
     user: Option<Secret>,

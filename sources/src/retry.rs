@@ -1,4 +1,4 @@
-//! When to try again, and when to give up.
+//! Limits of trying again and of waiting.
 //!
 //! Broken connections and the statuses 5xx, 408 and 429 are tried again from the current byte, with exponential
 //! pauses and full jitter. A new byte starts the count anew; ten minutes without one end the transfer.
@@ -8,7 +8,7 @@ use std::time::Duration;
 use datapath::error::{SourceError, SourceErrorKind};
 use tokio::time::Instant;
 
-/// Why one attempt failed.
+/// The reason why one attempt failed.
 #[derive(Debug)]
 pub(super) enum AttemptFailed {
     /// Another attempt may succeed, not before `retry_after` if the server asked for that.
@@ -54,7 +54,7 @@ impl AttemptFailed {
     }
 }
 
-/// How patient to be: when to try again, and when to give up.
+/// Limits of trying again and of waiting.
 #[derive(Debug, Clone)]
 pub struct Patience {
     /// Longest time without a new byte before the transfer is given up.
@@ -112,7 +112,7 @@ impl Patience {
         (1..attempts).map(move |attempt| first_delay.saturating_mul(1 << attempt))
     }
 
-    /// What `attempt` brings, tried again after what looks like a server that is just not there yet; `passes` tells by the error.
+    /// The result of `attempt`, tried again after what looks like a server that is just not there yet; `passes` tells by the error.
     pub(crate) async fn first<T>(
         &self,
         passes: impl Fn(&SourceError) -> bool,
@@ -143,7 +143,7 @@ pub(super) struct Attempts<'a> {
     patience: &'a Patience,
     waiting_since: Instant,
     failures: u32,
-    /// What the first attempt met: later ones may only tell that the time was up.
+    /// Cause of the first failure: later ones may only tell that the time was up.
     first_cause: Option<String>,
     furthest_repeated: u64,
 }
@@ -159,7 +159,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// How long the next wait for the server may take. Doubled by each failure: a server that needs a
+    /// Longest next wait for the server. Doubled by each failure: a server that needs a
     /// minute and a half before it answers is reached too.
     pub(super) fn wait_limit(&self) -> Duration {
         let patient = self
@@ -169,7 +169,7 @@ impl<'a> Attempts<'a> {
         patient.min(self.remaining())
     }
 
-    /// So many bytes were read again on the way to a new one. Getting further than any attempt before is
+    /// Takes note of `bytes` that were read again before a new one. Getting further than any attempt before is
     /// progress; doing the same way again and again is not.
     pub(super) fn repeated(&mut self, bytes: u64) {
         if bytes > self.furthest_repeated {
@@ -210,7 +210,7 @@ impl<'a> Attempts<'a> {
         Ok(delay)
     }
 
-    /// How much of the time without a new byte is left.
+    /// Rest of the time without a new byte.
     pub(super) fn remaining(&self) -> Duration {
         self.patience
             .no_progress_limit

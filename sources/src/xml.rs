@@ -21,7 +21,7 @@ pub(super) struct Element {
     pub(super) children: Vec<Element>,
 }
 
-/// Why a document is none.
+/// A document that is none.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum XmlError {
     #[error("not well-formed XML: {0}")]

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::args::SourceArgs;
 use super::failure::Failure;
 
-/// What a job needs from the process around it.
+/// Parts of the process that a job needs.
 pub(super) struct Context {
     /// The runtime that moves bytes from the network.
     pub(super) handle: Handle,
@@ -90,7 +90,7 @@ impl Context {
     }
 }
 
-/// What each kind of source is told besides the address.
+/// Particulars for each kind of source besides the address.
 fn particulars(arguments: &SourceArgs) -> Particulars {
     Particulars {
         objects: ObjectOptions {
@@ -113,7 +113,7 @@ fn boxed(source: Result<impl Source + 'static, SourceError>) -> Result<Box<dyn S
     Ok(Box::new(source?))
 }
 
-/// What can never work is a mistake of the command line, not of the source.
+/// The failure for what can never work: a mistake of the command line, not of the source.
 fn usage(error: impl std::fmt::Display) -> Failure {
     Failure::Usage(error.to_string())
 }

@@ -54,7 +54,7 @@ pub(crate) trait Remote: Send + Sync + 'static {
     /// Connections that its body is read over at once, where ranges work.
     fn connections(&self) -> usize;
 
-    /// Where it has data, if that is known and not found out while it is read.
+    /// Ranges in which it has data, if they are known and not found out while it is read.
     fn regions(&self) -> Option<&Regions> {
         None
     }

@@ -53,7 +53,7 @@ impl Pump {
         }
     }
 
-    /// How the task ended; to be asked once, when there are no more chunks.
+    /// The outcome of the task; to be asked once, when there are no more chunks.
     pub(super) async fn outcome(&mut self) -> Result<(), SourceError> {
         (&mut self.task).await.unwrap_or_else(|error| {
             let what = "the task that reads the source failed";

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// brings as much.
 const SMALL_HOLE_BYTES: u64 = 1 << 20;
 
-/// Where an object has data. All else reads as zeros.
+/// Ranges in which an object has data. All else reads as zeros.
 #[derive(Debug, Clone)]
 pub struct Regions(Arc<[Range<u64>]>);
 
@@ -76,7 +76,7 @@ impl Regions {
         Self(regions.into())
     }
 
-    /// What lies at `position` of an object of `length` bytes, with at most `most` bytes of data; nothing at its end.
+    /// The piece at `position` of an object of `length` bytes, with at most `most` bytes of data; nothing at its end.
     fn piece(&self, position: u64, length: u64, most: u64) -> Option<Piece> {
         if position >= length {
             return None;

@@ -1,4 +1,4 @@
-//! How Google Cloud Storage is spoken to: tokens, generations, and what its refusals mean.
+//! The manners of Google Cloud Storage: tokens, generations, and the meaning of its refusals.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -38,7 +38,7 @@ pub(super) struct GcsDialect {
 /// The account that a key file describes.
 struct Account {
     provider: GcpCredentialProvider,
-    /// Where the file was found, unless it came with the import.
+    /// Place at which the file was found, unless it came with the import.
     found: Option<Found>,
 }
 
@@ -78,7 +78,7 @@ impl GcsDialect {
         Ok(dialect)
     }
 
-    /// Who asks for `url`. What was found is not for every place that a server leads to.
+    /// The account that asks for `url`. What was found is not for every place that a server leads to.
     fn provider_for(&self, url: &Url) -> Option<&GcpCredentialProvider> {
         let is_lent = |found| self.network.policy.lend(found, Cloud::Google, url).is_ok();
         match &self.account {

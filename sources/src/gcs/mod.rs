@@ -20,7 +20,7 @@ use super::network::Network;
 use super::objects::{ObjectOptions, Store, StoredObject, encoded, open_object, survives_urls};
 use super::policy::Policy;
 
-/// Where objects are without an endpoint of one's own.
+/// Server of objects without an endpoint of one's own.
 const GOOGLE: &str = "https://storage.googleapis.com";
 
 /// The variable that Google's libraries find an emulator by: a URL, or just host and port.
@@ -32,10 +32,10 @@ const GENERATION: &str = "x-goog-generation";
 /// Lists the digests of an object as it is stored: `crc32c=BASE64,md5=BASE64`, on one line or two.
 const HASH: &str = "x-goog-hash";
 
-/// How an object is stored, and thereby what its digests are about.
+/// The coding in which an object is stored, which its digests are about.
 const STORED_ENCODING: &str = "x-goog-stored-content-encoding";
 
-/// How Google Cloud Storage is registered.
+/// Google Cloud Storage, as it is registered.
 pub(crate) const STORE: Store = Store {
     scheme: "gs",
     name: "gcs",

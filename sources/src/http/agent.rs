@@ -32,7 +32,7 @@ pub struct Agent {
 /// A whole answer, whatever its status.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// What was asked for.
+    /// The URL that was asked for.
     pub url: Url,
     /// Its status.
     pub status: StatusCode,
@@ -72,7 +72,7 @@ impl Agent {
         )
     }
 
-    /// Like [`Agent::send`], tried again while nobody is there or the server asks for patience.
+    /// Like [`Agent::send`], tried again while no server answers or it asks for patience.
     pub async fn send_patiently(
         &self,
         make: impl Fn() -> RequestBuilder,

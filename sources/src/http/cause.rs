@@ -24,7 +24,7 @@ const NOISE: [&str; 9] = [
     "tcp connect error",
 ];
 
-/// What a tunnel through a proxy says of every failure on the way to the proxy.
+/// Words of a tunnel through a proxy for every failure on the way to the proxy.
 const TUNNEL: &str = "tunnel error: failed to create underlying connection";
 
 /// A request, as far as the sentence about its failure has to name it.
@@ -107,7 +107,7 @@ fn any_layer(error: &reqwest::Error, test: impl Fn(&(dyn Error + 'static)) -> bo
     false
 }
 
-/// What went wrong, and with whom: the name of a server, the way to it, or what it is.
+/// The failure and its party: the name of a server, the way to it, or what it is.
 fn cause(error: reqwest::Error, route: &Route) -> String {
     let is_tls = any_layer(&error, |layer| layer.is::<rustls::Error>());
     let is_of_tunnel = any_layer(&error, |layer| layer.to_string() == TUNNEL);

@@ -95,7 +95,7 @@ impl Client {
         &self.network
     }
 
-    /// Where the import began, before any redirect.
+    /// The URL at which the import began, before any redirect.
     pub(super) fn start(&self) -> &Url {
         &self.start
     }
@@ -147,7 +147,7 @@ impl Client {
         }
     }
 
-    /// Where a source has a name of its own, paths tell nothing more or are secrets.
+    /// A URL for sentences. If the source has a name of its own, paths tell nothing more or are secrets.
     fn shown(&self, url: &Url) -> String {
         if self.is_named {
             origin(url)
@@ -262,7 +262,7 @@ fn strip_user_info(url: &mut Url) {
     url.set_password(None).ok();
 }
 
-/// What must not be overheard of all that goes to the first origin with each request.
+/// The secret, if there is one, in what goes to the first origin with each request.
 fn secret_of(credentials: Option<&Credentials>, headers: &HeaderMap) -> Option<String> {
     let is_secret = |name: &HeaderName, value: &HeaderValue| value.is_sensitive() || SECRET.contains(name);
     let header = headers.iter().find(|(name, value)| is_secret(name, value));

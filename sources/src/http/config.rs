@@ -1,4 +1,4 @@
-//! What an HTTP import is told: where, who is asking, and how patient to be.
+//! Settings of an HTTP import: the endpoint, the identity, the manners.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::network::Network;
 /// The name that servers and proxies know CDI's importer by.
 pub const USER_AGENT: &str = "cdi-golang-importer";
 
-/// What proves that two parts of an object belong together.
+/// Proof that two parts of an object belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Continuity {
     /// A validator in `If-Range`: a changed object is sent from its beginning (RFC 9110 §13.1.5).
@@ -27,7 +27,7 @@ pub enum Continuity {
     Immutable,
 }
 
-/// What an [`HttpSource`](super::HttpSource) is told besides the network.
+/// Settings of an [`HttpSource`](super::HttpSource) besides the network.
 #[derive(Debug, Clone)]
 pub struct HttpConfig {
     /// The way to the server. Its credentials are not sent unless they are in `credentials`.
@@ -43,13 +43,13 @@ pub struct HttpConfig {
     /// The digest of the whole object is known and verified: a resume may do without a validator, and a server with TLS may hand
     /// the request on to one without.
     pub is_checked: bool,
-    /// How this kind of server is spoken to, if not plainly.
+    /// The manners of this kind of server, if it has any.
     pub dialect: Option<Arc<dyn Dialect>>,
-    /// What proves that two parts belong together.
+    /// Proof that two parts belong together.
     pub continuity: Continuity,
-    /// What to call the source in logs, if not its URL.
+    /// Name of the source in logs, if not its URL.
     pub name: Option<String>,
-    /// Where the object has data, if that is known: with ranges, nothing else is asked for.
+    /// Ranges in which the object has data, if they are known: with ranges, nothing else is asked for.
     pub regions: Option<Regions>,
 }
 

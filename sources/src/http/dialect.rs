@@ -1,4 +1,4 @@
-//! How a kind of server is spoken to: who asks, and what its refusals mean.
+//! The manners of a kind of server: authorization, and the meaning of refusals.
 //!
 //! Stores, registries and oVirt's images are HTTP with other manners. With one engine below them they all resume,
 //! wait, report and fail in the same way, and one contract is run against a real server of each.
@@ -32,14 +32,14 @@ pub trait Dialect: Send + Sync + fmt::Debug {
         false
     }
 
-    /// What an answer means that is neither a success nor a redirect.
+    /// Judges an answer that is neither a success nor a redirect.
     fn refused<'a>(&'a self, refusal: RefusedRequest<'a>) -> BoxFuture<'a, Verdict>;
 }
 
 /// An answer without the object.
 #[derive(Debug, Clone, Copy)]
 pub struct RefusedRequest<'a> {
-    /// What was asked for.
+    /// The URL that was asked for.
     pub url: &'a Url,
     /// The status of the answer.
     pub status: StatusCode,
@@ -56,10 +56,10 @@ impl RefusedRequest<'_> {
     }
 }
 
-/// What follows from a [`RefusedRequest`].
+/// The consequence of a [`RefusedRequest`].
 #[derive(Debug)]
 pub enum Verdict {
-    /// What HTTP says about the status.
+    /// The meaning of the status in HTTP.
     Plain,
     /// Authorize the request anew and send it once more, to this URL if there is one. A second time in a row counts as
     /// [`Verdict::Plain`].

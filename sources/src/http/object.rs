@@ -23,7 +23,7 @@ use crate::retry::{AttemptFailed, Patience};
 pub(super) struct Object {
     pub(super) client: Client,
     pub(super) identity: Identity,
-    /// Where the redirects ended last time.
+    /// Place at which the redirects ended last time.
     location: Mutex<Url>,
     pub(super) is_checked: bool,
     pub(super) continuity: Continuity,
@@ -45,7 +45,7 @@ impl Object {
         }
     }
 
-    /// When to try again.
+    /// Limits of trying again and of waiting.
     pub(super) fn patience(&self) -> &Patience {
         &self.client.network().patience
     }

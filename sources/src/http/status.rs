@@ -1,4 +1,4 @@
-//! What a status says about trying again.
+//! Statuses that make trying again worthwhile.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! What the engine knows about disks.
+//! Disks, as the engine knows them.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::xml::Element;
 /// Storage domains of one disk: that of a template may have copies in several.
 const MAX_DOMAINS: usize = 64;
 
-/// What is transferred.
+/// The subject of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Subject {
     /// The disk as it is now.
     Disk(String),
-    /// What a snapshot of it holds.
+    /// The content of a snapshot of it.
     Snapshot(String),
 }
 
@@ -35,7 +35,7 @@ impl Engine {
         Ok(Self { session })
     }
 
-    /// What an import with these checkpoints transfers.
+    /// The subject of an import with these checkpoints.
     pub(super) async fn find(
         &self,
         disk_id: &str,

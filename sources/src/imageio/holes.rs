@@ -1,4 +1,4 @@
-//! How the image server is asked where it has data and where holes.
+//! Asking the image server for its data and holes.
 
 use std::sync::Arc;
 

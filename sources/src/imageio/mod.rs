@@ -161,7 +161,7 @@ async fn begin(
     Transfer::begin(engine, disk_id, checkpoints, Arc::clone(network)).await
 }
 
-/// Where the disk has data.
+/// Ranges in which the disk has data.
 fn data_of(extents: &[Extent]) -> Regions {
     let data = extents.iter().filter(|extent| !extent.zero);
     Regions::new(data.map(|extent| extent.start..extent.end()))

@@ -17,7 +17,7 @@ const MAX_DOCUMENT_BYTES: usize = 8 << 20;
 /// Longest identifier; a UUID has 36 characters.
 const MAX_ID_BYTES: usize = 255;
 
-/// What the engine's API is used for (oVirt, "Authentication").
+/// Scope of tokens for the engine's API (oVirt, "Authentication").
 const SCOPE: &str = "ovirt-app-api";
 
 /// Speaks to one engine as one user.

@@ -30,7 +30,7 @@ impl Progress {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// How long nothing was.
+    /// Time since then.
     fn silence(&self) -> Duration {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }

@@ -26,13 +26,13 @@ const LOCKED_LIMIT: Duration = Duration::from_secs(1800);
 const PHASE_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for it.
 const PHASE_LIMIT: Duration = Duration::from_secs(600);
-/// How often the end of a transfer is tried, and the pause between.
+/// Times that the end of a transfer is tried, and the pause between.
 const END_ATTEMPTS: u32 = 10;
 const END_PAUSE: Duration = Duration::from_secs(2);
 /// All of that together: a pod that is told to stop has 30 s.
 const END_LIMIT: Duration = Duration::from_secs(8);
 
-/// What the image server sends.
+/// Format of the data that the image server sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     /// The bytes of the disk.
@@ -58,7 +58,7 @@ pub(super) struct Transfer {
     network: Arc<Network>,
 }
 
-/// What is asked about a transfer while it lasts.
+/// A transfer while it lasts.
 pub(super) struct Shared {
     engine: Engine,
     /// The transfer's identifier as a part of a path: known from the moment on from which there is something to be ended.
@@ -102,12 +102,12 @@ impl Transfer {
         }
     }
 
-    /// What the data is.
+    /// Format of the data.
     pub(super) fn format(&self) -> Format {
         self.format
     }
 
-    /// Where the data is.
+    /// URL of the data.
     pub(super) fn data_url(&self) -> &Url {
         &self.data_url
     }

@@ -1,6 +1,6 @@
 //! A connection in the transmission phase: requests go out, their replies come back in any order.
 //!
-//! It has one owner and no task of its own: whoever waits for a reply takes in whatever comes until it is there.
+//! It has one owner and no task of its own: a task that waits for a reply takes in what comes until it is there.
 
 use std::collections::VecDeque;
 use std::io;
@@ -67,7 +67,7 @@ struct Incoming {
     last: bool,
 }
 
-/// What the oldest request has to say.
+/// News of the oldest request.
 pub(super) enum Event {
     /// The next bytes of a read, and their offset.
     Data(u64, Bytes),
@@ -80,7 +80,7 @@ pub(super) enum Event {
 }
 
 impl Flight {
-    /// What is to be said now. Data that came before an error is not valid (specification, "NBD_CMD_READ"): a read is
+    /// The event to be reported now. Data that came before an error is not valid (specification, "NBD_CMD_READ"): a read is
     /// handed out when its reply is complete, not before.
     fn event(&mut self) -> Option<Result<Event, Violation>> {
         if !self.is_done {

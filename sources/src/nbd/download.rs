@@ -26,16 +26,16 @@ const MAX_SERVER_ERRORS: u32 = 5;
 /// The bytes of some ranges.
 pub(super) struct Download<'a, R> {
     export: &'a Export,
-    /// What comes after `todo`.
+    /// Ranges after `todo`.
     ranges: R,
     /// Ranges that were begun; what is left to be handed out of the first one.
     todo: VecDeque<Range<u64>>,
-    /// Whether block status is worth asking for.
+    /// True if block status is worth asking for.
     sparse: bool,
     way: Option<Way>,
     /// Connections that broke before their first read was answered: reads get shorter with each.
     shrunk: u32,
-    /// What a connection had brought before it broke.
+    /// Bytes that a connection had brought before it broke.
     salvaged: VecDeque<Bytes>,
 }
 
@@ -44,13 +44,13 @@ struct Way {
     connection: Connection,
     plan: Plan,
     ahead_bytes: u64,
-    /// What is left to be asked for of the ranges in `todo`, the first `begun` of which were asked for up to here.
+    /// Rest to be asked for of the ranges in `todo`, the first `begun` of which were asked for up to here.
     unasked: Range<u64>,
     begun: usize,
-    /// What will come, in order.
+    /// Replies that will come, in order.
     asked: VecDeque<Asked>,
     asked_bytes: u64,
-    /// Whether a read was answered.
+    /// True if a read was answered.
     brought: bool,
 }
 
@@ -199,7 +199,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
 }
 
 impl Way {
-    /// Reads are `shrunk` so many times: connections that do not last for a long one get somewhere, and what is readable
+    /// Reads are halved `shrunk` times: connections that do not last for a long one get somewhere, and what is readable
     /// around a broken spot is read.
     fn new(export: &Export, connection: Connection, sparse: bool, shrunk: u32) -> Self {
         let agreement = connection.agreement();
@@ -262,7 +262,7 @@ impl Way {
         Ok(())
     }
 
-    /// What comes next, and its offset; nothing if it was no bytes.
+    /// The next bytes, and their offset; nothing if something else came.
     async fn next(&mut self, limit: Duration) -> Result<Option<(u64, Bytes)>, Trouble> {
         if let Some(Asked::Zeros(range)) = self.asked.front_mut() {
             let offset = range.start;
@@ -299,7 +299,7 @@ impl Way {
     }
 }
 
-/// What to make of an error of the server, the `times`th in a row.
+/// Judges an error of the server, the `times`th in a row.
 fn refused(what: &str, error: &ServerError, times: u32) -> Result<AttemptFailed, SourceError> {
     let text = format!("the NBD server answers the {what} with {error}");
     if times == MAX_SERVER_ERRORS {
@@ -309,7 +309,7 @@ fn refused(what: &str, error: &ServerError, times: u32) -> Result<AttemptFailed,
     Ok(AttemptFailed::transient(SourceErrorKind::Io, text))
 }
 
-/// Why an attempt brought nothing.
+/// The reason why an attempt brought nothing.
 enum Trouble {
     Connection(AttemptFailed),
     Refused { what: String, error: ServerError },

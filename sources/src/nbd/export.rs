@@ -32,7 +32,7 @@ const REQUESTS: u64 = 4;
 /// Reads are not made shorter than this, however many connections there are.
 const MIN_READ_BYTES: u64 = 256 << 10;
 
-/// How an export is reached.
+/// The way to an export.
 pub(super) struct Server {
     pub(super) uri: NbdUri,
     pub(super) network: Arc<Network>,
@@ -57,7 +57,7 @@ impl Server {
         connecting.await
     }
 
-    /// When to try again.
+    /// Limits of trying again and of waiting.
     pub(super) fn patience(&self) -> &Patience {
         &self.network.patience
     }

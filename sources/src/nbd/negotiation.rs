@@ -110,7 +110,7 @@ impl Haggling {
         })
     }
 
-    /// Whether the server takes an option that we can do without.
+    /// Tells if the server takes an option that we can do without.
     async fn accepts(&mut self, option: u32, data: &[u8]) -> Result<bool, AttemptFailed> {
         self.write(&wire::option(option, data)).await?;
         let outcome = self.outcome(option, |_, _| Ok(())).await?;
@@ -220,7 +220,7 @@ impl Haggling {
     }
 }
 
-/// Why the handshake failed: a certificate does not get better by looking again.
+/// The reason why the handshake failed: a certificate does not get better by looking again.
 fn no_tls(error: &io::Error) -> AttemptFailed {
     let message = format!("TLS with the NBD server failed: {error}");
     let refused = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
@@ -231,7 +231,7 @@ fn no_tls(error: &io::Error) -> AttemptFailed {
     }
 }
 
-/// Why the server does not open the export.
+/// The reason why the server does not open the export.
 fn no_export(export: &str, kind: u32, message: &str) -> AttemptFailed {
     let name = if export.is_empty() {
         "a default export".to_owned()
@@ -254,7 +254,7 @@ fn no_export(export: &str, kind: u32, message: &str) -> AttemptFailed {
     }
 }
 
-/// What cannot get better by trying again.
+/// A failure that does not get better by trying again.
 fn invalid(message: impl Into<String>) -> AttemptFailed {
     AttemptFailed::Final(SourceError::new(SourceErrorKind::Invalid, message))
 }

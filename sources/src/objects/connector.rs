@@ -1,4 +1,4 @@
-//! How the library that gets credentials reaches the services that hand them out: through our client, our roots and our
+//! The way of the library that gets credentials to the services that hand them out: through our client, our roots and our
 //! proxies.
 
 use std::error::Error;
@@ -67,7 +67,7 @@ fn kind_of(error: &SourceError) -> HttpErrorKind {
     }
 }
 
-/// Twice more in some seconds: whoever waits for credentials sees no progress.
+/// Twice more in some seconds: while credentials are waited for, there is no progress.
 pub(crate) fn patience() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
@@ -85,7 +85,7 @@ pub(crate) fn take_no_proxy(network: &Network) -> Arc<Network> {
     network.but(|network| network.proxy = ProxyConfig::default())
 }
 
-/// The error for credentials that could not be had; trying again may help if nobody answered.
+/// The error for credentials that could not be had; trying again may help if no service answered.
 pub(crate) fn credential_failure(error: &object_store::Error) -> SourceError {
     let kind = if is_silence(error) {
         SourceErrorKind::Io

@@ -38,7 +38,7 @@ impl Eq for Store {}
 pub struct ObjectOptions {
     /// Requests are not signed, whatever keys there are.
     pub anonymous: bool,
-    /// How endpoints are written.
+    /// Spelling of endpoints.
     pub addressing: Addressing,
     /// The region that requests are signed for first; otherwise it follows from the host or the environment. For S3.
     pub region: Option<String>,

@@ -18,7 +18,7 @@ use crate::verified::Verified;
 /// An object in a bucket. Methods block, as those of [`HttpSource`] do.
 pub struct StoredObject {
     pub(crate) http: HttpSource,
-    /// What the store says that all bytes digest to.
+    /// Digest of all bytes, as the store announces it.
     pub(crate) checksum: Option<Checksum>,
     /// `"bucket/key"`, for errors.
     pub(crate) what: String,

@@ -1,4 +1,4 @@
-//! How registries are spoken to by the download engine.
+//! The manners of registries, for the download engine.
 
 use std::sync::Arc;
 

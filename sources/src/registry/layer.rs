@@ -87,7 +87,7 @@ impl Chunks for Blob {
     }
 }
 
-/// What the source says is worded already; decoders and the archive do not know where they are.
+/// Adds the layer to errors of decoders and of the archive; those of the source are worded already.
 fn in_layer(error: Error, layer: &Descriptor) -> SourceError {
     let Descriptor {
         digest, media_type, ..

@@ -22,7 +22,7 @@ pub(super) const MAX_CONFIG_BYTES: usize = 8 << 20;
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// What a registry may answer with, in CDI's order. Schema 1 is asked for so that it can be refused with a sentence.
+/// Media types of answers, in CDI's order. Schema 1 is asked for so that it can be refused with a sentence.
 pub(super) const ACCEPTED: [&str; 6] = [
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -36,7 +36,7 @@ pub(super) const ACCEPTED: [&str; 6] = [
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Descriptor {
-    /// What it is.
+    /// Its media type.
     #[serde(default)]
     pub(super) media_type: String,
     /// Its digest.
@@ -46,7 +46,7 @@ pub(super) struct Descriptor {
     /// In an index: what the image is made for.
     #[serde(default)]
     pub(super) platform: Option<Platform>,
-    /// What else is said of it.
+    /// Further remarks on it.
     #[serde(default)]
     pub(super) annotations: Option<Annotations>,
 }
@@ -71,7 +71,7 @@ impl Descriptor {
 pub(super) struct Served {
     /// Its digest.
     pub(super) digest: Digest,
-    /// What the server called it.
+    /// Its media type, as the server says.
     pub(super) media_type: Option<String>,
     /// The document.
     pub(super) bytes: Bytes,

@@ -53,7 +53,7 @@ const USER_AGENT: &str = "containers/5.32.0 (github.com/containers/image)";
 /// The name that proxies know CDI's tunnels to registries by.
 const CONNECT_AGENT: &str = "Go-http-client/1.1";
 
-/// What else a registry source is told.
+/// Particulars of a registry source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegistryOptions {
     /// The architecture in Go's terms; without it that of this machine.

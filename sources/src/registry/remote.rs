@@ -179,7 +179,7 @@ impl Store for Remote {
     }
 }
 
-/// The answer to `GET /v2/`, over TLS or, if nobody minds and TLS does not work, without.
+/// The answer to `GET /v2/`, over TLS or, if certificates do not matter and TLS does not work, without.
 async fn greet(agent: &Agent, host: &str, insecure: bool) -> Result<Answer, SourceError> {
     let worded = |error: &SourceError| {
         let message = format!("pinging container registry {host}: {error}");
@@ -208,7 +208,7 @@ async fn greet(agent: &Agent, host: &str, insecure: bool) -> Result<Answer, Sour
         .map_err(|error| worded(&error))
 }
 
-/// What the registry says of the digest of a manifest.
+/// The digest of a manifest, as the registry announces it.
 fn announced(headers: &HeaderMap) -> Option<Digest> {
     let text = headers.get("docker-content-digest")?.to_str().ok()?;
     Digest::try_from(text.to_owned()).ok()

@@ -1,4 +1,4 @@
-//! Who is asking: nobody, a user with a password, or the holder of a token that has to be renewed now and then.
+//! The party that asks: none, a user with a password, or the holder of a token that has to be renewed now and then.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::network::Network;
 /// The largest answer of a token service; tokens with many rights have some KiB.
 const MAX_TOKEN_BYTES: usize = 256 << 10;
 
-/// How long a token lives whose service does not say, and the shortest life that is believed (distribution specification,
+/// Life of a token whose service does not say, and the shortest life that is believed (distribution specification,
 /// "Token Authentication").
 const DEFAULT_LIFE: Duration = Duration::from_secs(60);
 
@@ -94,7 +94,7 @@ impl Session {
         }
     }
 
-    /// Whether `secret` may go to the registry. What is had without a password is no secret.
+    /// Tells if `secret` may go to the registry. A token that is had without a password is no secret.
     fn reveal(&self, secret: &str) -> Result<(), SourceError> {
         match &self.network.credentials {
             Some(_) => self.network.policy.reveal(secret, &self.registry),

@@ -1,4 +1,4 @@
-//! How failures are worded, so that CDI's controllers know them.
+//! Wording of failures, so that CDI's controllers know them.
 
 use datapath::error::{SourceError, SourceErrorKind};
 

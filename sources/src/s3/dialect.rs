@@ -1,4 +1,4 @@
-//! How S3 is spoken to: signatures, regions, versions, and what its refusals mean.
+//! The manners of S3: signatures, regions, versions, and the meaning of its refusals.
 
 use std::sync::{OnceLock, PoisonError, RwLock};
 
@@ -24,13 +24,13 @@ const CHECKSUM_MODE: (HeaderName, HeaderValue) = (
 /// The token of keys that expire.
 const TOKEN: &str = "x-amz-security-token";
 
-/// Where S3 says in which region a bucket is.
+/// Header in which S3 names the region of a bucket.
 const BUCKET_REGION: &str = "x-amz-bucket-region";
 
 /// Longest name of a region; the longest one so far has 14 characters.
 const MAX_REGION_BYTES: usize = 32;
 
-/// What is said to keys whose time is over (S3 API reference, list of error codes).
+/// Codes for keys whose time is over (S3 API reference, list of error codes).
 const EXPIRED: [&str; 4] = [
     "ExpiredToken",
     "ExpiredTokenException",
@@ -38,7 +38,7 @@ const EXPIRED: [&str; 4] = [
     "InvalidToken",
 ];
 
-/// What passes, although its status does not always say so.
+/// Codes of what passes, although the status does not always say so.
 const PASSING: [&str; 6] = [
     "InternalError",
     "OperationAborted",

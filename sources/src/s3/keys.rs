@@ -49,7 +49,7 @@ const MACHINE: [(&str, AmazonS3ConfigKey); 1] = [(
     AmazonS3ConfigKey::MetadataEndpoint,
 )];
 
-/// Where keys come from.
+/// Origin of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     /// They came with the import and do not change.
@@ -60,14 +60,14 @@ enum Origin {
     WebIdentity,
     /// The platform hands them out to the container (ECS, EKS Pod Identity).
     Container,
-    /// The machine's role; tried when nobody is refused.
+    /// The machine's role; tried when an unsigned request is refused.
     Machine,
     /// Requests are not signed, whatever is answered.
     Nobody,
 }
 
 impl Origin {
-    /// Where an identity of this kind is found, if it is one that is found.
+    /// Place at which an identity of this kind is found, if it is one that is found.
     fn found(self) -> Option<Found> {
         match self {
             Self::Given | Self::Nobody => None,
@@ -77,7 +77,7 @@ impl Origin {
         }
     }
 
-    /// Whether the variables name an identity of this kind.
+    /// True if the variables name an identity of this kind.
     fn is_named(self, lent: Lent<'_>) -> bool {
         let has = |name: &str| lent.get(name).is_some();
         match self {

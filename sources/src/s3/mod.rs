@@ -22,7 +22,7 @@ use super::objects::{ObjectOptions, Store, StoredObject, open_object};
 /// Names the version that an answer is about.
 const VERSION: &str = "x-amz-version-id";
 
-/// How S3 is registered.
+/// S3, as it is registered.
 pub(crate) const STORE: Store = Store {
     scheme: "s3",
     name: "s3",

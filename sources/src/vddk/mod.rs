@@ -45,12 +45,12 @@ pub struct VddkOptions {
     pub thumbprint: Option<String>,
     /// The snapshot to read: its name, or the name of its object.
     pub current_checkpoint: Option<String>,
-    /// What the target already holds: not supported.
+    /// Snapshot that the target already holds: not supported.
     pub previous_checkpoint: Option<String>,
     /// True if certificates of servers are verified with those that the user has given: without them, nothing is known
     /// about the server but its thumbprint.
     pub has_certificates: bool,
-    /// Where programs and libraries lie.
+    /// Places of programs and libraries.
     pub installation: Installation,
 }
 
@@ -98,7 +98,7 @@ impl VddkSource {
         })
     }
 
-    /// What the library has said about itself so far; complete when the first byte has been read.
+    /// Words of the library about itself so far; complete when the first byte has been read.
     pub fn info(&self) -> VddkInfo {
         self.nbdkit.info()
     }
@@ -148,7 +148,7 @@ async fn find(options: &VddkOptions, network: &Arc<Network>) -> Result<Found, So
     Ok(found)
 }
 
-/// Certificates that the user has given win over the thumbprint; with neither, nobody knows who answers.
+/// Certificates that the user has given win over the thumbprint; with neither, the server is not known.
 fn trust(options: &VddkOptions, network: &Arc<Network>) -> Result<Arc<rustls::ClientConfig>, SourceError> {
     let verified = options.has_certificates || network.insecure;
     match &options.thumbprint {

@@ -148,7 +148,7 @@ impl Session {
     }
 }
 
-/// What [`Session::properties`] found.
+/// The finding of [`Session::properties`].
 pub(super) struct Properties(Vec<Element>);
 
 impl Properties {
@@ -161,7 +161,7 @@ impl Properties {
     }
 }
 
-/// Where vSphere takes calls: `/sdk` below its URL.
+/// URL for calls of vSphere: `/sdk` below its own.
 fn sdk(endpoint: &Url) -> Url {
     let mut url = endpoint.clone();
     let path = url.path().trim_end_matches('/');

@@ -1,4 +1,4 @@
-//! What is read and how: shared by the subcommands.
+//! Options for the source: shared by the subcommands.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -99,7 +99,8 @@ pub struct SourceArgs {
     pub connections: Option<u8>,
 
     /// Give up after this many seconds without a new byte
-    #[arg(long, value_name = "SECONDS", default_value_t = Patience::default().no_progress_limit.as_secs(), value_parser = seconds, help_heading = "Source")]
+    #[arg(long, value_name = "SECONDS", default_value_t = Patience::default().no_progress_limit.as_secs(),
+          value_parser = seconds, help_heading = "Source")]
     pub no_progress_timeout: u64,
 
     /// Give up on a source that sends less than this many bytes a second; the suffixes K, M and G are powers of 1024 [default:

@@ -43,7 +43,7 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// What the pod makes.
+    /// The product of the pod.
     pub(super) fn made(&self) -> Made {
         match &self.source {
             SourceConfig::Remote(remote) => remote.made,

@@ -1,4 +1,4 @@
-//! What fills the disk: the variables of each kind of source.
+//! The source of the disk: the variables of each kind.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub(super) const CHECKSUM: &str = "IMPORTER_CHECKSUM";
 pub(super) const PULL_METHOD: &str = "IMPORTER_PULL_METHOD";
 /// The key file of a service account.
 const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
-/// Where CDI mounts the key file of a DataVolume.
+/// Path at which CDI mounts the key file of a DataVolume.
 const GOOGLE_SECRET: &str = "/google/credentials.json";
 /// The platform of a multi-arch image, as Go spells it.
 const ARCHITECTURE: &str = "IMPORTER_REGISTRY_IMAGE_ARCHITECTURE";
@@ -45,7 +45,7 @@ const CURRENT_CHECKPOINT: &str = "IMPORTER_CURRENT_CHECKPOINT";
 /// The snapshot that the target already holds: what is copied is the difference.
 const PREVIOUS_CHECKPOINT: &str = "IMPORTER_PREVIOUS_CHECKPOINT";
 
-/// What fills the disk.
+/// The source of the disk.
 #[derive(Debug)]
 pub(crate) enum SourceConfig {
     /// A blank disk.
@@ -62,7 +62,7 @@ pub(crate) struct Remote {
     /// A side container with the user's image serves the disk.
     pub(crate) is_node_pull: bool,
     pub(crate) made: Made,
-    /// What the whole object must digest to.
+    /// Digest of the whole object.
     pub(crate) checksum: Option<Checksum>,
 }
 
@@ -81,7 +81,7 @@ impl Remote {
         !matches!(self.place, Place::Registry { .. } | Place::Vddk(_))
     }
 
-    /// What the target must hold for the difference to it to make sense.
+    /// Snapshot that the target must hold for the difference to it to make sense.
     pub(crate) fn base(&self) -> Option<&str> {
         base(&self.place)
     }
