@@ -33,7 +33,7 @@ use self::serve::{Config, Ended};
 
 const PROGRAM: &str = "cdi-containerimage-server";
 
-/// How much is logged without `-v`: that it serves, and that it ends.
+/// The level of the log without `-v`: that it serves, and that it ends.
 const VERBOSITY: u8 = 1;
 
 /// Flags and what they are when not given (contract, appendix B).
@@ -133,7 +133,7 @@ fn number(flags: &Flags, (name, default): (&str, &str)) -> Result<u16, FlagError
     })
 }
 
-/// For people, on stderr. Nobody is left to tell when it is closed.
+/// Prints for people, on stderr. When that is closed, there is nothing else to tell it to.
 fn say(text: &str) {
     io::stderr().write_all(text.as_bytes()).ok();
 }
