@@ -133,7 +133,7 @@ fn number(flags: &Flags, (name, default): (&str, &str)) -> Result<u16, FlagError
     })
 }
 
-/// Prints for people, on stderr. When that is closed, there is nothing else to tell it to.
+/// For people, on stderr. A closed one loses the line.
 fn say(text: &str) {
     io::stderr().write_all(text.as_bytes()).ok();
 }

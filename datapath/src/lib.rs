@@ -9,6 +9,7 @@
 //! One noun per stage: [`source`], [`decode`], [`mod@format`], [`target`]. [`mod@transfer`] stacks them.
 //! The crate knows no HTTP client, no TLS, no Kubernetes and no environment variable.
 
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod archive;
