@@ -81,6 +81,7 @@ impl Site {
                 (StatusCode::RANGE_NOT_SATISFIABLE, 0..0, Some(text))
             }
         };
+        // A HEAD gets the headers of the GET, the length included, by which importers decide how to read.
         let size = range.end - range.start;
         let body = if *method == Method::HEAD || range.is_empty() {
             nothing()

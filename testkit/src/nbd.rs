@@ -12,10 +12,10 @@ use tempfile::TempDir;
 use crate::fail::OrFail;
 use crate::tools;
 
-/// How long a server may take to listen.
+/// Time that a server may take to listen.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// How often a server is looked at while it starts.
+/// Time between two looks at a server while it starts.
 const POLL: Duration = Duration::from_millis(10);
 
 /// A running server; killed when dropped.
@@ -67,7 +67,7 @@ impl NbdServer {
         server
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }

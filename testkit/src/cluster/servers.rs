@@ -12,13 +12,13 @@ use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
 use crate::{ports, tools};
 
-/// How long a server may take to get ready. Alone it takes 1 s (etcd) or 5 s (the API server).
+/// Time that a server may take to get ready. Alone it takes 1 s (etcd) or 5 s (the API server).
 const START_PATIENCE: Duration = Duration::from_secs(90);
 
 /// More than any test takes: servers are ended by those that started them.
 const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How often a server is asked whether it is ready.
+/// Time between two questions whether a server is ready.
 const POLL: Duration = Duration::from_millis(20);
 
 /// The token of the cluster's administrator, whom RBAC lets do everything.
@@ -73,7 +73,7 @@ impl Drop for Server {
     }
 }
 
-/// Where everything of a cluster lies, and where it listens.
+/// The files of a cluster, and its addresses.
 pub(super) struct Place {
     pub(super) folder: PathBuf,
     etcd: SocketAddr,

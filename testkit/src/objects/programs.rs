@@ -9,13 +9,13 @@ use super::{ACCESS_KEY, Kind, SECRET_KEY};
 use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
 
-/// How long a store may take until it listens; alone it takes a second.
+/// Time that a store may take until it listens; alone it takes a second.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// More than any test takes: stores are ended with the process that started them.
 const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How often a store is asked whether it listens.
+/// Time between two questions whether a store listens.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Starts the program; `data` takes what it stores.
