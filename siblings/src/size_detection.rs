@@ -61,15 +61,15 @@ impl Failure {
 /// Writes the size of the disk that `arguments` name into the termination message.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     let paths = Paths::from_env(env);
-    app::start::start(PROGRAM, &FLAGS, arguments, async |flags| {
+    app::start::start(PROGRAM, &FLAGS, arguments, async |flags, _| {
         match detect(&flags, &paths.termination_log()) {
             Ok(bytes) => {
                 tracing::info!("Size-detection binary has completed: {bytes} bytes");
-                0
+                ExitCode::SUCCESS
             }
             Err(failure) => {
                 tracing::error!("{failure}");
-                failure.exit_code()
+                ExitCode::from(failure.exit_code())
             }
         }
     })

@@ -135,7 +135,7 @@ fn options(config: &Config, job: &Job, envelope: Envelope) -> transfer::Options 
         // The client is still there until its last byte, and a body that breaks there is broken.
         read_all: true,
         speed_limit: config.speed_limit,
-        workers: volume::work::data_threads(),
+        workers: app::job::data_threads(),
         scratch: scratch(config),
         stop: job.stop.clone(),
         observer: Arc::clone(&job.progress) as Arc<dyn Observer>,

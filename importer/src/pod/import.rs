@@ -138,7 +138,7 @@ impl Import {
             envelope: remote.kind.envelope(),
             full_header: remote.kind.needs_full_header(),
             speed_limit: self.config.speed_limit,
-            workers: volume::work::data_threads(),
+            workers: app::job::data_threads(),
             scratch: self.scratch(),
             stop: self.stop.clone(),
             observer: Arc::clone(&self.watch) as Arc<dyn Observer>,
