@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Steps that begin ahead of their turn, in the background; to be sourced.
 
 # begin NAME: starts the step NAME ahead of its turn. What it says, and its end, come when `begun NAME` is called.
@@ -24,9 +25,9 @@ begun() {
 }
 
 end_begun() {
-    local pid
-    for pid in $(cat "$begun_folder"/*.pid 2>/dev/null); do
-        kill -- "-$pid" 2>/dev/null || true
+    local file
+    for file in "$begun_folder"/*.pid; do
+        [ ! -e "$file" ] || kill -- "-$(cat "$file")" 2>/dev/null || true
     done
     rm -rf "$begun_folder"
 }

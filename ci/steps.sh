@@ -1,5 +1,7 @@
+# shellcheck shell=bash
 # Steps with a heading and the time that they took; to be sourced.
 
+# shellcheck disable=SC2034 # not everyone who sources this says how long all of it took
 started=$SECONDS
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }

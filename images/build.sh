@@ -20,7 +20,7 @@ all=(importer uploadserver uploadproxy cloner)
 # Where each program is in the workspace.
 declare -A package=(
     [cdi-importer]=importer [cdi-uploadserver]=uploadserver [cdi-uploadproxy]=uploadproxy [cdi-cloner]=cloner
-    [cdi-containerimage-server]=containerimage-server [cdi-image-size-detection]=siblings [cdi-source-update-poller]=siblings [qemu-img]=siblings
+    [cdi-containerimage-server]=containerimage-server [cdi-image-size-detection]=imagetools [cdi-source-update-poller]=poller [qemu-img]=imagetools
 )
 
 complain() {
@@ -38,7 +38,10 @@ while [ $# != 0 ]; do
             ;;
         -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" && exit ;;
         -*) complain "unknown option $1; --help lists them" ;;
-        *) [[ " ${all[*]} " == *" $1 "* ]] && chosen+=("$1") || complain "no image $1; there are: ${all[*]}" ;;
+        *)
+            [[ " ${all[*]} " == *" $1 "* ]] || complain "no image $1; there are: ${all[*]}"
+            chosen+=("$1")
+            ;;
     esac
     shift
 done
@@ -90,10 +93,10 @@ download() { apt-get download -qq -o "APT::Sandbox::User=$(id -un)" "$1"; }
 
 # Debian's packages, unpacked and not installed: they may be another architecture's.
 unpack_packages() {
-    local packages="busybox-static:$architecture bash-static:$architecture ca-certificates:all" name
+    local wanted=("busybox-static:$architecture" "bash-static:$architecture" ca-certificates:all) name
     mkdir -p "$work/deb"
     [ -z "$prefix" ] || { as_root dpkg --add-architecture "$architecture" && as_root apt-get update -qq; }
-    for name in $packages; do
+    for name in "${wanted[@]}"; do
         compgen -G "$work/deb/${name%:*}_*.deb" >/dev/null && continue
         (cd "$work/deb" && download "$name") || { as_root apt-get update -qq && (cd "$work/deb" && download "$name"); }
     done

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # How the programs of the images are compiled; to be sourced. Tests are compiled in the same way, so that they run what is shipped.
 #
 # Linked statically with glibc: images need no libraries, and a static program runs in any image. musl would compare memory byte by

@@ -6,8 +6,8 @@
 //!                    both: runtime, panics, job (what a signal ends), exit (one table of codes)
 //! ```
 //!
-//! A program's `cli` is its own commands and nothing else, its `pod` what CDI's contract says of that pod. The feature `progress` draws a
-//! running job, and `cluster` is the way to Kubernetes.
+//! A program's `cli` is its own commands and nothing else, its `pod` what CDI's contract says of that pod. The feature `metrics` serves
+//! those of a pod, `progress` draws a running job, and `cluster` is the way to Kubernetes.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,8 @@ pub mod command_line;
 pub mod exit;
 pub mod face;
 pub mod job;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod panics;
 #[cfg(feature = "progress")]
 pub mod progress;

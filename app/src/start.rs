@@ -1,17 +1,13 @@
-//! The start of a process: klog flags, log, panics, TLS, a runtime, signals, metrics.
+//! The start of a process: klog flags, log, panics, TLS, a runtime, signals.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use daemon::env::Strings;
 use daemon::flags::{self, FlagError, Flags, OwnFlag};
 use daemon::logging::{self, LogFormat, LogOptions};
-use daemon::metrics::{Registry, server};
 use daemon::signal::{self, Shutdown};
 use tokio::runtime::Builder;
-use tokio_util::sync::CancellationToken;
 
 use crate::exit::Exit;
 use crate::{command_line, panics};
@@ -19,9 +15,6 @@ use crate::{command_line, panics};
 /// Most threads of a runtime. They only carry bytes between sockets and the data path, which has threads of its own;
 /// one a core would cost memory on large nodes for nothing.
 const MAX_RUNTIME_THREADS: usize = 4;
-
-/// Another address for the metrics, so that tests can run side by side. Not documented for users.
-const METRICS_ADDRESS_VARIABLE: &str = "CDI_WORKERS_TEST_METRICS_ADDR";
 
 /// A process that cannot do anything.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +63,7 @@ where
         program,
     });
     panics::catch();
-    daemon::tls::install_provider();
+    daemon::install_provider();
     let ended = on_runtime(async |shutdown| Ok::<_, CannotStart>(main(flags, shutdown).await.into()));
     ended.unwrap_or_else(|error| {
         tracing::error!("{error}");
@@ -96,15 +89,6 @@ where
     // A thread that hangs in the kernel is not waited for.
     runtime.shutdown_background();
     ended
-}
-
-/// Serves `registry` where CDI's controllers look for it, until `stop`.
-pub async fn serve_metrics(env: &dyn Strings, registry: Registry, stop: &CancellationToken) {
-    let other: Option<SocketAddr> = env
-        .get(METRICS_ADDRESS_VARIABLE)
-        .and_then(|text| text.parse().ok());
-    let addresses = other.map_or_else(|| server::addresses().to_vec(), |address| vec![address]);
-    server::start(&addresses, registry, stop.clone()).await;
 }
 
 /// Prints the version, which all our programs share.

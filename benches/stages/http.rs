@@ -9,7 +9,7 @@ use bytes::Bytes;
 use criterion::Criterion;
 use datapath::target::{self, Cache};
 use datapath::transfer::{Options, transfer};
-use importer::source::http::{HttpConfig, HttpSource};
+use sources::http::{HttpConfig, HttpSource};
 use testkit::certs;
 use testkit::origin::{Origin, Script};
 use tokio::runtime::Runtime;

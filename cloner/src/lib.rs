@@ -7,6 +7,9 @@
 //! ```
 //!
 //! One thread reads, several encode, and what is ready is sent in order; what is between them is bounded in bytes.
+//!
+//! A source that breaks breaks the body, so that no server takes a part for the whole. Success takes a 2xx and the
+//! end of the stream having been handed over.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,7 @@
 //! The bytes that a request asks for (RFC 9110, section 14).
+//!
+//! Not the crate `http-range-header`: to it, a header that makes no sense, which a server ignores, and a range that the file does not
+//! have, which it refuses, are one error.
 
 use std::ops::Range;
 
@@ -28,7 +31,7 @@ impl Wanted {
         let range = match (number(first), number(last)) {
             (Some(first), Some(last)) if first <= last => first..last.saturating_add(1).min(length),
             (Some(first), None) if last.is_empty() => first..length,
-            // The last so many bytes.
+            // The number of bytes at the end.
             (None, Some(count)) if first.is_empty() => length.saturating_sub(count)..length,
             _ => return Self::Whole,
         };

@@ -1,7 +1,8 @@
-//! How many CPUs this process may keep busy.
+//! The number of CPUs that this process may keep busy.
 //!
 //! The number of CPUs of the node is the wrong answer in a pod: a container limited to `750m` that starts
-//! a worker for each of 64 cores is throttled most of the time.
+//! a worker for each of 64 cores is throttled most of the time. `std::thread::available_parallelism` reads quotas as well, but
+//! rounds them down: a pod with `1900m` would leave half of them idle.
 
 use std::fs;
 use std::path::Path;

@@ -3,7 +3,6 @@
 //! An event becomes one line, written with one call; nothing is buffered. A closed stderr loses lines and
 //! never ends the process. Spans are not printed: what a line needs is in its fields.
 
-mod clock;
 mod line;
 
 use std::io::{self, Write};
@@ -18,7 +17,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 
 /// Crates whose events follow the verbosity, by the beginning of their name. All others may only warn: HTTP
 /// libraries print headers, and so credentials, when they debug.
-const OUR_CRATES: [&str; 12] = [
+const OUR_CRATES: [&str; 14] = [
     "app",
     "cdi_",
     "cloner",
@@ -26,8 +25,10 @@ const OUR_CRATES: [&str; 12] = [
     "daemon",
     "datapath",
     "diskimage",
+    "imagetools",
     "importer",
-    "siblings",
+    "poller",
+    "sources",
     "uploadproxy",
     "uploadserver",
     "volume",

@@ -1,5 +1,6 @@
 //! The errors of the data path: one enum a stage, so that callers can branch on the stage and the kind.
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::path::Path;
 
@@ -112,6 +113,7 @@ const MAX_MESSAGE_CHARS: usize = 2000;
 pub struct SourceError {
     kind: SourceErrorKind,
     message: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl SourceError {
@@ -121,6 +123,26 @@ impl SourceError {
         Self {
             kind,
             message: printable::line(&message.into(), MAX_MESSAGE_CHARS),
+            source: None,
+        }
+    }
+
+    /// A failure of `kind` in doing `what`, as `cause` says. The sentence is `what: cause`.
+    pub fn caused(
+        kind: SourceErrorKind,
+        what: impl fmt::Display,
+        cause: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        let cause = cause.into();
+        Self::new(kind, format!("{what}: {cause}")).because(cause)
+    }
+
+    /// Keeps `cause` for those who follow the chain of causes. The sentence says already what the user should know of it.
+    #[must_use]
+    pub fn because(self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self {
+            source: Some(cause.into()),
+            ..self
         }
     }
 
@@ -381,6 +403,30 @@ pub fn errno_text(error: &std::io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failed_source_keeps_its_cause_and_says_it_once() {
+        let cut = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let failed = SourceError::caused(SourceErrorKind::Io, "reading the disk", cut());
+        assert_eq!(failed.to_string(), "reading the disk: connection reset");
+
+        let failed = SourceError::caused(failed.kind(), "server.example", failed);
+        assert_eq!(
+            failed.to_string(),
+            "server.example: reading the disk: connection reset"
+        );
+        let error = Error::from(failed);
+        let first = StdError::source(&error).and_then(StdError::source);
+        let first = first.and_then(|cause| cause.downcast_ref::<std::io::Error>());
+        assert_eq!(
+            first.map(std::io::Error::kind),
+            Some(std::io::ErrorKind::ConnectionReset)
+        );
+
+        let failed = SourceError::new(SourceErrorKind::Io, "the server is gone").because(cut());
+        assert_eq!(failed.to_string(), "the server is gone");
+        assert!(failed.source().is_some());
+    }
 
     #[test]
     fn errno_is_spelled_as_the_controllers_search_for_it() {

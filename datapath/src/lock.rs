@@ -19,7 +19,7 @@ pub(crate) enum Lock {
     /// This process holds it, until the file is closed.
     Ours,
     /// Another open file holds it.
-    Anothers,
+    Taken,
     /// The filesystem has no locks (NFS without a lock daemon, for example).
     Impossible,
 }
@@ -39,14 +39,14 @@ pub(crate) fn patiently<T>(mut attempt: impl FnMut() -> T, is_held: impl Fn(&T) 
 
 /// Takes the lock of `file`, and does not wait until a transfer ends.
 pub(crate) fn lock(file: &File) -> Lock {
-    patiently(|| try_lock(file), |lock| *lock == Lock::Anothers)
+    patiently(|| try_lock(file), |lock| *lock == Lock::Taken)
 }
 
 fn try_lock(file: &File) -> Lock {
     loop {
         match file.try_lock() {
             Ok(()) => return Lock::Ours,
-            Err(TryLockError::WouldBlock) => return Lock::Anothers,
+            Err(TryLockError::WouldBlock) => return Lock::Taken,
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
             Err(TryLockError::Error(error)) => {
                 tracing::debug!(%error, "the filesystem of the target has no locks");
@@ -67,7 +67,7 @@ mod tests {
         let first = File::create(&path).unwrap();
         std::fs::hard_link(&path, folder.path().join("other")).unwrap();
         let second = File::open(folder.path().join("other")).unwrap();
-        assert_eq!((lock(&first), lock(&second)), (Lock::Ours, Lock::Anothers));
+        assert_eq!((lock(&first), lock(&second)), (Lock::Ours, Lock::Taken));
         drop(first);
         assert_eq!(lock(&second), Lock::Ours);
     }

@@ -19,6 +19,10 @@ pub mod spread;
 #[allow(dead_code)]
 pub mod upload;
 
+// Where the linked files look for them: at the root of their own crate.
+#[allow(unused_imports)]
+use source::{retry, words, xml};
+
 pub use array::Array;
 pub use http::{runtime, serve};
 pub use pieces::Pieces;

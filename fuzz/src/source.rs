@@ -1,8 +1,8 @@
-//! The importer's readers of what servers send.
+//! Readers of `sources`, of what servers send.
 
-mod retry;
-mod words;
-mod xml;
+pub(crate) mod retry;
+pub(crate) mod words;
+pub(crate) mod xml;
 
 /// HTTP.
 pub mod http {
@@ -67,7 +67,7 @@ pub mod nbd {
     use self::connection::{Connection, Event};
     use self::wire::{BlockSizes, Fields, OptionReply, ServerError};
     use crate::Script;
-    use crate::source::retry::Failure;
+    use crate::retry::Failure;
 
     /// Longest wait for the server, which never lets wait here.
     const LIMIT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The importer: sources, and the two faces that run a transfer from them.
+//! The importer: the two faces that run a transfer from one of the [`sources`].
 //!
 //! ```text
 //!  Face ─► cli  arguments ────► source ─► datapath::transfer ─► summary, exit code
@@ -9,7 +9,6 @@
 
 pub mod cli;
 pub mod pod;
-pub mod source;
 
 /// The program's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,4 +1,7 @@
 //! A headless Chromium, driven through `chromedriver` by W3C WebDriver (<https://www.w3.org/TR/webdriver2/>).
+//!
+//! Not `fantoccini`: it is asynchronous, which its callers are not, knows nothing of the console's log, and brings an HTTP
+//! client with a pool to replace the fifty lines of `command` and `read_answer`.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

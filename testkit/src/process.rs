@@ -110,7 +110,7 @@ impl Program {
         self
     }
 
-    /// The content of `file` comes in on standard input, through a pipe: it cannot be seeked.
+    /// The content of `file` comes in on standard input, through a pipe: nothing can seek in it.
     pub fn stdin_file(self, file: &Path) -> Self {
         let mut file = std::fs::File::open(file).or_fail(file.display());
         self.stdin(move |pipe| std::io::copy(&mut file, pipe).map(drop))

@@ -162,7 +162,7 @@ impl UploadProxy {
             .env("UPLOAD_CLIENT_CERT_FILE", self.path("client.crt"))
             .env("UPLOAD_CLIENT_KEY_FILE", self.path("client.key"));
         let program = match upload_server {
-            Some(address) => program.env("CDI_UPLOADPROXY_UPSTREAM", address.to_string()),
+            Some(address) => program.env("CDI_WORKERS_TEST_UPSTREAM", address.to_string()),
             None => program,
         };
         self.finish(program)

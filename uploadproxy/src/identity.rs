@@ -1,4 +1,7 @@
 //! What the proxy shows to upload servers, and what it expects of them: CDI renews both while the proxy runs.
+//!
+//! As long as nothing has changed the same configuration is given out: by that the pool knows that its connections
+//! are still good. One reader at a time asks; others use what was good before, or share its failure.
 
 use std::io;
 use std::path::PathBuf;

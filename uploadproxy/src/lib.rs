@@ -12,6 +12,9 @@
 //!
 //! It carries bytes and knows nothing of images: neither `datapath` nor `diskimage` is linked. Every upload has an
 //! `exchange`, which meters it and writes its line in the log when both directions have ended.
+//!
+//! Where a request goes is the name of a Service made from the names in a verified token, checked once more as
+//! Kubernetes does. No path, host or header of the client takes part in it.
 
 #![forbid(unsafe_code)]
 

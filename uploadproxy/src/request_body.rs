@@ -1,4 +1,11 @@
 //! The client's body on its way to the upload server: bytes are passed on as they came, never copied.
+//!
+//! Backpressure is that of the two sockets: between them are hyper's read buffer (128 KiB at most), the frame in
+//! flight, 64 KiB in front of TLS and rustls' own buffers.
+//!
+//! A client that goes away drops the future of its request or this body; either drops the connection, and the upload
+//! server sees a broken body. A client that is answered early may go on sending for a while: closing at once would
+//! reset the connection, and the answer would be lost.
 
 use std::future::Future;
 use std::pin::Pin;

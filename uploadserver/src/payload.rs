@@ -1,4 +1,11 @@
 //! The payload of a request, and its way into the intake of an upload.
+//!
+//! A payload is read by a task of its own. A handler is dropped when its connection breaks, and a chunk that was
+//! taken from the socket and counted must not be dropped with it: a resumed upload would have a hole.
+//!
+//! Time limits run only while the client is waited for, so that a slow disk never looks like a stalled client. A job
+//! that fails closes the bridge; that is noticed during the wait, and the answer goes out while the client is still
+//! sending.
 
 use std::pin::pin;
 use std::time::Duration;

@@ -1,4 +1,7 @@
 //! One upload at a time, and one success in all.
+//!
+//! It is free before the answer goes out, because the client may come again at once. The server ends after a success,
+//! and when a failure can no longer be answered.
 
 use std::sync::Arc;
 

@@ -191,7 +191,7 @@ where
         program,
     };
     logging::init_with(options, writer);
-    daemon::tls::install_provider();
+    daemon::install_provider();
 }
 
 /// Writes to standard output. A reader that has seen enough (`| head`) is no error.

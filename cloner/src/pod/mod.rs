@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use app::exit::Exit;
-use app::start;
+use app::{metrics, start};
 use daemon::env::Strings;
 use daemon::flags::{Flags, OwnFlag};
 use daemon::metrics::{CLONE_PROGRESS, Progress, Registry};
@@ -102,7 +102,7 @@ async fn run(flags: Flags, env: &dyn Strings, shutdown: Shutdown) -> Exit {
     if let Some(progress) = &progress {
         progress.record(0, config.upload_bytes);
     }
-    start::serve_metrics(env, registry, shutdown.token()).await;
+    metrics::serve(env, registry, shutdown.token()).await;
     let tally = Arc::default();
     let cloning = clone_volume(&config, &tally);
     let watching = watch(progress.as_ref(), &tally, config.upload_bytes);

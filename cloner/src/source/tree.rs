@@ -1,4 +1,7 @@
 //! The files of a directory as a tar: every entry below it, in the order of their names.
+//!
+//! The result is GNU tar's to the byte. Directories are a stack of descriptors, each opened in the one before without
+//! following links. A file that became shorter is an error also where only a hole went missing, which is not read.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -4,10 +4,9 @@ use std::fmt;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
-
-use super::clock::Utc;
 
 /// Bytes of a message or a field at most: servers and annotations of users have their say in them.
 const TEXT_BYTES: usize = 4 << 10;
@@ -47,17 +46,12 @@ impl Line {
             Level::WARN => 'W',
             _ => 'I',
         };
-        let Utc {
-            month,
-            day,
-            hour,
-            minute,
-            second,
-            microsecond,
-            ..
-        } = Utc::of(time);
+        let date = OffsetDateTime::from(time);
         format!(
-            "{letter}{month:02}{day:02} {hour:02}:{minute:02}:{second:02}.{microsecond:06} {pid:>7} {}] {}\n",
+            "{letter}{:02}{:02} {} {pid:>7} {}] {}\n",
+            u8::from(date.month()),
+            date.day(),
+            clock(date),
             self.place,
             self.text()
         )
@@ -73,22 +67,13 @@ impl Line {
     }
 
     pub(super) fn json(&self, time: SystemTime) -> String {
-        let Utc {
-            year,
-            month,
-            day,
-            hour,
-            minute,
-            second,
-            microsecond,
-        } = Utc::of(time);
+        let date = OffsetDateTime::from(time);
         let mut object = Map::new();
         for (name, value) in &self.fields {
             object.insert((*name).to_owned(), value.clone());
         }
         // Last, so that no field can take the place of these.
-        let stamp =
-            format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{microsecond:06}Z");
+        let stamp = format!("{}T{}Z", date.date(), clock(date));
         object.insert("time".to_owned(), json!(stamp));
         object.insert(
             "level".to_owned(),
@@ -127,6 +112,12 @@ impl Line {
             (name, value) => self.fields.push((name, value)),
         }
     }
+}
+
+/// The time of day, to the microsecond.
+fn clock(date: OffsetDateTime) -> String {
+    let (hour, minute, second, microsecond) = date.to_hms_micro();
+    format!("{hour:02}:{minute:02}:{second:02}.{microsecond:06}")
 }
 
 /// The beginning of a long text, and how long it was.
@@ -209,6 +200,24 @@ mod tests {
                 .klog(moment(), 1_234_567)
                 .contains(".319027 1234567 transfer")
         );
+    }
+
+    #[test]
+    fn known_moments() {
+        // Seconds as `date -u -d … +%s` prints them.
+        for (seconds, stamp) in [
+            (0, "1970-01-01T00:00:00"),
+            (951_782_400, "2000-02-29T00:00:00"),
+            (1_709_164_799, "2024-02-28T23:59:59"),
+            (1_709_251_200, "2024-03-01T00:00:00"),
+            (1_759_112_034, "2025-09-29T02:13:54"),
+            (4_107_542_400, "2100-03-01T00:00:00"),
+        ] {
+            let time = UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(319_027);
+            let text = line(Level::INFO, "m", vec![]).json(time);
+            let object: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(object["time"], format!("{stamp}.319027Z"));
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Turn {
         for _ in 0..ATTEMPTS {
             let file = target.create_or_open_file(Self::NAME)?;
             let lock = lock(&file);
-            if lock == Lock::Anothers {
+            if lock == Lock::Taken {
                 break;
             }
             let turn = Self { file, lock };

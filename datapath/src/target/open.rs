@@ -77,7 +77,7 @@ impl Disk {
 
     fn open_file(options: &Options) -> Result<Self, Error> {
         let file = open_existing(&options.path, Found::File, OFlags::empty())?;
-        if lock(&file) == Lock::Anothers {
+        if lock(&file) == Lock::Taken {
             return Err(TargetError::refused("open", &options.path, Refusal::InUse).into());
         }
         Ok(Self::new(options, Kind::File, file, options.available))

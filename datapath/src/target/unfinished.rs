@@ -95,7 +95,7 @@ impl Unfinished {
             state: Mutex::new(State::Growing),
         });
         // Another writer may have found the file before it was locked: then that one replaces it.
-        if lock(&file) == Lock::Anothers || !unfinished.is_in_place()? {
+        if lock(&file) == Lock::Taken || !unfinished.is_in_place()? {
             return Err(TargetError::refused("create", path, Refusal::InUse).into());
         }
         let mut registry = registry();
@@ -187,7 +187,7 @@ pub(super) fn clear(path: &Path) -> Result<Option<File>, TargetError> {
             }
         };
         if let Some(old) = &old {
-            if lock(old) == Lock::Anothers {
+            if lock(old) == Lock::Taken {
                 return Err(TargetError::refused("replace", path, Refusal::InUse));
             }
             // Another writer may have replaced it before it was locked.

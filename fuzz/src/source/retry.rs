@@ -1,1 +1,1 @@
-../../../importer/src/source/retry.rs
+../../../sources/src/retry.rs

@@ -1,1 +1,1 @@
-../../../importer/src/source/words.rs
+../../../sources/src/words.rs

@@ -1,1 +1,1 @@
-../../../importer/src/source/xml.rs
+../../../sources/src/xml.rs

@@ -14,17 +14,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::args::SourceArgs;
 use super::failure::CommandFailed;
-use crate::source::Location;
-use crate::source::access::{Access, STORE_CONNECTIONS};
-use crate::source::file::FileSource;
-use crate::source::gcs::{self, GcsOptions};
-use crate::source::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
-use crate::source::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
-use crate::source::nbd::NbdSource;
-use crate::source::policy::{Granted, Policy};
-use crate::source::proxy::ProxyConfig;
-use crate::source::registry::{RegistryOptions, RegistrySource};
-use crate::source::s3::{self, Addressing, S3Options};
+use sources::Location;
+use sources::access::{Access, STORE_CONNECTIONS};
+use sources::file::FileSource;
+use sources::gcs::{self, GcsOptions};
+use sources::http::{Credentials, Header, HttpConfig, HttpSource, parse_header};
+use sources::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
+use sources::nbd::NbdSource;
+use sources::policy::{Granted, Policy};
+use sources::proxy::ProxyConfig;
+use sources::registry::{RegistryOptions, RegistrySource};
+use sources::s3::{self, Addressing, S3Options};
 
 /// What a job needs from the process around it.
 pub(super) struct Context {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use app::exit::Exit;
 use app::job::{self, Ended, POD_GRACE};
-use app::start;
+use app::{metrics, start};
 use daemon::env::Strings;
 use daemon::metrics::Registry;
 use daemon::paths::Paths;
@@ -46,7 +46,7 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
 
 async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
     let registry = Registry::default();
-    start::serve_metrics(env, registry.clone(), shutdown.token()).await;
+    metrics::serve(env, registry.clone(), shutdown.token()).await;
     tracing::info!(version = crate::VERSION, "Starting importer");
 
     volume::limits::of_pod();

@@ -11,13 +11,13 @@ use super::config::{Kind, Remote};
 use super::import::Import;
 use super::message::Failure;
 use super::node_pull;
-use crate::source::access::{Access, STORE_CONNECTIONS};
-use crate::source::gcs::{self, GcsOptions};
-use crate::source::http::{Header, HttpConfig, HttpSource, read_secret_headers};
-use crate::source::imageio::ImageIoSource;
-use crate::source::registry::{RegistryOptions, RegistrySource};
-use crate::source::s3::{self, S3Options};
-use crate::source::vddk::{Installation, VddkInfo, VddkOptions, VddkSource};
+use sources::access::{Access, STORE_CONNECTIONS};
+use sources::gcs::{self, GcsOptions};
+use sources::http::{Header, HttpConfig, HttpSource, read_secret_headers};
+use sources::imageio::ImageIoSource;
+use sources::registry::{RegistryOptions, RegistrySource};
+use sources::s3::{self, S3Options};
+use sources::vddk::{Installation, VddkInfo, VddkOptions, VddkSource};
 
 /// Where CDI mounts the key file of a DataVolume.
 const GOOGLE_SECRET: &str = "/google/credentials.json";

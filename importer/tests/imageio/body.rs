@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use datapath::source::Source;
-use importer::source::access::Access;
-use importer::source::http::Credentials;
-use importer::source::imageio::{Checkpoints, ImageIoSource};
-use importer::source::policy::Policy;
-use importer::source::proxy::ProxyConfig;
+use sources::access::Access;
+use sources::http::Credentials;
+use sources::imageio::{Checkpoints, ImageIoSource};
+use sources::policy::Policy;
+use sources::proxy::ProxyConfig;
 use testkit::certs;
 use testkit::ovirt::{DISK_ID, Engine, Extents, PASSWORD, Script, USER};
 use testkit::random::Random;

@@ -66,7 +66,7 @@ fn a_service_account_signs_its_own_token() {
     let open = |key_file, anonymous| {
         let (handle, stop) = (RUNTIME.handle().clone(), CancellationToken::new());
         let options = GcsOptions { key_file, anonymous };
-        importer::source::gcs::open(&url, &access(Kind::Gcs), options, handle, stop)
+        sources::gcs::open(&url, &access(Kind::Gcs), options, handle, stop)
     };
     let source = open(Some(file.clone()), false).unwrap();
     assert!(read_all(&source).unwrap() == content);

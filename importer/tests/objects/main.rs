@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use datapath::error::SourceError;
 use datapath::source::Source;
-use importer::source::access::Access;
-use importer::source::gcs::GcsOptions;
-use importer::source::http::Credentials;
-use importer::source::policy::{Granted, Policy};
-use importer::source::proxy::ProxyConfig;
-use importer::source::s3::S3Options;
+use sources::access::Access;
+use sources::gcs::GcsOptions;
+use sources::http::Credentials;
+use sources::policy::{Granted, Policy};
+use sources::proxy::ProxyConfig;
+use sources::s3::S3Options;
 use testkit::certs;
 use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::objects::{ACCESS_KEY, BUCKET, Kind, PUBLIC, SECRET_KEY, Store};
@@ -98,14 +98,14 @@ fn environment(variables: &[(&str, &str)]) -> Access {
 fn open(kind: Kind, url: &str, access: &Access) -> Result<Box<dyn Source>, SourceError> {
     let (handle, stop) = (RUNTIME.handle().clone(), CancellationToken::new());
     Ok(match kind {
-        Kind::Gcs => Box::new(importer::source::gcs::open(
+        Kind::Gcs => Box::new(sources::gcs::open(
             url,
             access,
             GcsOptions::default(),
             handle,
             stop,
         )?),
-        Kind::Moto | Kind::S3s => Box::new(importer::source::s3::open(
+        Kind::Moto | Kind::S3s => Box::new(sources::s3::open(
             url,
             access,
             S3Options::default(),

@@ -2,7 +2,7 @@
 
 use datapath::digest::{Algorithm, Digest};
 use datapath::error::SourceErrorKind;
-use importer::source::s3::Addressing;
+use sources::s3::Addressing;
 
 use super::*;
 
@@ -43,8 +43,7 @@ fn whoever_wants_to_be_nobody_is_nobody() {
         ..S3Options::default()
     };
     let (handle, stop) = (RUNTIME.handle().clone(), CancellationToken::new());
-    let source =
-        importer::source::s3::open(&setup.url(), &access(Kind::Moto), options, handle, stop).unwrap();
+    let source = sources::s3::open(&setup.url(), &access(Kind::Moto), options, handle, stop).unwrap();
     assert!(read_all(&source).unwrap() == setup.content);
     assert_eq!(setup.sent("authorization"), [None]);
 }
@@ -84,7 +83,7 @@ fn the_command_line_names_bucket_and_key() {
     };
     let (handle, stop) = (RUNTIME.handle().clone(), CancellationToken::new());
     let url = format!("s3://{BUCKET}/{}", setup.key);
-    let source = importer::source::s3::open(&url, &access, options, handle, stop).unwrap();
+    let source = sources::s3::open(&url, &access, options, handle, stop).unwrap();
     assert!(read_all(&source).unwrap() == setup.content);
     assert!(
         setup.sent("authorization")[0]

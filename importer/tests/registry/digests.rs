@@ -4,10 +4,10 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use importer::source::access::Access;
-use importer::source::policy::Policy;
-use importer::source::proxy::ProxyConfig;
-use importer::source::registry::resolve_digest;
+use sources::access::Access;
+use sources::policy::Policy;
+use sources::proxy::ProxyConfig;
+use sources::registry::resolve_digest;
 use testkit::disk;
 use testkit::docker_registry::{DockerRegistry, Setup};
 use testkit::fail::OrFail;

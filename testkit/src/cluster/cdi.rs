@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_proxys_account_reads_claims_and_its_own_config_maps_and_nothing_else() {
+    fn the_account_of_the_proxy_reads_claims_and_its_own_config_maps_and_nothing_else() {
         let cluster = Cluster::start();
         cluster.install_cdi();
         cluster.create_namespace("tenant");

@@ -64,7 +64,7 @@ const MAX_UPLOADS_PER_CLIENT: &str = "CDI_UPLOADPROXY_MAX_UPLOADS_PER_CLIENT";
 const LIMIT_RATE: &str = "CDI_UPLOADPROXY_LIMIT_RATE";
 const LIMIT_RATE_PER_CLIENT: &str = "CDI_UPLOADPROXY_LIMIT_RATE_PER_CLIENT";
 /// For tests: connected to instead of any upload server.
-const UPSTREAM: &str = "CDI_UPLOADPROXY_UPSTREAM";
+const UPSTREAM: &str = "CDI_WORKERS_TEST_UPSTREAM";
 
 /// A configuration with which the proxy cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -67,7 +67,7 @@ impl<'a> Deployed<'a> {
             .env("CDI_WORKERS_TEST_ROOT", self.files.path(""))
             .env("CDI_UPLOADPROXY_LISTEN", "127.0.0.1:0")
             .env("CDI_UPLOADPROXY_METRICS", "off")
-            .env("CDI_UPLOADPROXY_UPSTREAM", upload_server.to_string())
+            .env("CDI_WORKERS_TEST_UPSTREAM", upload_server.to_string())
             .env("APISERVER_PUBLIC_KEY", self.files.key().public_pem())
             .env("UPLOAD_SERVER_CA_BUNDLE_CONFIG_MAP", self.name)
             .env("SERVER_CERT_FILE", self.files.path("server.crt"))

@@ -1,4 +1,7 @@
 //! The file in a form (multipart/form-data, RFC 7578).
+//!
+//! multer would take all that is ready at once, so it gets one frame at a time, and a bounded number of bytes before
+//! the file: it keeps the header of a part until that ends.
 
 mod parts;
 

@@ -9,11 +9,11 @@ use daemon::paths::Paths;
 use daemon::secret::Secret;
 use daemon::tls::{self, TlsError};
 
-use crate::source::NO_PROGRESS_LIMIT;
-use crate::source::access::Access;
-use crate::source::http::Credentials;
-use crate::source::policy::Policy;
-use crate::source::proxy::ProxyConfig;
+use sources::NO_PROGRESS_LIMIT;
+use sources::access::Access;
+use sources::http::Credentials;
+use sources::policy::Policy;
+use sources::proxy::ProxyConfig;
 
 /// User and password, or access key and secret key: both or none.
 const ACCESS_KEY_ID: &str = "IMPORTER_ACCESS_KEY_ID";

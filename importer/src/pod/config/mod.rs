@@ -127,7 +127,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::source::http::parse_header;
+    use sources::http::parse_header;
 
     fn environment(pairs: &[(&str, &str)]) -> HashMap<String, String> {
         let basic = [

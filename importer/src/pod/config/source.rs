@@ -10,8 +10,8 @@ use volume::wording::Made;
 
 use super::access::AccessConfig;
 use super::{IMAGE_SIZE, SOURCE_VARIABLE};
-use crate::source::http::{Header, parse_header};
-use crate::source::imageio::Checkpoints;
+use sources::http::{Header, parse_header};
+use sources::imageio::Checkpoints;
 
 /// URL of the object.
 pub(super) const ENDPOINT: &str = "IMPORTER_ENDPOINT";

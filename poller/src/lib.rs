@@ -1,0 +1,144 @@
+//! `cdi-source-update-poller`: CDI's cron job asks it whether a registry has something new under the name that a DataImportCron
+//! imports from.
+
+#![forbid(unsafe_code)]
+
+mod cron;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use app::exit::Exit;
+use app::{cluster, command_line};
+use daemon::env::{EnvErrors, EnvReader, Strings};
+use daemon::flags::{Flags, OwnFlag};
+use daemon::paths::Paths;
+use daemon::signal::Signal;
+use importer::pod::AccessConfig;
+use sources::registry::resolve_digest;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use self::cron::{Cron, CronError};
+
+const PROGRAM: &str = "cdi-source-update-poller";
+
+const NAMESPACE: &str = "ns";
+const CRON: &str = "cron";
+const URL: &str = "url";
+const CERT_DIR: &str = "certdir";
+
+const OWN_FLAGS: [OwnFlag; 4] = [
+    OwnFlag {
+        name: NAMESPACE,
+        purpose: "(mandatory) namespace of the DataImportCron",
+    },
+    OwnFlag {
+        name: CRON,
+        purpose: "(mandatory) name of the DataImportCron",
+    },
+    OwnFlag {
+        name: URL,
+        purpose: "(mandatory) what it imports: docker://registry/repository:tag",
+    },
+    OwnFlag {
+        name: CERT_DIR,
+        purpose: "folder with further certificates that the registry may be signed with",
+    },
+];
+
+/// Why the DataImportCron was not updated.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("One or more mandatory parameters are missing: {0}")]
+    Missing(String),
+    #[error("{0}")]
+    Environment(EnvErrors),
+    #[error("Failed getting the digest of {url}: {cause}")]
+    Digest { url: String, cause: String },
+    #[error("Failed to find the way to Kubernetes: {0}")]
+    NoCluster(#[from] cluster::NoCluster),
+    #[error(transparent)]
+    Cron(#[from] CronError),
+    #[error("cannot write to stdout: {0}")]
+    Print(#[from] std::io::Error),
+}
+
+/// Compares what `arguments` name with what the DataImportCron knows, and tells it.
+pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
+    let flags = [OWN_FLAGS.as_slice(), &cluster::FLAGS].concat();
+    app::start::start(PROGRAM, &flags, arguments, async |flags, shutdown| {
+        let polling = poll(&flags, env, shutdown.token());
+        match shutdown.token().run_until_cancelled(polling).await {
+            Some(Ok(())) => Exit::Done,
+            // As upstream, which ends by the exit code of Go's `log.Fatal`.
+            Some(Err(failure)) => {
+                tracing::error!("{failure}");
+                Exit::Internal
+            }
+            None => Exit::Signalled(shutdown.signal().unwrap_or(Signal::Terminate)),
+        }
+    })
+}
+
+async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Result<(), Failure> {
+    let [namespace, name, url] = mandatory(flags, [NAMESPACE, CRON, URL])?;
+    let digest = digest(&url, flags, env, stop).await?;
+    command_line::print(format!("Digest is {digest}\n").as_bytes())?;
+    let cron = Cron::new(cluster::config(flags, env).await?, &namespace, &name)?;
+    let changed = cron.report(&digest).await?;
+    let said = if changed {
+        "Digest updated"
+    } else {
+        "No digest update"
+    };
+    command_line::print(format!("{said}: DataImportCron {namespace}/{name}\n").as_bytes())?;
+    Ok(())
+}
+
+/// The values of these flags, all of which are needed.
+fn mandatory<const N: usize>(flags: &Flags, names: [&str; N]) -> Result<[String; N], Failure> {
+    let values = names.map(|name| flags.own(name).unwrap_or_default().to_owned());
+    let missing: Vec<String> = names
+        .iter()
+        .zip(&values)
+        .filter(|(_, value)| value.is_empty())
+        .map(|(name, _)| format!("-{name}"))
+        .collect();
+    if missing.is_empty() {
+        Ok(values)
+    } else {
+        Err(Failure::Missing(missing.join(", ")))
+    }
+}
+
+/// The digest of what the registry has at `url`: that of the index if it is one.
+async fn digest(
+    url: &str,
+    flags: &Flags,
+    env: &dyn Strings,
+    stop: &CancellationToken,
+) -> Result<String, Failure> {
+    let failed = |cause: String| Failure::Digest {
+        url: url.to_owned(),
+        cause,
+    };
+    let mut reader = EnvReader::new(env);
+    let access = AccessConfig::read(&mut reader, env);
+    reader.finish().map_err(Failure::Environment)?;
+    let mut access = access.ok_or_else(|| failed("the environment does not say how".to_owned()))?;
+    if let Some(folder) = flags.own(CERT_DIR).filter(|folder| !folder.is_empty()) {
+        access.cert_dir = Some(folder.into());
+    }
+    let access = access
+        .open(&Paths::from_env(env))
+        .map_err(|error| failed(error.to_string()))?;
+    let (reference, handle, stop) = (url.to_owned(), Handle::current(), stop.clone());
+    // It waits for its answers on a thread of its own.
+    let asked = tokio::task::spawn_blocking(move || resolve_digest(&reference, &access, handle, stop));
+    match asked.await {
+        Ok(Ok(digest)) => Ok(digest),
+        Ok(Err(error)) => Err(failed(error.to_string())),
+        Err(_) => Err(failed(app::panics::first())),
+    }
+}

@@ -1,0 +1,193 @@
+//! How Google Cloud Storage is spoken to: tokens, generations, and what its refusals mean.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{HeaderValue, header};
+use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder};
+use tokio::sync::OnceCell;
+use url::Url;
+
+use super::GcsOptions;
+use crate::access::Access;
+use crate::http::{BoxFuture, Dialect, Refusal, Verdict};
+use crate::objects::{Connector, StoreError, advised, credential_failure, patience, take_no_proxy};
+use crate::policy::{Cloud, Found};
+
+/// Longest wait for the token of a machine: elsewhere than at Google there is none.
+const MACHINE_LIMIT: Duration = Duration::from_secs(3);
+
+/// The variable that Google's libraries find a key file by.
+const KEY_FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+
+pub(super) struct GcsDialect {
+    access: Access,
+    /// The account in a key file.
+    account: Option<Account>,
+    /// The account of the machine; looked for once, when an unsigned request was refused.
+    machine: OnceCell<Option<GcpCredentialProvider>>,
+    /// The reason why no identity is used, and what helps.
+    withheld: Option<String>,
+    /// The generation that was found, which all later requests are about.
+    generation: OnceLock<String>,
+}
+
+/// The account that a key file describes.
+struct Account {
+    provider: GcpCredentialProvider,
+    /// Where the file was found, unless it came with the import.
+    found: Option<Found>,
+}
+
+impl GcsDialect {
+    /// For an object at `url`.
+    pub(super) fn new(url: &Url, access: &Access, options: GcsOptions) -> Result<Self, SourceError> {
+        let policy = &access.policy;
+        let mut dialect = Self {
+            access: access.clone(),
+            account: None,
+            machine: OnceCell::new(),
+            withheld: None,
+            generation: OnceLock::new(),
+        };
+        let (key_file, found) = match options.key_file {
+            _ if options.anonymous => (None, None),
+            Some(given) => (Some(given.to_string_lossy().into_owned()), None),
+            None => match policy.lend(Found::Mounted, Cloud::Google, url) {
+                Ok(lent) => (lent.get(KEY_FILE).map(str::to_owned), Some(Found::Mounted)),
+                Err(advice) => {
+                    dialect.withheld = Some(advice);
+                    (None, None)
+                }
+            },
+        };
+        if let Some(file) = key_file {
+            let provider = provider(access, Some(&file))?;
+            dialect.account = Some(Account { provider, found });
+        }
+        if options.anonymous || policy.lend(Found::Machine, Cloud::Google, url).is_err() {
+            dialect.machine = OnceCell::new_with(Some(None));
+        }
+        Ok(dialect)
+    }
+
+    /// Who asks for `url`. What was found is not for every place that a server leads to.
+    fn provider_for(&self, url: &Url) -> Option<&GcpCredentialProvider> {
+        let is_lent = |found| self.access.policy.lend(found, Cloud::Google, url).is_ok();
+        match &self.account {
+            Some(account) => Some(&account.provider).filter(|_| account.found.is_none_or(is_lent)),
+            None => {
+                let machine = self.machine.get().and_then(Option::as_ref);
+                machine.filter(|_| is_lent(Found::Machine))
+            }
+        }
+    }
+
+    /// From now on, only this generation is asked for.
+    pub(super) fn pin(&self, generation: &str) {
+        self.generation.get_or_init(|| generation.to_owned());
+    }
+
+    async fn complete(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
+        if let Some(generation) = self.generation.get() {
+            let mut query = request.url_mut().query_pairs_mut();
+            query.append_pair("generation", generation);
+        }
+        // "identity" would unpack what is stored as gzip: without a length, without ranges, and with a digest that is of
+        // other bytes.
+        let gzip = HeaderValue::from_static("gzip");
+        request.headers_mut().insert(header::ACCEPT_ENCODING, gzip);
+        let Some(provider) = self.provider_for(request.url()) else {
+            return Ok(());
+        };
+        let secret = "the token for Google Cloud Storage";
+        self.access.policy.reveal(secret, request.url())?;
+        let token = provider
+            .get_credential()
+            .await
+            .map_err(|error| credential_failure(&error))?;
+        let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.bearer)).map_err(|_| {
+            let message = "the token for Google Cloud Storage holds a character that no token has";
+            SourceError::new(SourceErrorKind::Invalid, message)
+        })?;
+        bearer.set_sensitive(true);
+        request.headers_mut().insert(header::AUTHORIZATION, bearer);
+        Ok(())
+    }
+
+    async fn judge(&self, refusal: Refusal<'_>) -> Verdict {
+        let status = refusal.status.as_u16();
+        let is_refused_to_nobody = refusal.is_about_who_asks() && self.account.is_none();
+        if is_refused_to_nobody && !self.machine.initialized() {
+            let machine = self.machine.get_or_init(|| of_machine(&self.access)).await;
+            if machine.is_some() {
+                return Verdict::Again(None);
+            }
+        }
+        if let (404, Some(generation)) = (status, self.generation.get()) {
+            let text = format!(
+                "the object changed during the transfer: its generation {generation} is no longer there. \
+                 Start the import again"
+            );
+            return Verdict::Described {
+                text,
+                transient: false,
+            };
+        }
+        let advice = self.withheld.as_deref().filter(|_| is_refused_to_nobody);
+        match StoreError::parse(refusal.body) {
+            Some(error) => Verdict::Described {
+                transient: status >= 500 || matches!(status, 408 | 429),
+                text: advised(error.sentence(), advice),
+            },
+            None if advice.is_some() => Verdict::Described {
+                transient: false,
+                text: advised(refusal.status.to_string(), advice),
+            },
+            None => Verdict::Plain,
+        }
+    }
+}
+
+/// The provider of a machine at Google, or of a workload there that is bound to an account.
+async fn of_machine(access: &Access) -> Option<GcpCredentialProvider> {
+    let provider = provider(&take_no_proxy(access), None).ok()?;
+    let asked = tokio::time::timeout(MACHINE_LIMIT, provider.get_credential()).await;
+    if matches!(asked, Ok(Ok(_))) {
+        return Some(provider);
+    }
+    tracing::info!("this machine has no credentials for Google Cloud Storage");
+    None
+}
+
+/// The library's provider: of a file, or of the machine.
+fn provider(access: &Access, key_file: Option<&str>) -> Result<GcpCredentialProvider, SourceError> {
+    let mut builder = GoogleCloudStorageBuilder::new()
+        // It wants one, though only credentials are asked of it.
+        .with_bucket_name("any")
+        .with_retry(patience())
+        .with_http_connector(Connector::new(access)?);
+    if let Some(file) = key_file {
+        builder = builder.with_application_credentials(file);
+    }
+    let store = builder.build().map_err(|error| credential_failure(&error))?;
+    Ok(Arc::clone(store.credentials()))
+}
+
+impl fmt::Debug for GcsDialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GcsDialect")
+    }
+}
+
+impl Dialect for GcsDialect {
+    fn authorize<'a>(&'a self, request: &'a mut reqwest::Request) -> BoxFuture<'a, Result<(), SourceError>> {
+        Box::pin(self.complete(request))
+    }
+
+    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict> {
+        Box::pin(self.judge(refusal))
+    }
+}

@@ -1,0 +1,169 @@
+//! Small documents over HTTP: tokens, manifests, the XML of an engine.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{HeaderMap, Method, StatusCode};
+use reqwest::RequestBuilder;
+use rustls::ClientConfig;
+use url::Url;
+
+use super::cause::{Route, plain_cause, transport_failure};
+use super::config::origin;
+use super::status::{MAX_ASKED_PAUSE, passes_soon, retry_after_now};
+use crate::policy::Policy;
+use crate::proxy::ProxyConfig;
+use crate::retry::{FIRST_ATTEMPTS, Failure};
+
+/// Longest wait for one connection, TLS handshake included.
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+
+/// Longest wait for a whole document.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// Pause after the first attempt that failed; doubled after each.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Asks for documents. Clones share their connections.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    http: reqwest::Client,
+    proxy: ProxyConfig,
+    policy: Policy,
+}
+
+/// A whole answer, whatever its status.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// What was asked for.
+    pub url: Url,
+    /// Its status.
+    pub status: StatusCode,
+    /// Its head.
+    pub headers: HeaderMap,
+    /// All of its body.
+    pub body: Bytes,
+}
+
+impl Agent {
+    /// An agent that calls itself `user_agent`.
+    pub fn new(
+        tls: &ClientConfig,
+        proxy: &ProxyConfig,
+        policy: &Policy,
+        user_agent: &str,
+    ) -> Result<Self, SourceError> {
+        Ok(Self {
+            http: client(tls, proxy.clone(), policy, user_agent)?,
+            proxy: proxy.clone(),
+            policy: policy.clone(),
+        })
+    }
+
+    /// A request, to be completed and sent.
+    pub fn request(&self, method: Method, url: Url) -> RequestBuilder {
+        self.http.request(method, url)
+    }
+
+    /// Sends one request and reads its answer, which has at most `limit` bytes. Redirects are answers.
+    pub async fn send(&self, request: RequestBuilder, limit: usize) -> Result<Answer, SourceError> {
+        let (http, request) = request.build_split();
+        let request = request.map_err(|error| {
+            let message = format!("a request cannot be made: {}", plain_cause(error));
+            SourceError::new(SourceErrorKind::Invalid, message)
+        })?;
+        self.policy.visit(request.url())?;
+        let route = Route::new(request.url(), origin(request.url()), &self.proxy);
+        let received = tokio::time::timeout(ANSWER_LIMIT, receive(&http, request, limit, &route)).await;
+        received.map_or_else(
+            |_| Err(route.incomplete(ANSWER_LIMIT)),
+            |received| received.map_err(Failure::into_error),
+        )
+    }
+
+    /// Like [`Agent::send`], tried again while nobody is there or the server asks for patience.
+    pub async fn send_patiently(
+        &self,
+        make: impl Fn() -> RequestBuilder,
+        limit: usize,
+    ) -> Result<Answer, SourceError> {
+        let mut pause = FIRST_PAUSE;
+        let mut attempt = 1;
+        loop {
+            let result = self.send(make(), limit).await;
+            let asked = match &result {
+                Ok(answer) if is_passing(answer.status) => {
+                    retry_after_now(&answer.headers).unwrap_or_default()
+                }
+                Err(error) if passes_soon(error) => Duration::ZERO,
+                _ => return result,
+            };
+            if attempt == FIRST_ATTEMPTS {
+                return result;
+            }
+            tokio::time::sleep(pause.max(asked.min(MAX_ASKED_PAUSE))).await;
+            pause *= 2;
+            attempt += 1;
+        }
+    }
+}
+
+fn is_passing(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 429 | 502 | 503 | 504)
+}
+
+async fn receive(
+    http: &reqwest::Client,
+    request: reqwest::Request,
+    limit: usize,
+    route: &Route,
+) -> Result<Answer, Failure> {
+    let failed = |error| transport_failure(error, route);
+    let mut response = http.execute(request).await.map_err(failed)?;
+    let mut body = BytesMut::new();
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        if body.len() + chunk.len() > limit {
+            let message =
+                format!("the answer has more than the {limit} bytes that are allowed for a document");
+            return Err(Failure::Final(SourceError::new(SourceErrorKind::Length, message)));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Answer {
+        url: response.url().clone(),
+        status: response.status(),
+        headers: std::mem::take(response.headers_mut()),
+        body: body.freeze(),
+    })
+}
+
+/// The client below documents and downloads alike: HTTP/1.1, our roots, our proxy rules, no redirects of its own.
+pub(super) fn client(
+    tls: &ClientConfig,
+    proxy: ProxyConfig,
+    policy: &Policy,
+    user_agent: &str,
+) -> Result<reqwest::Client, SourceError> {
+    let mut tls = tls.clone();
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let builder = match policy.resolver() {
+        Some(resolver) => reqwest::Client::builder().dns_resolver(resolver),
+        None => reqwest::Client::builder(),
+    };
+    builder
+        .http1_only()
+        .tls_backend_preconfigured(tls)
+        // Also what a proxy sees in CONNECT; an extra header of this name wins over it.
+        .user_agent(user_agent)
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .connect_timeout(CONNECT_LIMIT)
+        .no_proxy()
+        .proxy(reqwest::Proxy::custom(move |url| proxy.proxy_for(url).cloned()))
+        .build()
+        .map_err(|error| {
+            let message = format!("Error creating http client: {}", plain_cause(error));
+            SourceError::new(SourceErrorKind::Invalid, message)
+        })
+}

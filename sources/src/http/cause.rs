@@ -1,0 +1,156 @@
+//! A transport failure in plain words: which server, which way, why.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use datapath::error::{SourceError, SourceErrorKind, errno_text};
+use url::Url;
+
+use super::config::origin;
+use crate::proxy::ProxyConfig;
+use crate::retry::Failure;
+
+/// Layers of the client whose own text says nothing about the cause, or what the sentence says better.
+const NOISE: [&str; 9] = [
+    "error sending request",
+    "client error (Connect)",
+    "client error (SendRequest)",
+    "request or response body error",
+    "error decoding response body",
+    "error reading a body from connection",
+    "dns error",
+    "error resolving DNS",
+    "tcp connect error",
+];
+
+/// What a tunnel through a proxy says of every failure on the way to the proxy.
+const TUNNEL: &str = "tunnel error: failed to create underlying connection";
+
+/// A request, as far as the sentence about its failure has to name it.
+#[derive(Debug)]
+pub(super) struct Route {
+    /// The URL that was asked, and whence it was led there.
+    shown: String,
+    /// Host and port of the server.
+    server: String,
+    /// Scheme, host and port of the proxy in between, and what it is called as a peer.
+    proxy: Option<(String, String)>,
+}
+
+impl Route {
+    /// A request to `url`, which a sentence calls `shown`.
+    pub(super) fn new(url: &Url, shown: String, proxy: &ProxyConfig) -> Self {
+        Self {
+            shown,
+            server: host_and_port(url),
+            proxy: proxy
+                .proxy_for(url)
+                .map(|proxy| (origin(proxy), host_and_port(proxy))),
+        }
+    }
+
+    /// The error for an answer that has not come to its end in time; parts of it may have.
+    pub(super) fn incomplete(&self, limit: Duration) -> SourceError {
+        let message = format!("{}: no complete answer within {} s", self.shown, limit.as_secs());
+        SourceError::new(SourceErrorKind::Stalled, message)
+    }
+}
+
+/// `host port 443`, with the port that is asked.
+fn host_and_port(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    match url.port_or_known_default() {
+        Some(port) => format!("{host} port {port}"),
+        // Proxies that speak SOCKS (RFC 1928 §3).
+        None => format!("{host} port 1080"),
+    }
+}
+
+/// The causes of `error` from the outside in, without URLs (which hold secrets), repetitions and noise: `connection refused`.
+pub(super) fn plain_cause(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut words: Vec<String> = Vec::new();
+    let mut layer: Option<&(dyn Error + 'static)> = Some(&error);
+    while let Some(current) = layer {
+        let text = match current.downcast_ref::<io::Error>() {
+            Some(io) => errno_text(io),
+            None => current.to_string(),
+        };
+        let repeats = words.last().is_some_and(|last| last.contains(&text));
+        if !repeats && !NOISE.contains(&text.as_str()) && text != TUNNEL {
+            words.push(text);
+        }
+        layer = current.source();
+    }
+    if words.is_empty() {
+        error.to_string()
+    } else {
+        words.join(": ")
+    }
+}
+
+/// Calls `test` for each layer of `error`, the outermost first, until it is true.
+fn any_layer(error: &reqwest::Error, test: impl Fn(&(dyn Error + 'static)) -> bool) -> bool {
+    let mut layer: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(current) = layer {
+        if test(current) {
+            return true;
+        }
+        // What an `io::Error` wraps is not its source, but the source's source is.
+        let wrapped = current.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        layer = match wrapped {
+            Some(wrapped) => Some(wrapped),
+            None => current.source(),
+        };
+    }
+    false
+}
+
+/// What went wrong, and with whom: the name of a server, the way to it, or what it is.
+fn cause(error: reqwest::Error, route: &Route) -> String {
+    let is_tls = any_layer(&error, |layer| layer.is::<rustls::Error>());
+    let is_of_tunnel = any_layer(&error, |layer| layer.to_string() == TUNNEL);
+    let is_io = error.is_timeout() || any_layer(&error, |layer| layer.is::<io::Error>());
+    let (is_connect, is_dns) = (error.is_connect(), error.is_dns());
+    let peer = match &route.proxy {
+        // Once a tunnel stands, TLS is spoken with the server at its end.
+        Some((_, proxy)) if !is_tls || is_of_tunnel => proxy,
+        _ => &route.server,
+    };
+    let cause = plain_cause(error);
+    let sentence = if is_tls {
+        format!("TLS with {peer}: {cause}")
+    } else if is_dns {
+        format!("cannot find {peer}: {cause}")
+    } else if is_connect && is_io {
+        format!("cannot connect to {peer}: {cause}")
+    } else {
+        cause
+    };
+    match &route.proxy {
+        Some((proxy, _)) => format!("through the proxy {proxy}: {sentence}"),
+        None => sentence,
+    }
+}
+
+/// The failure of a connection or of a body, in words for the log and the termination message.
+pub(super) fn transport_failure(error: reqwest::Error, route: &Route) -> Failure {
+    // A certificate does not get better by asking again.
+    let is_final = any_layer(&error, |layer| layer.is::<rustls::Error>()) || error.is_builder();
+    let kind = if error.is_connect() {
+        SourceErrorKind::Connect
+    } else {
+        SourceErrorKind::Io
+    };
+    let message = format!("HTTP request errored: {}: {}", route.shown, cause(error, route));
+    let error = SourceError::new(kind, message);
+    if is_final {
+        Failure::Final(error)
+    } else {
+        Failure::Transient {
+            error,
+            retry_after: None,
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! One request: which headers go where, redirects, and what counts as a failure.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, Once, PoisonError};
+
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use reqwest::Response;
+use url::{Origin, Url};
+
+use super::agent;
+use super::cause::{Route, transport_failure};
+use super::config::{Credentials, HttpConfig, origin, printable};
+use super::dialect::{self, Dialect, Verdict};
+use super::headers::Header;
+use super::promise::{Promise, keeps_promise};
+use crate::policy::Policy;
+use crate::proxy::ProxyConfig;
+use crate::retry::Failure;
+
+/// Redirects that are followed before it is called a loop; what browsers and Go's client settled on
+/// is 10 to 20.
+const MAX_REDIRECTS: usize = 10;
+
+/// Headers that decide how the answer is framed or which bytes it holds: they are ours to set.
+const RESERVED: [HeaderName; 10] = [
+    header::ACCEPT_ENCODING,
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::IF_RANGE,
+    header::IF_UNMODIFIED_SINCE,
+    header::RANGE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Headers whose values are secrets, also where the user does not say so.
+const SECRET: [HeaderName; 3] = [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
+
+/// Sends requests on behalf of one import.
+pub(super) struct Client {
+    http: reqwest::Client,
+    start: Url,
+    credentials: Option<Credentials>,
+    headers: HeaderMap,
+    dialect: Option<Arc<dyn Dialect>>,
+    proxy: ProxyConfig,
+    policy: Policy,
+    is_named: bool,
+    is_checked: bool,
+    /// The log says at most once that TLS does not vouch for the bytes.
+    is_warned: Once,
+    /// Origins that the dialect is spoken to: the first, and those that it named itself.
+    acquainted: Mutex<HashSet<Origin>>,
+}
+
+/// The part of the object that a request asks for.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    /// Offset of the first byte.
+    pub(super) start: u64,
+    /// Offset after the last byte; the end of the object when `None`.
+    pub(super) end: Option<u64>,
+    /// The header with the validator that the object must still have.
+    pub(super) condition: Option<(HeaderName, HeaderValue)>,
+}
+
+impl Client {
+    pub(super) fn new(config: HttpConfig) -> Result<Self, SourceError> {
+        let headers = extra_headers(config.headers);
+        let http = agent::client(
+            &config.tls,
+            config.proxy.clone(),
+            &config.policy,
+            &config.user_agent,
+        )?;
+        let mut start = config.url;
+        let credentials = config.credentials.or_else(|| Credentials::of_url(&start));
+        strip_user_info(&mut start);
+        if let Some(secret) = secret_of(credentials.as_ref(), &headers) {
+            config.policy.reveal(&secret, &start)?;
+        }
+        start.set_fragment(None);
+        Ok(Self {
+            http,
+            acquainted: Mutex::new(HashSet::from([start.origin()])),
+            start,
+            credentials,
+            headers,
+            dialect: config.dialect,
+            proxy: config.proxy,
+            policy: config.policy,
+            is_named: config.name.is_some(),
+            is_checked: config.is_checked,
+            is_warned: Once::new(),
+        })
+    }
+
+    /// Where the import began, before any redirect.
+    pub(super) fn start(&self) -> &Url {
+        &self.start
+    }
+
+    /// Sends one GET to `url` and follows redirects: the final answer, whatever its status, and where it
+    /// came from.
+    pub(super) async fn get(&self, url: &Url, part: Option<&Part>) -> Result<(Response, Url), Failure> {
+        let mut url = url.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let (response, asked) = self.send(&url, part).await?;
+            url = asked;
+            match redirect_target(&response, &url, &self.shown(&url))? {
+                None => return Ok((response, url)),
+                Some(target) => {
+                    if let Some(dialect) = &self.dialect
+                        && self.is_acquainted(&url)
+                        && dialect.accompanies(&target)
+                    {
+                        self.get_acquainted(&target);
+                    }
+                    url = target;
+                }
+            }
+        }
+        let message = format!(
+            "stopped after {MAX_REDIRECTS} redirects, the last one to {}",
+            self.shown(&url)
+        );
+        Err(Failure::Final(SourceError::new(
+            SourceErrorKind::Invalid,
+            message,
+        )))
+    }
+
+    /// The request to `url`, for the sentence about its failure.
+    pub(super) fn route(&self, url: &Url) -> Route {
+        let mut shown = self.shown(url);
+        if *url != self.start {
+            shown.push_str(&format!(" (to which {} led)", self.shown(&self.start)));
+        }
+        Route::new(url, shown, &self.proxy)
+    }
+
+    /// A silent server is named; other failures have named theirs.
+    pub(super) fn name_silence(&self, failure: Failure) -> Failure {
+        match failure.kind() {
+            SourceErrorKind::Stalled => failure.at(&self.shown(&self.start)),
+            _ => failure,
+        }
+    }
+
+    /// Where a source has a name of its own, paths tell nothing more or are secrets.
+    fn shown(&self, url: &Url) -> String {
+        if self.is_named {
+            origin(url)
+        } else {
+            printable(url)
+        }
+    }
+
+    /// One answer that the dialect has no more to say about, and where it came from.
+    async fn send(&self, url: &Url, part: Option<&Part>) -> Result<(Response, Url), Failure> {
+        let mut url = url.clone();
+        let mut is_first = true;
+        loop {
+            let dialect = self.dialect.as_deref().filter(|_| self.is_acquainted(&url));
+            let response = self.send_once(&url, part, dialect).await?;
+            let Some(dialect) = dialect.filter(|_| dialect::is_refusal(&response)) else {
+                return Ok((response, url));
+            };
+            match dialect::ask(dialect, &url, response, &self.route(&url)).await? {
+                (Verdict::Again(elsewhere), _) if is_first => {
+                    if let Some(elsewhere) = elsewhere {
+                        self.get_acquainted(&elsewhere);
+                        url = elsewhere;
+                    }
+                    is_first = false;
+                }
+                (Verdict::Described { text, transient }, response) => {
+                    let kind = SourceErrorKind::Status(response.status().as_u16());
+                    let error = SourceError::new(kind, text);
+                    return Err(Failure::answered(error, transient, response.headers()));
+                }
+                (Verdict::Plain | Verdict::Again(_), response) => return Ok((response, url)),
+            }
+        }
+    }
+
+    async fn send_once(
+        &self,
+        url: &Url,
+        part: Option<&Part>,
+        dialect: Option<&dyn Dialect>,
+    ) -> Result<Response, Failure> {
+        // Here, and not where redirects are read: resumed and relocated requests pass as well.
+        self.policy.visit(url).map_err(Failure::Final)?;
+        let promise = keeps_promise(&self.start, url, self.is_checked).map_err(Failure::Final)?;
+        if promise != Promise::Kept {
+            self.is_warned.call_once(|| promise.warn());
+        }
+        let mut target = url.clone();
+        strip_user_info(&mut target);
+        let mut request = self.http.get(target).headers(self.headers_for(url, part));
+        if let Some(credentials) = self.credentials_for(url) {
+            request = request.basic_auth(&credentials.user, Some(&credentials.password));
+        }
+        let failed = |error| transport_failure(error, &self.route(url));
+        let mut request = request.build().map_err(failed)?;
+        if let Some(dialect) = dialect {
+            dialect.authorize(&mut request).await.map_err(Failure::of)?;
+        }
+        self.http.execute(request).await.map_err(failed)
+    }
+
+    fn is_acquainted(&self, url: &Url) -> bool {
+        let acquainted = self.acquainted.lock().unwrap_or_else(PoisonError::into_inner);
+        acquainted.contains(&url.origin())
+    }
+
+    fn get_acquainted(&self, url: &Url) {
+        let mut acquainted = self.acquainted.lock().unwrap_or_else(PoisonError::into_inner);
+        acquainted.insert(url.origin());
+    }
+
+    fn headers_for(&self, url: &Url, part: Option<&Part>) -> HeaderMap {
+        let mut headers = if self.is_same_origin(url) {
+            self.headers.clone()
+        } else {
+            HeaderMap::new()
+        };
+        // Progress, checksum and ranges all count bytes of the object as it is stored.
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if let Some(part) = part {
+            let last = part
+                .end
+                .map(|end| end.saturating_sub(1).to_string())
+                .unwrap_or_default();
+            if let Ok(range) = HeaderValue::try_from(format!("bytes={}-{last}", part.start)) {
+                headers.insert(header::RANGE, range);
+            }
+            headers.extend(part.condition.clone());
+        }
+        headers
+    }
+
+    /// Ours go to the origin that they were given for and nowhere else; a redirect may carry its own.
+    fn credentials_for(&self, url: &Url) -> Option<Credentials> {
+        if !self.is_same_origin(url) {
+            return Credentials::of_url(url);
+        }
+        // An explicit `Authorization` is more specific than user and password, and two make no request.
+        let explicit = self.headers.contains_key(header::AUTHORIZATION);
+        self.credentials.clone().filter(|_| !explicit)
+    }
+
+    fn is_same_origin(&self, url: &Url) -> bool {
+        url.origin() == self.start.origin()
+    }
+}
+
+fn strip_user_info(url: &mut Url) {
+    // These fail only for URLs without a host, which the configuration has refused.
+    url.set_username("").ok();
+    url.set_password(None).ok();
+}
+
+/// What must not be overheard of all that goes to the first origin with each request.
+fn secret_of(credentials: Option<&Credentials>, headers: &HeaderMap) -> Option<String> {
+    let is_secret = |name: &HeaderName, value: &HeaderValue| value.is_sensitive() || SECRET.contains(name);
+    let header = headers.iter().find(|(name, value)| is_secret(name, value));
+    match (credentials, header) {
+        (_, Some((name, _))) => Some(format!("the header {name}")),
+        (Some(_), None) => Some("the password".to_owned()),
+        (None, None) => None,
+    }
+}
+
+fn extra_headers(extras: Vec<Header>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for extra in extras {
+        if RESERVED.contains(&extra.name) {
+            tracing::warn!(
+                "extra header {} is ignored: the importer sets it itself",
+                extra.name
+            );
+        } else {
+            headers.append(extra.name, extra.value);
+        }
+    }
+    headers
+}
+
+fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Option<Url>, Failure> {
+    let redirects = matches!(
+        response.status(),
+        StatusCode::MOVED_PERMANENTLY
+            | StatusCode::FOUND
+            | StatusCode::SEE_OTHER
+            | StatusCode::TEMPORARY_REDIRECT
+            | StatusCode::PERMANENT_REDIRECT
+    );
+    let Some(location) = response.headers().get(header::LOCATION).filter(|_| redirects) else {
+        return Ok(None);
+    };
+    let refused = |reason: &str| {
+        let message = format!("{shown} redirects to a place that cannot be followed: {reason}",);
+        Failure::Final(SourceError::new(SourceErrorKind::Invalid, message))
+    };
+    let location = std::str::from_utf8(location.as_bytes()).map_err(|_| refused("Location is not text"))?;
+    let mut target = from.join(location).map_err(|error| refused(&error.to_string()))?;
+    target.set_fragment(None);
+    match target.scheme() {
+        "http" | "https" => Ok(Some(target)),
+        other => Err(refused(&format!("scheme {other} is neither http nor https"))),
+    }
+}

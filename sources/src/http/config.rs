@@ -1,0 +1,231 @@
+//! What an HTTP import is told: where, who is asking, and how patient to be.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datapath::error::{SourceError, SourceErrorKind};
+use percent_encoding::percent_decode_str;
+use rustls::ClientConfig;
+use url::Url;
+
+use super::dialect::Dialect;
+use super::headers::Header;
+use super::regions::Regions;
+use crate::policy::Policy;
+use crate::proxy::ProxyConfig;
+use crate::retry;
+
+/// The name that servers and proxies know CDI's importer by.
+pub const USER_AGENT: &str = "cdi-golang-importer";
+
+/// What proves that two parts of an object belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Continuity {
+    /// A validator in `If-Range`: a changed object is sent from its beginning (RFC 9110 §13.1.5).
+    #[default]
+    IfRange,
+    /// A validator in `If-Match` or `If-Unmodified-Since`: a changed object is refused (RFC 9110 §13.1.1, §13.1.4).
+    IfMatch,
+    /// Its name: the object is addressed by its digest, which is verified. Validators are neither needed nor compared.
+    Immutable,
+}
+
+/// The settings of an [`HttpSource`](super::HttpSource).
+#[derive(Debug, Clone)]
+pub struct HttpConfig {
+    /// The endpoint; user-info in it is honored as basic auth and never printed.
+    pub url: Url,
+    /// Basic auth; wins over user-info in the URL.
+    pub credentials: Option<Credentials>,
+    /// Extra request headers, sent to the origin of `url` only.
+    pub headers: Vec<Header>,
+    /// Sent unless an extra header of that name is given.
+    pub user_agent: String,
+    /// Trust anchors and verification; ALPN is added here.
+    pub tls: Arc<ClientConfig>,
+    /// Which requests go through which proxy.
+    pub proxy: ProxyConfig,
+    /// Over which connections secrets may go.
+    pub policy: Policy,
+    /// The caller verifies a digest of the whole object that was given with the import: a resume may do without a validator,
+    /// and a server with TLS may hand the request on to one without.
+    pub is_checked: bool,
+    /// Longest time without a new byte before the transfer is given up.
+    pub no_progress_limit: Duration,
+    /// Silence on one connection after which it is replaced by another.
+    pub idle_limit: Duration,
+    /// Consecutive failures without a new byte that are allowed; `None` leaves it to the time limit.
+    pub retries: Option<u32>,
+    /// Times that the first request is sent before its failure is reported.
+    pub first_attempts: u32,
+    /// Bound of the first pause between attempts; each further one doubles it.
+    pub first_delay: Duration,
+    /// Bound of every pause, also of one that the server asks for with `Retry-After`.
+    pub max_delay: Duration,
+    /// Bytes in flight between the network and the data path.
+    pub bridge_budget_bytes: usize,
+    /// Connections that the body is read over at once, where ranges work.
+    pub connections: NonZeroUsize,
+    /// How this kind of server is spoken to, if not plainly.
+    pub dialect: Option<Arc<dyn Dialect>>,
+    /// What proves that two parts belong together.
+    pub continuity: Continuity,
+    /// What to call the source in logs, if not its URL.
+    pub name: Option<String>,
+    /// Where the object has data, if somebody knows: with ranges, nothing else is asked for.
+    pub regions: Option<Regions>,
+}
+
+impl HttpConfig {
+    /// The defaults for `endpoint`, which must be an absolute HTTP or HTTPS URL.
+    pub fn new(endpoint: &str, tls: Arc<ClientConfig>) -> Result<Self, SourceError> {
+        Ok(Self::at(parse_endpoint(endpoint)?, tls))
+    }
+
+    /// The defaults for `url`, whose scheme is HTTP or HTTPS.
+    pub(crate) fn at(url: Url, tls: Arc<ClientConfig>) -> Self {
+        Self {
+            url,
+            credentials: None,
+            headers: Vec::new(),
+            user_agent: USER_AGENT.to_owned(),
+            tls,
+            proxy: ProxyConfig::default(),
+            policy: Policy::default(),
+            is_checked: false,
+            no_progress_limit: retry::NO_PROGRESS_LIMIT,
+            idle_limit: retry::IDLE_LIMIT,
+            retries: None,
+            first_attempts: retry::FIRST_ATTEMPTS,
+            first_delay: retry::FIRST_DELAY,
+            max_delay: retry::MAX_DELAY,
+            bridge_budget_bytes: 4 << 20,
+            connections: NonZeroUsize::MIN,
+            dialect: None,
+            continuity: Continuity::default(),
+            name: None,
+            regions: None,
+        }
+    }
+}
+
+fn parse_endpoint(endpoint: &str) -> Result<Url, SourceError> {
+    let invalid = |reason: &dyn fmt::Display| {
+        let message = format!("unable to parse endpoint \"{}\": {reason}", redacted(endpoint));
+        SourceError::new(SourceErrorKind::Invalid, message)
+    };
+    let url = Url::parse(endpoint).map_err(|error| invalid(&error))?;
+    match url.scheme() {
+        "http" | "https" => Ok(url),
+        other => Err(invalid(&format!(
+            "unsupported protocol scheme \"{other}\", use http or https"
+        ))),
+    }
+}
+
+/// A text that may be no URL at all, without what could be a password or a signature in it.
+pub(crate) fn redacted(endpoint: &str) -> &str {
+    let visible = endpoint.split(['?', '#']).next().unwrap_or_default();
+    visible.rsplit('@').next().unwrap_or_default()
+}
+
+/// Longest path that is printed: a server may redirect to any.
+const MAX_PATH_BYTES: usize = 512;
+
+/// A URL as it may be printed: without user-info, query and fragment, where secrets live.
+pub(super) fn printable(url: &Url) -> String {
+    // URLs are ASCII.
+    match url.path().get(..MAX_PATH_BYTES) {
+        Some(beginning) => format!("{}{beginning}…", origin(url)),
+        None => format!("{}{}", origin(url), url.path()),
+    }
+}
+
+/// Scheme, host and port of a URL, without the path: that of an image server is a secret too.
+pub(crate) fn origin(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    match url.port() {
+        Some(port) => format!("{}://{host}:{port}", url.scheme()),
+        None => format!("{}://{host}", url.scheme()),
+    }
+}
+
+/// User and password for basic auth.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    pub(super) user: String,
+    pub(super) password: String,
+}
+
+impl Credentials {
+    /// Credentials from the environment or a flag; none unless both parts are there.
+    pub fn new(user: &str, password: &str) -> Option<Self> {
+        let complete = !user.is_empty() && !password.is_empty();
+        complete.then(|| Self {
+            user: user.to_owned(),
+            password: password.to_owned(),
+        })
+    }
+
+    /// The user, or the access key.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// The password, or the secret key.
+    pub fn password(&self) -> &str {
+        &self.password
+    }
+
+    /// The user-info of a URL, percent-decoded; a user without password counts here.
+    pub(super) fn of_url(url: &Url) -> Option<Self> {
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let present = !url.username().is_empty() || url.password().is_some();
+        present.then(|| Self {
+            user: decoded(url.username()),
+            password: decoded(url.password().unwrap_or_default()),
+        })
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(redacted)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_need_both_parts() {
+        assert!(Credentials::new("user", "").is_none());
+        assert!(Credentials::new("", "password").is_none());
+        assert!(Credentials::new("user", "password").is_some());
+    }
+
+    #[test]
+    fn user_info_is_decoded() {
+        let url = Url::parse("http://a%40b:p%3Aw@host/").unwrap();
+        assert_eq!(Credentials::of_url(&url), Credentials::new("a@b", "p:w"));
+        assert_eq!(Credentials::of_url(&Url::parse("http://host/").unwrap()), None);
+    }
+
+    #[test]
+    fn nothing_secret_is_printed() {
+        let url = Url::parse("https://u:secret@host:8443/disk.img?signature=secret#secret").unwrap();
+        assert_eq!(printable(&url), "https://host:8443/disk.img");
+        for endpoint in [
+            "ftp://u:secret@host/disk?secret",
+            "u:secret@host",
+            "http://u:secret@ho st/",
+        ] {
+            let message = parse_endpoint(endpoint).unwrap_err().to_string();
+            assert!(message.starts_with("unable to parse endpoint \""), "{message}");
+            assert!(!message.contains("secret"), "{message}");
+        }
+    }
+}

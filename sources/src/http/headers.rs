@@ -1,0 +1,190 @@
+//! Extra request headers, from variables and from files of a Secret.
+
+use std::path::Path;
+use std::{fs, io};
+
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{HeaderName, HeaderValue};
+
+/// Longest header line that is read from a file. A Secret holds at most 1 MiB, servers accept far less.
+const LINE_LIMIT_BYTES: u64 = 64 * 1024;
+
+/// One extra request header. A secret value is hidden from `Debug` and never logged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    pub(crate) name: HeaderName,
+    pub(crate) value: HeaderValue,
+}
+
+/// A header from a line `Name: value`: split at the first colon, the value trimmed. A line without a colon
+/// is dropped, as CDI does. Errors name the header, never its value.
+pub fn parse_header(line: &str, secret: bool) -> Result<Option<Header>, SourceError> {
+    let Some((name, value)) = line.split_once(':') else {
+        return Ok(None);
+    };
+    let invalid = |what: &str| {
+        let message = format!("extra header {name:?} is invalid: {what}");
+        SourceError::new(SourceErrorKind::Invalid, message)
+    };
+    let header_name: HeaderName = name
+        .parse()
+        .map_err(|_| invalid("the name holds a forbidden character"))?;
+    let mut value: HeaderValue = value
+        .trim()
+        .parse()
+        .map_err(|_| invalid("the value holds a forbidden character"))?;
+    value.set_sensitive(secret);
+    Ok(Some(Header {
+        name: header_name,
+        value,
+    }))
+}
+
+/// The headers below `dir`, one per file, recursively and in the order of names. Names that begin with a
+/// dot are the plumbing of mounted Secrets and are skipped; a directory that does not exist is fine.
+pub fn read_secret_headers(dir: &Path) -> Result<Vec<Header>, SourceError> {
+    let mut headers = Vec::new();
+    match collect(dir, &mut headers) {
+        Err(Trouble::Io(error)) if error.kind() == io::ErrorKind::NotFound && !dir.exists() => Ok(headers),
+        Err(Trouble::Io(error)) => {
+            let message = format!(
+                "Error getting extra headers for HTTP client: {}: {}",
+                dir.display(),
+                datapath::error::errno_text(&error)
+            );
+            Err(SourceError::new(SourceErrorKind::Invalid, message))
+        }
+        Err(Trouble::Header(error)) => Err(error),
+        Ok(()) => Ok(headers),
+    }
+}
+
+enum Trouble {
+    Io(io::Error),
+    Header(SourceError),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+fn collect(dir: &Path, headers: &mut Vec<Header>) -> Result<(), Trouble> {
+    let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            continue;
+        }
+        // Keys of a Secret are links to files; links to directories are not followed, so there is no loop.
+        if entry.file_type()?.is_dir() {
+            collect(&entry.path(), headers)?;
+        } else if fs::metadata(entry.path())?.is_file() {
+            let line = read_line(&entry.path())?;
+            headers.extend(parse_header(&line, true).map_err(Trouble::Header)?);
+        }
+    }
+    Ok(())
+}
+
+fn read_line(path: &Path) -> io::Result<String> {
+    let length = fs::metadata(path)?.len();
+    if length > LINE_LIMIT_BYTES {
+        let message = format!(
+            "{} holds {length} bytes, the limit is {LINE_LIMIT_BYTES}",
+            path.display()
+        );
+        return Err(io::Error::other(message));
+    }
+    // Editors and `echo` end a file with a newline, which would make the header invalid.
+    Ok(fs::read_to_string(path)?
+        .trim_end_matches(['\r', '\n'])
+        .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn pair(header: &Header) -> (&str, &str) {
+        (header.name.as_str(), header.value.to_str().unwrap())
+    }
+
+    #[test]
+    fn a_line_is_split_at_the_first_colon_and_trimmed() {
+        for (line, expected) in [
+            ("X-Token: a:b", Some(("x-token", "a:b"))),
+            ("X-Token:bare", Some(("x-token", "bare"))),
+            ("X-Token:  spaces  ", Some(("x-token", "spaces"))),
+            ("X-Empty:", Some(("x-empty", ""))),
+            ("no colon", None),
+            ("", None),
+        ] {
+            let header = parse_header(line, false).unwrap();
+            assert_eq!(header.as_ref().map(pair), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_header_is_named_without_its_value() {
+        for line in ["X-Token: sec\nret", "X Token: secret"] {
+            let message = parse_header(line, true).unwrap_err().to_string();
+            assert!(message.contains("Token\" is invalid"), "{message}");
+            assert!(!message.contains("ret"), "{message}");
+        }
+    }
+
+    #[test]
+    fn secret_values_are_hidden_from_debug() {
+        let header = parse_header("X-Token: secret", true).unwrap();
+        assert!(!format!("{header:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_mounted_secret_is_read_once_and_trimmed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mount = dir.path().join("mount");
+        fs::create_dir_all(mount.join("..2024_01_01")).unwrap();
+        fs::write(mount.join("..2024_01_01/token"), "X-Token: one\n").unwrap();
+        symlink("..2024_01_01", mount.join("..data")).unwrap();
+        symlink("..data/token", mount.join("token")).unwrap();
+        fs::write(mount.join("other"), "X-Other: two\r\n").unwrap();
+        let headers = read_secret_headers(dir.path()).unwrap();
+        assert_eq!(
+            headers.iter().map(pair).collect::<Vec<_>>(),
+            [("x-other", "two"), ("x-token", "one")]
+        );
+        assert!(headers.iter().all(|header| header.value.is_sensitive()));
+    }
+
+    #[test]
+    fn a_missing_directory_is_fine_and_a_broken_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(read_secret_headers(&dir.path().join("missing")).unwrap(), []);
+        symlink("nowhere", dir.path().join("dangling")).unwrap();
+        let message = read_secret_headers(dir.path()).unwrap_err().to_string();
+        assert!(
+            message.starts_with("Error getting extra headers for HTTP client: "),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_file_over_the_limit_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let fits = usize::try_from(LINE_LIMIT_BYTES).unwrap();
+        let line = format!("X-Long: {}", "a".repeat(fits - 8));
+        fs::write(dir.path().join("long"), &line).unwrap();
+        assert_eq!(read_secret_headers(dir.path()).unwrap().len(), 1);
+        fs::write(dir.path().join("long"), line + "a").unwrap();
+        assert!(
+            read_secret_headers(dir.path())
+                .unwrap_err()
+                .to_string()
+                .contains("the limit is 65536")
+        );
+    }
+}

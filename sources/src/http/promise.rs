@@ -1,0 +1,79 @@
+//! The promise of an `https` URL: nobody between the server and us has changed what comes.
+
+use datapath::error::{SourceError, SourceErrorKind};
+use url::Url;
+
+use super::config::origin;
+
+/// Whether `url` may be asked on behalf of an import that `start` names.
+///
+/// Who writes `https` relies on TLS for the integrity of the image, also if the server hands the request on: one hop without TLS,
+/// wherever it is in the chain, lets everybody on the way send another image. A digest that was given with the import
+/// (`is_checked`) gives integrity back. Without one the request is refused, in the pod too: a disk from who knows whom is worse than
+/// none, and its author can put the checksum, or an `http` URL, into the DataVolume.
+pub(crate) fn keeps_promise(start: &Url, url: &Url, is_checked: bool) -> Result<Promise, SourceError> {
+    if start.scheme() != "https" || url.scheme() == "https" {
+        return Ok(Promise::Kept);
+    }
+    // No paths: those of image servers are secrets.
+    let (from, to) = (origin(start), origin(url));
+    if is_checked {
+        return Ok(Promise::LeftToDigest { from, to });
+    }
+    let message = format!(
+        "{from} leads to {to}, without TLS, where everybody on the way could send another image: give its checksum (of a \
+         container image, the digest), or an http URL to begin with"
+    );
+    Err(SourceError::new(SourceErrorKind::Invalid, message))
+}
+
+/// What vouches for the bytes of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// TLS, or nothing where the import began without.
+    Kept,
+    /// The digest that was given with the import.
+    LeftToDigest { from: String, to: String },
+}
+
+impl Promise {
+    /// Says so if TLS no longer vouches.
+    pub(crate) fn warn(&self) {
+        if let Self::LeftToDigest { from, to } = self {
+            tracing::warn!(
+                "{from} leads to {to}, without TLS: only the checksum tells whether this is the image"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_url_makes_the_promise() {
+        let check = |start: &str, to: &str, is_checked| {
+            let url = |text: &str| Url::parse(text).unwrap();
+            keeps_promise(&url(start), &url(to), is_checked)
+        };
+        for (start, to) in [
+            ("https://a/x", "https://b/y"),
+            ("http://a/x", "http://b/y"),
+            ("http://a/x", "https://b/y"),
+        ] {
+            assert_eq!(check(start, to, false).unwrap(), Promise::Kept, "{start} {to}");
+        }
+        let error = check("https://u:pw@a/x?secret", "http://b:81/ticket", false)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("https://a leads to http://b:81, without TLS"),
+            "{error}"
+        );
+        assert!(matches!(
+            check("https://a/x", "http://127.0.0.1/y", true).unwrap(),
+            Promise::LeftToDigest { .. }
+        ));
+    }
+}

@@ -1,0 +1,139 @@
+//! What a status says about trying again.
+
+use std::time::{Duration, SystemTime};
+
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{HeaderMap, StatusCode, header};
+
+use super::config::HttpConfig;
+use crate::retry::{Failure, Patience};
+
+/// Longest pause that a server may ask for while a document is fetched.
+pub(super) const MAX_ASKED_PAUSE: Duration = Duration::from_secs(30);
+
+impl Patience {
+    /// As patient as the configuration says.
+    pub(super) fn of(config: &HttpConfig) -> Self {
+        Self {
+            // One silent connection must leave time to try another.
+            idle_limit: config.idle_limit.min(config.no_progress_limit / 3),
+            first_attempts: config.first_attempts,
+            first_delay: config.first_delay,
+            max_delay: config.max_delay,
+            ..Self::new(config.no_progress_limit, config.retries)
+        }
+    }
+}
+
+impl Failure {
+    /// An answer with a status that was not expected. Overload and trouble behind a gateway pass
+    /// (RFC 9110 §15.5.9, §15.6; 429: RFC 6585 §4), anything else stays.
+    pub(super) fn status(expected: u16, status: StatusCode, headers: &HeaderMap) -> Self {
+        let code = status.as_u16();
+        let message = format!(
+            "expected status code {expected}, got {code}. Status: {}",
+            status_text(status)
+        );
+        let error = SourceError::new(SourceErrorKind::Status(code), message);
+        Self::answered(error, passes(status), headers)
+    }
+
+    /// An answer that says `error`; trying again may help if it is `transient`.
+    pub(super) fn answered(error: SourceError, transient: bool, headers: &HeaderMap) -> Self {
+        if transient {
+            Self::Transient {
+                error,
+                retry_after: retry_after_now(headers),
+            }
+        } else {
+            Self::Final(error)
+        }
+    }
+
+    /// The failure of something that was asked for on the way.
+    pub(super) fn of(error: SourceError) -> Self {
+        use SourceErrorKind::{Connect, Io, Stalled, Status};
+        let transient = match error.kind() {
+            Connect | Io | Stalled => true,
+            Status(code) => StatusCode::from_u16(code).is_ok_and(passes),
+            _ => false,
+        };
+        Self::answered(error, transient, &HeaderMap::new())
+    }
+}
+
+/// True for a failure that a moment of patience may cure.
+pub(super) fn passes_soon(error: &SourceError) -> bool {
+    use SourceErrorKind::{Connect, Io, Status};
+    matches!(error.kind(), Connect | Io | Status(429 | 502 | 503 | 504))
+}
+
+/// True for what overload and trouble behind a gateway look like.
+fn passes(status: StatusCode) -> bool {
+    status.is_server_error()
+        || matches!(
+            status,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+        )
+}
+
+/// `404 Not Found`.
+pub(crate) fn status_text(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(reason) => format!("{} {reason}", status.as_u16()),
+        None => status.as_u16().to_string(),
+    }
+}
+
+/// The pause that a server asks for, from now on.
+pub(super) fn retry_after_now(headers: &HeaderMap) -> Option<Duration> {
+    retry_after(headers, SystemTime::now())
+}
+
+/// `Retry-After` in seconds or as a date (RFC 9110 §10.2.3).
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_that_pass_are_told_from_those_that_stay() {
+        for (code, passes) in [
+            (404, false),
+            (403, false),
+            (408, true),
+            (429, true),
+            (500, true),
+            (503, true),
+        ] {
+            let status = StatusCode::from_u16(code).unwrap();
+            let failure = Failure::status(206, status, &HeaderMap::new());
+            assert_eq!(matches!(failure, Failure::Transient { .. }), passes, "{code}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        for (text, expected) in [
+            ("7", Some(7)),
+            ("Sun, 06 Nov 1994 08:49:47 GMT", Some(10)),
+            ("Sun, 06 Nov 1994 08:49:07 GMT", None),
+            ("soon", None),
+        ] {
+            let headers = HeaderMap::from_iter([(header::RETRY_AFTER, text.parse().unwrap())]);
+            assert_eq!(
+                retry_after(&headers, now),
+                expected.map(Duration::from_secs),
+                "{text}"
+            );
+        }
+    }
+}

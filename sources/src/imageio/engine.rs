@@ -1,0 +1,100 @@
+//! What the engine knows about disks.
+
+use datapath::error::{SourceError, SourceErrorKind};
+use http::Method;
+use url::Url;
+
+use super::Checkpoints;
+use super::session::{Session, segment};
+use crate::access::Access;
+use crate::xml::Element;
+
+/// Storage domains of one disk: that of a template may have copies in several.
+const MAX_DOMAINS: usize = 64;
+
+/// What is transferred.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// The disk as it is now.
+    Disk(String),
+    /// What a snapshot of it holds.
+    Snapshot(String),
+}
+
+/// An engine that we are logged in to.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) session: Session,
+}
+
+impl Engine {
+    pub(super) async fn log_in(api: &Url, access: &Access) -> Result<Self, SourceError> {
+        let session = Session::open(api, access).await?;
+        Ok(Self { session })
+    }
+
+    /// What an import with these checkpoints transfers.
+    pub(super) async fn find(
+        &self,
+        disk_id: &str,
+        checkpoints: &Checkpoints,
+    ) -> Result<Subject, SourceError> {
+        self.session.call(Method::GET, "", None).await?;
+        match &checkpoints.current {
+            Some(snapshot) => self.snapshot_of(disk_id, snapshot).await,
+            None => {
+                self.disk(disk_id).await?;
+                Ok(Subject::Disk(disk_id.to_owned()))
+            }
+        }
+    }
+
+    /// The disk, which has a size.
+    async fn disk(&self, id: &str) -> Result<Element, SourceError> {
+        let path = format!("disks/{}", segment(id)?);
+        let disk = self.session.call(Method::GET, &path, None).await?;
+        let size = disk
+            .text_of("total_size")
+            .and_then(|text| text.parse::<u64>().ok());
+        match size {
+            Some(_) => Ok(disk),
+            None => {
+                let message = format!("the engine tells no total_size of disk {id}");
+                Err(SourceError::new(SourceErrorKind::Invalid, message))
+            }
+        }
+    }
+
+    /// The snapshot `snapshot` of a disk. The newest state is no snapshot of its own: it is the disk's active image.
+    async fn snapshot_of(&self, disk_id: &str, snapshot: &str) -> Result<Subject, SourceError> {
+        let disk = self.disk(disk_id).await?;
+        let domains = disk.child("storage_domains");
+        let domains: Vec<&str> = domains
+            .iter()
+            .flat_map(|domains| domains.children("storage_domain"))
+            .filter_map(|domain| domain.id.as_deref())
+            .collect();
+        if domains.len() > MAX_DOMAINS {
+            let message = format!(
+                "the engine says that disk {disk_id} lies in {} storage domains, more than {MAX_DOMAINS} make no sense",
+                domains.len()
+            );
+            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+        }
+        for domain in domains {
+            let path = format!("storagedomains/{}/disksnapshots", segment(domain)?);
+            let snapshots = self.session.call(Method::GET, &path, None).await?;
+            if snapshots
+                .children("disk_snapshot")
+                .any(|found| found.id.as_deref() == Some(snapshot))
+            {
+                return Ok(Subject::Snapshot(snapshot.to_owned()));
+            }
+        }
+        if disk.text_of("image_id") == Some(snapshot) {
+            return Ok(Subject::Disk(disk_id.to_owned()));
+        }
+        let message = format!("disk {disk_id} has no snapshot {snapshot}");
+        Err(SourceError::new(SourceErrorKind::Invalid, message))
+    }
+}

@@ -1,0 +1,96 @@
+//! Where a disk has data and where holes.
+
+use datapath::error::{SourceError, SourceErrorKind};
+use serde::Deserialize;
+
+use crate::words::plain;
+
+/// A run of bytes that are all data or all zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(super) struct Extent {
+    /// Offset of its first byte on the disk.
+    pub(super) start: u64,
+    /// Its bytes, at least one.
+    pub(super) length: u64,
+    /// True if it reads as zeros.
+    #[serde(default)]
+    pub(super) zero: bool,
+}
+
+impl Extent {
+    /// Offset after its last byte; checked when the list was read.
+    pub(super) fn end(&self) -> u64 {
+        self.start.saturating_add(self.length)
+    }
+}
+
+/// Bytes of the disk that the extents describe.
+pub(super) fn total(extents: &[Extent]) -> u64 {
+    extents.last().map_or(0, Extent::end)
+}
+
+/// The list in `text`, neighbours of a kind as one.
+pub(super) fn parse(text: &[u8]) -> Result<Vec<Extent>, SourceError> {
+    let wrong = |reason: String| {
+        let message = format!("the extents of the disk are not usable: {reason}");
+        SourceError::new(SourceErrorKind::Invalid, message)
+    };
+    let extents: Vec<Extent> =
+        serde_json::from_slice(text).map_err(|error| wrong(plain(&error.to_string())))?;
+    let mut end = 0u64;
+    for extent in &extents {
+        let next = extent.start.checked_add(extent.length);
+        match next {
+            Some(next) if extent.start == end && extent.length > 0 => end = next,
+            _ => {
+                return Err(wrong(format!(
+                    "one of {} bytes begins at byte {} where byte {end} is expected",
+                    extent.length, extent.start
+                )));
+            }
+        }
+    }
+    Ok(merged(extents))
+}
+
+/// Neighbours of a kind as one: the server splits them by cluster.
+fn merged(extents: Vec<Extent>) -> Vec<Extent> {
+    let mut merged: Vec<Extent> = Vec::new();
+    for extent in extents {
+        match merged.last_mut() {
+            Some(last) if last.zero == extent.zero => last.length += extent.length,
+            _ => merged.push(extent),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_merged() {
+        let text = br#"[{"start":0,"length":5,"zero":false,"hole":false},{"start":5,"length":5,"zero":false},
+                        {"start":10,"length":90,"zero":true,"hole":true}]"#;
+        let extents = parse(text).unwrap();
+        assert_eq!(extents.len(), 2);
+        assert_eq!((extents[0].end(), total(&extents)), (10, 100));
+        assert_eq!(total(&[]), 0);
+    }
+
+    #[test]
+    fn lists_that_do_not_describe_a_disk_are_refused() {
+        for text in [
+            "{}",
+            "[",
+            r#"[{"start":1,"length":5}]"#,
+            r#"[{"start":0,"length":0}]"#,
+            r#"[{"start":0,"length":5},{"start":4,"length":5}]"#,
+            r#"[{"start":0,"length":-5}]"#,
+            r#"[{"start":0,"length":18446744073709551615},{"start":18446744073709551615,"length":1}]"#,
+        ] {
+            assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

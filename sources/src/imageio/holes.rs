@@ -1,0 +1,48 @@
+//! How the image server is asked where it has data and where holes.
+
+use datapath::error::{SourceError, SourceErrorKind};
+use http::Method;
+use serde::Deserialize;
+use url::Url;
+
+use super::extents::{Extent, parse};
+use crate::access::Access;
+use crate::http::USER_AGENT;
+
+/// Bytes of the list, some 200 000 extents. A disk that is more fragmented is read as a whole.
+const MAX_LIST_BYTES: usize = 16 << 20;
+
+/// The extents of the disk at `url`; `None` if the server has no such list.
+pub(super) async fn read(access: &Access, url: &Url) -> Result<Option<Vec<Extent>>, SourceError> {
+    #[derive(Deserialize)]
+    struct Options {
+        #[serde(default)]
+        features: Vec<String>,
+    }
+    let agent = access.agent(USER_AGENT)?;
+    let options = agent
+        .send_patiently(|| agent.request(Method::OPTIONS, url.clone()), 1 << 20)
+        .await?;
+    let knows = serde_json::from_slice(&options.body)
+        .is_ok_and(|options: Options| options.features.iter().any(|feature| feature == "extents"));
+    if !options.status.is_success() || !knows {
+        return Ok(None);
+    }
+    let mut list = url.clone();
+    list.set_path(&format!("{}/extents", url.path().trim_end_matches('/')));
+    let answer = agent
+        .send_patiently(|| agent.request(Method::GET, list.clone()), MAX_LIST_BYTES)
+        .await;
+    let answer = match answer {
+        Err(error) if error.kind() == SourceErrorKind::Length => {
+            tracing::info!("reading the holes of the disk as well: {error}");
+            return Ok(None);
+        }
+        other => other?,
+    };
+    if !answer.status.is_success() {
+        let kind = SourceErrorKind::Status(answer.status.as_u16());
+        return Err(SourceError::new(kind, format!("bad status: {}", answer.status)));
+    }
+    parse(&answer.body).map(Some)
+}

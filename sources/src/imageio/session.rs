@@ -1,0 +1,245 @@
+//! A session with the engine: a token for a password, and XML with it.
+
+use std::sync::{Mutex, PoisonError};
+
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{Method, StatusCode, header};
+use url::{Url, form_urlencoded};
+
+use crate::access::Access;
+use crate::http::{Agent, Answer, Credentials, USER_AGENT, status_text};
+use crate::words::plain;
+use crate::xml::{Element, escaped};
+
+/// Bytes of a document of the engine: a list of a thousand snapshots has one megabyte.
+const MAX_DOCUMENT_BYTES: usize = 8 << 20;
+
+/// Longest identifier; a UUID has 36 characters.
+const MAX_ID_BYTES: usize = 255;
+
+/// What the engine's API is used for (oVirt, "Authentication").
+const SCOPE: &str = "ovirt-app-api";
+
+/// Speaks to one engine as one user.
+#[derive(Debug)]
+pub(super) struct Session {
+    agent: Agent,
+    api: Url,
+    credentials: Credentials,
+    token: Mutex<String>,
+}
+
+/// An answer of the engine that is no success.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) status: StatusCode,
+    /// `reason: detail`, or the status if the engine gives no reason.
+    pub(super) text: String,
+}
+
+impl From<Fault> for SourceError {
+    fn from(fault: Fault) -> Self {
+        Self::new(SourceErrorKind::Status(fault.status.as_u16()), fault.text)
+    }
+}
+
+impl Session {
+    /// Exchanges user and password for a token.
+    pub(super) async fn open(api: &Url, access: &Access) -> Result<Self, SourceError> {
+        let mut api = api.clone();
+        if !api.path().ends_with('/') {
+            api.set_path(&format!("{}/", api.path()));
+        }
+        let Some(credentials) = access.credentials.clone() else {
+            let message = "oVirt needs a user name and a password, such as admin@internal";
+            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+        };
+        access.policy.reveal("the password of the oVirt engine", &api)?;
+        let session = Self {
+            token: Mutex::default(),
+            agent: access.agent(USER_AGENT)?,
+            api,
+            credentials,
+        };
+        session.log_in().await?;
+        Ok(session)
+    }
+
+    async fn log_in(&self) -> Result<(), SourceError> {
+        let (user, password) = (self.credentials.user(), self.credentials.password());
+        let token = self.token_for(user, password).await?;
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
+        Ok(())
+    }
+
+    fn token(&self) -> String {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn token_for(&self, user: &str, password: &str) -> Result<String, SourceError> {
+        #[derive(serde::Deserialize)]
+        struct Token {
+            access_token: Option<String>,
+            error: Option<String>,
+            error_code: Option<String>,
+        }
+        let form = form(&[
+            ("grant_type", "password"),
+            ("scope", SCOPE),
+            ("username", user),
+            ("password", password),
+        ]);
+        let answer = self.post_form("../sso/oauth/token", &form).await?;
+        let token: Token = serde_json::from_slice(&answer.body).unwrap_or(Token {
+            access_token: None,
+            error: None,
+            error_code: None,
+        });
+        match token.access_token {
+            Some(text) if answer.status.is_success() => Ok(text),
+            _ => {
+                let reason = token
+                    .error
+                    .or(token.error_code)
+                    .map_or_else(|| status_text(answer.status), |reason| plain(&reason));
+                let message = format!("the engine refuses the user name or password: {reason}");
+                let kind = SourceErrorKind::Status(answer.status.as_u16());
+                Err(SourceError::new(kind, message))
+            }
+        }
+    }
+
+    async fn post_form(&self, path: &str, form: &str) -> Result<Answer, SourceError> {
+        let url = self.url(path)?;
+        let make = || {
+            self.agent
+                .request(Method::POST, url.clone())
+                .header(header::ACCEPT, "application/json")
+                .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+                .body(form.to_owned())
+        };
+        self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await
+    }
+
+    /// Forgets the token, on the engine too. A failure is of no consequence: tokens expire.
+    pub(super) async fn close(&self) {
+        let form = form(&[("scope", SCOPE), ("token", &self.token())]);
+        if let Err(error) = self.post_form("../services/sso-logout", &form).await {
+            tracing::debug!("cannot log out of the engine: {error}");
+        }
+    }
+
+    /// One call; `path` is relative to the API.
+    pub(super) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&str>,
+    ) -> Result<Element, SourceError> {
+        self.try_call(method, path, body)
+            .await?
+            .map_err(|fault| SourceError::from(fault).of(path))
+    }
+
+    /// One call whose fault the caller looks at. A token that has expired, as in hours of reading, is replaced.
+    pub(super) async fn try_call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&str>,
+    ) -> Result<Result<Element, Fault>, SourceError> {
+        match self.call_once(&method, path, body).await? {
+            Err(fault) if fault.status == StatusCode::UNAUTHORIZED => {
+                self.log_in().await?;
+                self.call_once(&method, path, body).await
+            }
+            other => Ok(other),
+        }
+    }
+
+    async fn call_once(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&str>,
+    ) -> Result<Result<Element, Fault>, SourceError> {
+        let (url, token) = (self.url(path)?, self.token());
+        let make = || {
+            let request = self
+                .agent
+                .request(method.clone(), url.clone())
+                .header("Version", "4")
+                .header(header::ACCEPT, "application/xml")
+                .bearer_auth(&token);
+            match body {
+                Some(xml) => request
+                    .header(header::CONTENT_TYPE, "application/xml")
+                    .body(xml.to_owned()),
+                None => request,
+            }
+        };
+        // What is asked for twice must not happen twice.
+        let answer = if *method == Method::GET {
+            self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?
+        } else {
+            self.agent.send(make(), MAX_DOCUMENT_BYTES).await?
+        };
+        let parsed = Element::parse(&answer.body);
+        if !answer.status.is_success() {
+            return Ok(Err(fault(answer.status, parsed.ok().as_ref())));
+        }
+        parsed.map(Ok).map_err(|error| {
+            let message = format!("the engine's answer to {path:?} cannot be read: {error}");
+            SourceError::new(SourceErrorKind::Io, message)
+        })
+    }
+
+    fn url(&self, path: &str) -> Result<Url, SourceError> {
+        self.api.join(path).map_err(|error| {
+            let message = format!("the engine has no address {path:?}: {error}");
+            SourceError::new(SourceErrorKind::Invalid, message)
+        })
+    }
+}
+
+fn fault(status: StatusCode, document: Option<&Element>) -> Fault {
+    let said = document.map(|fault| (fault.text_of("reason"), fault.text_of("detail")));
+    let text = match said {
+        Some((Some(reason), Some(detail))) => format!("{}: {}", plain(reason), plain(detail)),
+        Some((Some(text), None) | (None, Some(text))) => plain(text),
+        Some((None, None)) | None => status_text(status),
+    };
+    Fault { status, text }
+}
+
+fn form(pairs: &[(&str, &str)]) -> String {
+    form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(pairs)
+        .finish()
+}
+
+/// An identifier as a part of a path. Those of engines are UUIDs; one that would lead to another path is none.
+pub(super) fn segment(id: &str) -> Result<String, SourceError> {
+    if matches!(id, "" | "." | "..") || id.len() > MAX_ID_BYTES {
+        let message = format!("the engine has nothing with the id {:?}", plain(id));
+        return Err(SourceError::new(SourceErrorKind::Invalid, message));
+    }
+    Ok(form_urlencoded::byte_serialize(id.as_bytes()).collect())
+}
+
+/// `<name>text</name>`.
+pub(super) fn element(name: &str, text: &str) -> String {
+    format!("<{name}>{}</{name}>", escaped(text))
+}
+
+trait Of {
+    fn of(self, path: &str) -> Self;
+}
+
+impl Of for SourceError {
+    /// Says which call failed.
+    fn of(self, path: &str) -> Self {
+        let kind = self.kind();
+        Self::new(kind, format!("the engine answers to {path:?}: {self}"))
+    }
+}

@@ -1,0 +1,90 @@
+//! The ticket of a transfer: it expires unless somebody reads, and a slow disk may keep us from reading.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use super::transfer::Shared;
+use crate::http::{Agent, HttpConfig};
+
+/// Silence after which the ticket is extended: half of what the engine allows.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Bytes that are read for the image server to notice us: one sector.
+const TOUCH_RANGE: &str = "bytes=0-511";
+
+/// Knows when something was last read.
+#[derive(Debug)]
+pub(super) struct Progress(Mutex<Instant>);
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+}
+
+impl Progress {
+    /// Something is read.
+    pub(super) fn advanced(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// How long nothing was.
+    fn silence(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+}
+
+/// Keeps a ticket until it is dropped.
+pub(super) struct Ticket {
+    task: JoinHandle<()>,
+}
+
+impl Ticket {
+    /// Extends the ticket whenever nothing was read for 30 s.
+    pub(super) fn keep(
+        runtime: &Handle,
+        transfer: Arc<Shared>,
+        data: HttpConfig,
+        progress: Arc<Progress>,
+    ) -> Self {
+        let task = runtime.spawn(async move {
+            loop {
+                let left = SILENCE.saturating_sub(progress.silence());
+                if !left.is_zero() {
+                    tokio::time::sleep(left).await;
+                    continue;
+                }
+                tracing::debug!("nothing was read for 30 s, extending the image transfer");
+                if let Err(error) = transfer.extend().await {
+                    tracing::warn!("cannot extend the image transfer: {error}");
+                }
+                touch(&data).await;
+                progress.advanced();
+            }
+        });
+        Self { task }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The engine asks the image server when the data was last read.
+async fn touch(data: &HttpConfig) {
+    let touched = async {
+        let agent = Agent::new(&data.tls, &data.proxy, &data.policy, &data.user_agent)?;
+        let request = agent
+            .request(http::Method::GET, data.url.clone())
+            .header(http::header::RANGE, TOUCH_RANGE);
+        agent.send(request, 1 << 10).await
+    };
+    if let Err(error) = touched.await {
+        tracing::debug!("cannot touch the image: {error}");
+    }
+}

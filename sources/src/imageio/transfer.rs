@@ -1,0 +1,318 @@
+//! An image transfer of the engine: begun, kept alive, and ended whatever happens.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{Method, StatusCode};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::engine::{Engine, Subject};
+use super::session::{element, segment};
+use super::{Checkpoints, unless};
+use crate::retry::lookup;
+use crate::words::plain;
+use crate::xml::{Element, escaped};
+
+/// Seconds without a sign of us after which the engine gives the transfer up.
+const INACTIVITY_SECONDS: &str = "60";
+/// Pause before a disk that is locked is asked for again.
+const LOCKED_PAUSE: Duration = Duration::from_secs(15);
+/// Longest wait for a disk that is locked: snapshots are made and removed while it is.
+const LOCKED_LIMIT: Duration = Duration::from_secs(1800);
+/// Pause between two looks at a transfer that is not ready yet.
+const PHASE_PAUSE: Duration = Duration::from_secs(1);
+/// Longest wait for it.
+const PHASE_LIMIT: Duration = Duration::from_secs(600);
+/// How often the end of a transfer is tried, and the pause between.
+const END_ATTEMPTS: u32 = 10;
+const END_PAUSE: Duration = Duration::from_secs(2);
+/// All of that together: a pod that is told to stop has 30 s.
+const END_LIMIT: Duration = Duration::from_secs(8);
+
+/// What the image server sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// The bytes of the disk.
+    Raw,
+    /// The qcow2 image as the storage has it.
+    Cow,
+}
+
+impl Format {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Cow => "cow",
+        }
+    }
+}
+
+/// A transfer that has begun, and the engine that it belongs to. Dropping it ends the transfer and logs out.
+pub(super) struct Transfer {
+    shared: Arc<Shared>,
+    format: Format,
+    data_url: Url,
+    runtime: Handle,
+}
+
+/// What is asked about a transfer while it lasts.
+pub(super) struct Shared {
+    engine: Engine,
+    /// The transfer's identifier as a part of a path: known from the moment on from which there is something to be ended.
+    segment: OnceLock<String>,
+}
+
+impl Transfer {
+    /// Begins the transfer of a disk, or of one of its snapshots, and waits until its data can be read. When this fails, or is
+    /// stopped, what was begun has been ended.
+    pub(super) async fn begin(
+        engine: Engine,
+        disk_id: &str,
+        checkpoints: &Checkpoints,
+        runtime: Handle,
+        stop: &CancellationToken,
+    ) -> Result<Self, SourceError> {
+        let format = match checkpoints.base() {
+            Some(_) => Format::Cow,
+            None => Format::Raw,
+        };
+        let shared = Arc::new(Shared {
+            engine,
+            segment: OnceLock::new(),
+        });
+        let finding = lookup(shared.engine.find(disk_id, checkpoints));
+        let found = unless(stop, finding).await;
+        let begun = match found {
+            Ok(subject) => shared.begin(&request(&subject, format), stop).await,
+            Err(error) => Err(error),
+        };
+        match begun {
+            Ok(data_url) => Ok(Self {
+                shared,
+                format,
+                data_url,
+                runtime,
+            }),
+            Err(error) => {
+                shared.end().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// What the data is.
+    pub(super) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Where the data is.
+    pub(super) fn data_url(&self) -> &Url {
+        &self.data_url
+    }
+
+    /// For those who keep it alive.
+    pub(super) fn handle(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        let ending = self.shared.end();
+        self.runtime.block_on(ending);
+    }
+}
+
+impl Shared {
+    /// Asks for the transfer, and waits until there is something to read at the address that is returned.
+    async fn begin(&self, request: &str, stop: &CancellationToken) -> Result<Url, SourceError> {
+        let mut transfer = self.start(request, stop).await?;
+        let deadline = Instant::now() + PHASE_LIMIT;
+        loop {
+            match transfer.text_of("phase").unwrap_or_default() {
+                "transferring" => return data_url(&transfer),
+                "initializing" if Instant::now() < deadline => {}
+                phase => {
+                    let message = format!("Error transfer phase: {}", plain(phase));
+                    return Err(SourceError::new(SourceErrorKind::Io, message));
+                }
+            }
+            transfer = unless(stop, async {
+                sleep(PHASE_PAUSE).await;
+                self.look().await
+            })
+            .await?;
+        }
+    }
+
+    /// Asks for the transfer, again and again while the disk is locked.
+    async fn start(&self, request: &str, stop: &CancellationToken) -> Result<Element, SourceError> {
+        let deadline = Instant::now() + LOCKED_LIMIT;
+        loop {
+            let session = &self.engine.session;
+            // Not to be stopped: the answer says what will have to be ended.
+            let answer = session
+                .try_call(Method::POST, "imagetransfers", Some(request))
+                .await?;
+            match answer {
+                Ok(transfer) => {
+                    let Some(id) = &transfer.id else {
+                        let message = "the engine began an image transfer without an id";
+                        return Err(SourceError::new(SourceErrorKind::Io, message));
+                    };
+                    let segment = segment(id)?;
+                    self.segment.get_or_init(|| segment);
+                    return Ok(transfer);
+                }
+                Err(fault) if is_locked(&fault.text) && Instant::now() < deadline => {
+                    tracing::info!("the disk is locked, waiting: {}", fault.text);
+                    unless(stop, async {
+                        sleep(LOCKED_PAUSE).await;
+                        Ok(())
+                    })
+                    .await?;
+                }
+                Err(fault) => {
+                    let kind = SourceErrorKind::Status(fault.status.as_u16());
+                    let message = format!("the engine does not begin an image transfer: {}", fault.text);
+                    return Err(SourceError::new(kind, message));
+                }
+            }
+        }
+    }
+
+    fn id(&self) -> &str {
+        self.segment.get().map_or("", String::as_str)
+    }
+
+    fn path(&self) -> String {
+        format!("imagetransfers/{}", self.id())
+    }
+
+    async fn look(&self) -> Result<Element, SourceError> {
+        self.engine.session.call(Method::GET, &self.path(), None).await
+    }
+
+    async fn act(&self, action: &str) -> Result<(), SourceError> {
+        let path = format!("{}/{action}", self.path());
+        let body = Some("<action/>");
+        self.engine
+            .session
+            .call(Method::POST, &path, body)
+            .await
+            .map(drop)
+    }
+
+    /// Tells the engine that somebody is still interested.
+    pub(super) async fn extend(&self) -> Result<(), SourceError> {
+        self.act("extend").await
+    }
+
+    /// Ends the transfer and the session; what cannot be ended is logged, and left to the engine's own time limit.
+    async fn end(&self) {
+        if self.segment.get().is_some()
+            && tokio::time::timeout(END_LIMIT, self.end_transfer())
+                .await
+                .is_err()
+        {
+            tracing::warn!(
+                "image transfer {} does not end, leaving it to the engine",
+                self.id()
+            );
+        }
+        tokio::time::timeout(END_PAUSE, self.engine.session.close())
+            .await
+            .ok();
+    }
+
+    async fn end_transfer(&self) {
+        for _ in 0..END_ATTEMPTS {
+            match self.try_end().await {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => tracing::debug!("cannot end image transfer {}: {error}", self.id()),
+            }
+            sleep(END_PAUSE).await;
+        }
+    }
+
+    /// One step towards the end: true when there is nothing left to do.
+    async fn try_end(&self) -> Result<bool, SourceError> {
+        let found = self
+            .engine
+            .session
+            .try_call(Method::GET, &self.path(), None)
+            .await?;
+        let transfer = match found {
+            Ok(transfer) => transfer,
+            Err(fault) if fault.status == StatusCode::NOT_FOUND => return Ok(true),
+            Err(fault) => return Err(fault.into()),
+        };
+        let phase = transfer.text_of("phase").unwrap_or("unknown");
+        tracing::debug!("ending image transfer {} in phase {}", self.id(), plain(phase));
+        match phase {
+            "transferring" => self.act("finalize").await.map(|()| true),
+            "initializing" | "resuming" | "unknown" | "paused_system" | "paused_user" => {
+                self.act("cancel").await.map(|()| true)
+            }
+            // It is ending, or has ended.
+            _ => Ok(true),
+        }
+    }
+}
+
+fn is_locked(text: &str) -> bool {
+    text.contains("Disk is locked") || text.contains("disks are locked")
+}
+
+fn request(subject: &Subject, format: Format) -> String {
+    let subject = match subject {
+        Subject::Disk(id) => format!("<image id=\"{}\"/>", escaped(id)),
+        Subject::Snapshot(id) => format!("<snapshot id=\"{}\"/>", escaped(id)),
+    };
+    format!(
+        "<image_transfer>{}{}{}{subject}</image_transfer>",
+        element("direction", "download"),
+        element("inactivity_timeout", INACTIVITY_SECONDS),
+        element("format", format.name()),
+    )
+}
+
+fn data_url(transfer: &Element) -> Result<Url, SourceError> {
+    let text = transfer
+        .text_of("transfer_url")
+        .or_else(|| transfer.text_of("proxy_url"));
+    text.and_then(|text| Url::parse(text).ok())
+        .filter(|url| matches!(url.scheme(), "http" | "https"))
+        .ok_or_else(|| {
+            let message = "the engine gives no usable transfer_url for the image";
+            SourceError::new(SourceErrorKind::Io, message)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_names_what_is_wanted() {
+        assert_eq!(
+            request(&Subject::Snapshot("a<b".to_owned()), Format::Cow),
+            "<image_transfer><direction>download</direction><inactivity_timeout>60</inactivity_timeout>\
+             <format>cow</format><snapshot id=\"a&lt;b\"/></image_transfer>"
+        );
+    }
+
+    #[test]
+    fn both_wordings_of_a_lock_are_known() {
+        assert!(is_locked(
+            "Operation Failed: [Cannot transfer Virtual Disk. Disk is locked.]"
+        ));
+        assert!(is_locked("The following disks are locked: a"));
+        assert!(!is_locked("no such disk"));
+    }
+}

@@ -1,0 +1,54 @@
+//! Connections to servers, and what goes wrong with them.
+
+use std::io;
+
+use datapath::error::{SourceError, SourceErrorKind, errno_text};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::uri::Address;
+use super::wire::Violation;
+use crate::retry::Failure;
+
+/// Both ways of a connection, encrypted or not.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// A connection of any kind.
+pub(super) type Stream = Box<dyn Duplex>;
+
+/// Connects to `address`.
+pub(super) async fn connect(address: &Address) -> Result<Stream, Failure> {
+    let connecting = async {
+        Ok::<Stream, io::Error>(match address {
+            Address::Tcp { host, port } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                // Requests are small, and the next one often waits for an answer.
+                stream.set_nodelay(true)?;
+                Box::new(stream)
+            }
+            Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        })
+    };
+    connecting.await.map_err(|error| {
+        let message = format!("cannot connect to the NBD server: {}", errno_text(&error));
+        Failure::transient(SourceErrorKind::Connect, message)
+    })
+}
+
+/// The connection ended, or failed.
+pub(super) fn broken(error: &io::Error) -> Failure {
+    let message = match error.kind() {
+        io::ErrorKind::UnexpectedEof => "the NBD server closed the connection".to_owned(),
+        _ => format!("the connection to the NBD server broke: {}", errno_text(error)),
+    };
+    Failure::transient(SourceErrorKind::Io, message)
+}
+
+impl From<Violation> for Failure {
+    fn from(violation: Violation) -> Self {
+        let message = format!("the NBD server breaks the protocol: {}", violation.0);
+        Self::Final(SourceError::new(SourceErrorKind::Invalid, message))
+    }
+}

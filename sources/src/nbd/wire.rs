@@ -1,0 +1,424 @@
+//! The bytes of the NBD protocol, without I/O: what is sent, and what an answer means.
+//!
+//! Constants have their names from the specification, without `NBD_`:
+//! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>. All numbers are big-endian.
+
+use crate::words::plain;
+
+/// `NBDMAGIC`, with which every server begins.
+pub(super) const INIT_PASSWD: u64 = 0x4e42_444d_4147_4943;
+/// `IHAVEOPT`: a newstyle server follows up with it, and each option of the client begins with it.
+pub(super) const IHAVEOPT: u64 = 0x4948_4156_454f_5054;
+/// What an oldstyle server follows up with.
+pub(super) const CLISERV_MAGIC: u64 = 0x0000_4202_8186_1253;
+/// Begins every reply to an option.
+pub(super) const REP_MAGIC: u64 = 0x0003_e889_0455_65a9;
+
+/// Handshake flag: errors of options are answered, not hung up on.
+pub(super) const FLAG_FIXED_NEWSTYLE: u16 = 1;
+/// Handshake flag: no 124 bytes of padding.
+pub(super) const FLAG_NO_ZEROES: u16 = 1 << 1;
+
+pub(super) const OPT_STARTTLS: u32 = 5;
+pub(super) const OPT_GO: u32 = 7;
+pub(super) const OPT_STRUCTURED_REPLY: u32 = 8;
+pub(super) const OPT_SET_META_CONTEXT: u32 = 10;
+
+pub(super) const REP_ACK: u32 = 1;
+pub(super) const REP_INFO: u32 = 3;
+pub(super) const REP_META_CONTEXT: u32 = 4;
+/// Replies with this bit are errors.
+pub(super) const REP_FLAG_ERROR: u32 = 1 << 31;
+pub(super) const REP_ERR_UNSUP: u32 = REP_FLAG_ERROR + 1;
+pub(super) const REP_ERR_POLICY: u32 = REP_FLAG_ERROR + 2;
+pub(super) const REP_ERR_TLS_REQD: u32 = REP_FLAG_ERROR + 5;
+pub(super) const REP_ERR_UNKNOWN: u32 = REP_FLAG_ERROR + 6;
+pub(super) const REP_ERR_SHUTDOWN: u32 = REP_FLAG_ERROR + 7;
+
+pub(super) const INFO_EXPORT: u16 = 0;
+pub(super) const INFO_BLOCK_SIZE: u16 = 3;
+
+/// Transmission flag: several connections see the same bytes.
+const FLAG_CAN_MULTI_CONN: u16 = 1 << 8;
+
+pub(super) const CMD_READ: u16 = 0;
+pub(super) const CMD_DISC: u16 = 2;
+pub(super) const CMD_BLOCK_STATUS: u16 = 7;
+
+const REQUEST_MAGIC: u32 = 0x2560_9513;
+pub(super) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+pub(super) const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
+
+/// Chunk flag: the last one of a reply.
+const REPLY_FLAG_DONE: u16 = 1;
+pub(super) const REPLY_TYPE_NONE: u16 = 0;
+pub(super) const REPLY_TYPE_OFFSET_DATA: u16 = 1;
+pub(super) const REPLY_TYPE_OFFSET_HOLE: u16 = 2;
+pub(super) const REPLY_TYPE_BLOCK_STATUS: u16 = 5;
+/// Chunk types with this bit are errors that begin like [`REPLY_TYPE_ERROR`](https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md).
+pub(super) const REPLY_FLAG_ERROR: u16 = 1 << 15;
+
+/// The context of block status that tells holes and zeros.
+pub(super) const BASE_ALLOCATION: &str = "base:allocation";
+/// The extent reads as zeros.
+pub(super) const STATE_ZERO: u32 = 1 << 1;
+
+/// Longest name or message ("Values" in the specification).
+pub(super) const MAX_STRING_BYTES: usize = 4096;
+
+/// Largest request to a server that names no block sizes ("Block sizes": 32 MiB).
+const DEFAULT_MAX_BLOCK: u32 = 32 << 20;
+/// Largest of all minimum block sizes ("Block sizes": 64 KiB).
+const MAX_MIN_BLOCK: u32 = 1 << 16;
+/// Sizes are signed 64-bit numbers for most servers, and more than can be true.
+const MAX_EXPORT_BYTES: u64 = 1 << 63;
+
+/// A sentence about bytes that the specification does not allow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Violation(pub(super) String);
+
+/// Reads numbers off the front of a message.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, tail) = self.0.split_first_chunk()?;
+        self.0 = tail;
+        Some(*head)
+    }
+
+    pub(super) fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    /// What is left.
+    pub(super) fn rest(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+/// An option with its data.
+pub(super) fn option(option: u32, data: &[u8]) -> Vec<u8> {
+    let mut bytes = IHAVEOPT.to_be_bytes().to_vec();
+    bytes.extend(option.to_be_bytes());
+    bytes.extend(length_of(data).to_be_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+/// A string behind its length.
+fn string(text: &str) -> Vec<u8> {
+    let mut bytes = length_of(text.as_bytes()).to_be_bytes().to_vec();
+    bytes.extend(text.as_bytes());
+    bytes
+}
+
+/// Strings are at most [`MAX_STRING_BYTES`], and data little more.
+fn length_of(data: &[u8]) -> u32 {
+    u32::try_from(data.len()).unwrap_or(u32::MAX)
+}
+
+/// Data of [`OPT_GO`]: the export, and that its block sizes are wanted.
+pub(super) fn go(export: &str) -> Vec<u8> {
+    let mut data = string(export);
+    data.extend(1u16.to_be_bytes());
+    data.extend(INFO_BLOCK_SIZE.to_be_bytes());
+    data
+}
+
+/// Data of [`OPT_SET_META_CONTEXT`]: [`BASE_ALLOCATION`] of the export.
+pub(super) fn set_meta_context(export: &str) -> Vec<u8> {
+    let mut data = string(export);
+    data.extend(1u32.to_be_bytes());
+    data.extend(string(BASE_ALLOCATION));
+    data
+}
+
+/// The head of a reply to an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OptionReply {
+    pub(super) kind: u32,
+    pub(super) length: u32,
+}
+
+impl OptionReply {
+    pub(super) const BYTES: usize = 20;
+
+    /// The head of a reply to `option`.
+    pub(super) fn parse(option: u32, bytes: &[u8; Self::BYTES]) -> Result<Self, Violation> {
+        let mut fields = Fields(bytes);
+        let head = (fields.u64(), fields.u32());
+        if head != (Some(REP_MAGIC), Some(option)) {
+            return Err(Violation(format!(
+                "what should be the reply to option {option} begins with {bytes:02x?}"
+            )));
+        }
+        let (kind, length) = (fields.u32(), fields.u32());
+        Ok(Self {
+            kind: kind.unwrap_or_default(),
+            length: length.unwrap_or_default(),
+        })
+    }
+}
+
+/// Export size and transmission flags: the data of [`INFO_EXPORT`] behind its type.
+pub(super) fn parse_export(mut fields: Fields<'_>) -> Result<(u64, bool), Violation> {
+    let (Some(size), Some(flags), true) = (fields.u64(), fields.u16(), fields.0.is_empty()) else {
+        return Err(Violation(
+            "the description of the export has a wrong length".into(),
+        ));
+    };
+    if size >= MAX_EXPORT_BYTES {
+        return Err(Violation(format!(
+            "the export announces {size} bytes, below {MAX_EXPORT_BYTES} are possible"
+        )));
+    }
+    Ok((size, flags & FLAG_CAN_MULTI_CONN != 0))
+}
+
+/// What requests have to keep to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BlockSizes {
+    /// Offsets and lengths are multiples of this power of two.
+    pub(super) minimum: u32,
+    /// Longest request for data; a multiple of `minimum`.
+    pub(super) maximum: u32,
+}
+
+impl Default for BlockSizes {
+    fn default() -> Self {
+        Self {
+            minimum: 1,
+            maximum: DEFAULT_MAX_BLOCK,
+        }
+    }
+}
+
+impl BlockSizes {
+    /// The data of [`INFO_BLOCK_SIZE`] behind its type. The preferred size is not needed.
+    pub(super) fn parse(mut fields: Fields<'_>) -> Result<Self, Violation> {
+        let sizes = (fields.u32(), fields.u32(), fields.u32(), fields.0.is_empty());
+        let (Some(minimum), Some(_preferred), Some(maximum), true) = sizes else {
+            return Err(Violation("the block sizes have a wrong length".into()));
+        };
+        if !minimum.is_power_of_two() || minimum > MAX_MIN_BLOCK || maximum < minimum {
+            return Err(Violation(format!(
+                "the minimum block size {minimum} with the maximum {maximum}: a power of two up to {MAX_MIN_BLOCK} \
+                 and no less than that are possible"
+            )));
+        }
+        Ok(Self {
+            minimum,
+            maximum: maximum - maximum % minimum,
+        })
+    }
+}
+
+/// A request; `length` bytes at `offset`.
+pub(super) fn request(command: u16, cookie: u64, offset: u64, length: u32) -> [u8; 28] {
+    let mut bytes = [0; 28];
+    bytes[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+    bytes[6..8].copy_from_slice(&command.to_be_bytes());
+    bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
+    bytes[16..24].copy_from_slice(&offset.to_be_bytes());
+    bytes[24..].copy_from_slice(&length.to_be_bytes());
+    bytes
+}
+
+/// The head of a simple reply behind its magic: error and cookie.
+pub(super) fn parse_simple(bytes: &[u8; 12]) -> (u32, u64) {
+    let mut fields = Fields(bytes);
+    let error = fields.u32().unwrap_or_default();
+    (error, fields.u64().unwrap_or_default())
+}
+
+/// The head of a chunk of a structured reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Chunk {
+    pub(super) done: bool,
+    pub(super) kind: u16,
+    pub(super) cookie: u64,
+    pub(super) length: u32,
+}
+
+impl Chunk {
+    /// The head behind its magic.
+    pub(super) fn parse(bytes: &[u8; 16]) -> Self {
+        let mut fields = Fields(bytes);
+        let flags = fields.u16().unwrap_or_default();
+        Self {
+            done: flags & REPLY_FLAG_DONE != 0,
+            kind: fields.u16().unwrap_or_default(),
+            cookie: fields.u64().unwrap_or_default(),
+            length: fields.u32().unwrap_or_default(),
+        }
+    }
+}
+
+/// What a server says about a request that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ServerError {
+    pub(super) errno: u32,
+    pub(super) message: String,
+}
+
+impl ServerError {
+    /// The payload of an error chunk.
+    pub(super) fn parse(payload: &[u8]) -> Result<Self, Violation> {
+        let mut fields = Fields(payload);
+        let (errno, length) = (fields.u32(), fields.u16().map(usize::from));
+        let message = length.and_then(|length| fields.0.get(..length));
+        let (Some(errno), Some(message)) = (errno, message) else {
+            return Err(Violation(format!(
+                "a chunk of {} bytes cannot hold the error that it announces",
+                payload.len()
+            )));
+        };
+        if errno == 0 {
+            return Err(Violation("an error without an error number".into()));
+        }
+        Ok(Self {
+            errno,
+            message: printable(message),
+        })
+    }
+}
+
+impl std::fmt::Display for ServerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match errno_name(self.errno) {
+            Some(name) => write!(f, "{name} ({})", self.errno)?,
+            None => write!(f, "error {}", self.errno)?,
+        }
+        if !self.message.is_empty() {
+            write!(f, ": {}", self.message)?;
+        }
+        Ok(())
+    }
+}
+
+/// The error numbers of the specification ("Error values").
+fn errno_name(errno: u32) -> Option<&'static str> {
+    Some(match errno {
+        1 => "EPERM",
+        5 => "EIO",
+        12 => "ENOMEM",
+        22 => "EINVAL",
+        28 => "ENOSPC",
+        75 => "EOVERFLOW",
+        95 => "ENOTSUP",
+        108 => "ESHUTDOWN",
+        _ => return None,
+    })
+}
+
+/// A server's text as it may be printed.
+pub(super) fn printable(text: &[u8]) -> String {
+    plain(&String::from_utf8_lossy(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn options_are_laid_out_as_specified() {
+        assert_eq!(
+            option(OPT_GO, &go("ab")),
+            b"IHAVEOPT\0\0\0\x07\0\0\0\x0a\0\0\0\x02ab\0\x01\0\x03"
+        );
+        assert_eq!(
+            set_meta_context("x"),
+            b"\0\0\0\x01x\0\0\0\x01\0\0\0\x0fbase:allocation"
+        );
+    }
+
+    #[test]
+    fn requests_are_laid_out_as_specified() {
+        assert_eq!(
+            request(CMD_BLOCK_STATUS, 0x0102, 0x0304, 0x0506),
+            *b"\x25\x60\x95\x13\0\0\0\x07\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\x03\x04\0\0\x05\x06"
+        );
+    }
+
+    #[test]
+    fn replies_are_read_as_specified() {
+        assert_eq!(parse_simple(b"\0\0\0\x05\0\0\0\0\0\0\0\x09"), (5, 9));
+        let chunk = Chunk::parse(b"\0\x01\x80\x01\0\0\0\0\0\0\0\x09\0\0\0\x06");
+        assert_eq!(
+            chunk,
+            Chunk {
+                done: true,
+                kind: REPLY_FLAG_ERROR + 1,
+                cookie: 9,
+                length: 6
+            }
+        );
+        let error = ServerError::parse(b"\0\0\0\x05\0\x02no and an offset").unwrap();
+        assert_eq!(error.to_string(), "EIO (5): no");
+    }
+
+    #[test]
+    fn an_option_reply_answers_its_option() {
+        let mut bytes = [0; 20];
+        bytes[..8].copy_from_slice(&REP_MAGIC.to_be_bytes());
+        bytes[11] = 7;
+        bytes[15] = 1;
+        let reply = OptionReply::parse(OPT_GO, &bytes).unwrap();
+        assert_eq!((reply.kind, reply.length), (REP_ACK, 0));
+        assert!(OptionReply::parse(OPT_STARTTLS, &bytes).is_err());
+        bytes[0] = 1;
+        assert!(OptionReply::parse(OPT_GO, &bytes).is_err());
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        let sizes = |minimum: u32, maximum: u32| {
+            let numbers = [minimum, 4096, maximum];
+            let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_be_bytes()).collect();
+            BlockSizes::parse(Fields(&bytes))
+        };
+        assert_eq!(
+            sizes(512, 1_000_000).unwrap(),
+            BlockSizes {
+                minimum: 512,
+                maximum: 999_936
+            }
+        );
+        for (minimum, maximum) in [(0, 4096), (3, 4096), (1 << 17, u32::MAX), (512, 0), (512, 511)] {
+            assert!(sizes(minimum, maximum).is_err(), "{minimum} {maximum}");
+        }
+        let export = |size: u64| {
+            let mut bytes = size.to_be_bytes().to_vec();
+            bytes.extend([1, 1]);
+            parse_export(Fields(&bytes))
+        };
+        assert_eq!(export(5).unwrap(), (5, true));
+        assert!(export(u64::MAX).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            if let Ok(error) = ServerError::parse(&bytes) {
+                prop_assert!(error.message.len() <= 3 * bytes.len());
+            }
+            if let Ok(sizes) = BlockSizes::parse(Fields(&bytes)) {
+                prop_assert!(sizes.minimum > 0 && sizes.maximum % sizes.minimum == 0);
+            }
+            if let Ok((size, _)) = parse_export(Fields(&bytes)) {
+                prop_assert!(size < MAX_EXPORT_BYTES);
+            }
+        }
+    }
+}

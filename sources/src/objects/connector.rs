@@ -1,0 +1,102 @@
+//! How the library that gets credentials reaches the services that hand them out: through our client, our roots and our
+//! proxies.
+
+use std::error::Error;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use datapath::error::{SourceError, SourceErrorKind};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
+    HttpService,
+};
+use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use url::Url;
+
+use crate::access::Access;
+use crate::http::{Agent, USER_AGENT};
+use crate::proxy::ProxyConfig;
+use crate::words::plain;
+
+/// Longest document with credentials; real ones have some kilobytes.
+const MAX_DOCUMENT_BYTES: usize = 256 << 10;
+
+/// Lets the library use an [`Agent`].
+#[derive(Debug, Clone)]
+pub(crate) struct Connector(Agent);
+
+impl Connector {
+    pub(crate) fn new(access: &Access) -> Result<Self, SourceError> {
+        access.agent(USER_AGENT).map(Self)
+    }
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl HttpService for Connector {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let (head, body) = request.into_parts();
+        let url = Url::parse(&head.uri.to_string())
+            .map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        let body = body.as_bytes().cloned().unwrap_or_default();
+        let request = self.0.request(head.method, url).headers(head.headers).body(body);
+        let answer = self
+            .0
+            .send(request, MAX_DOCUMENT_BYTES)
+            .await
+            .map_err(|error| HttpError::new(kind_of(&error), error))?;
+        let mut response = HttpResponse::new(HttpResponseBody::from(answer.body));
+        *response.status_mut() = answer.status;
+        *response.headers_mut() = answer.headers;
+        Ok(response)
+    }
+}
+
+fn kind_of(error: &SourceError) -> HttpErrorKind {
+    match error.kind() {
+        SourceErrorKind::Connect => HttpErrorKind::Connect,
+        SourceErrorKind::Io => HttpErrorKind::Request,
+        SourceErrorKind::Stalled => HttpErrorKind::Timeout,
+        _ => HttpErrorKind::Unknown,
+    }
+}
+
+/// Twice more in some seconds: whoever waits for credentials sees no progress.
+pub(crate) fn patience() -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(500),
+            max_backoff: Duration::from_secs(5),
+            base: 2.0,
+        },
+        max_retries: 2,
+        retry_timeout: Duration::from_secs(30),
+    }
+}
+
+/// `access` for the services of the machine itself, at addresses that no proxy reaches.
+pub(crate) fn take_no_proxy(access: &Access) -> Access {
+    Access {
+        proxy: ProxyConfig::default(),
+        ..access.clone()
+    }
+}
+
+/// The error for credentials that could not be had; trying again may help if nobody answered.
+pub(crate) fn credential_failure(error: &object_store::Error) -> SourceError {
+    let kind = if is_silence(error) {
+        SourceErrorKind::Io
+    } else {
+        SourceErrorKind::Invalid
+    };
+    SourceError::new(kind, format!("no credentials: {}", plain(&error.to_string())))
+}
+
+fn is_silence(error: &(dyn Error + 'static)) -> bool {
+    error.is::<HttpError>() || error.source().is_some_and(is_silence)
+}

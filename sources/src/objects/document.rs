@@ -1,0 +1,104 @@
+//! The XML in which object stores say no.
+
+use quick_xml::Reader;
+use quick_xml::escape::resolve_predefined_entity;
+use quick_xml::events::Event;
+
+use crate::words::plain;
+
+/// `<Error><Code>…</Code><Message>…</Message>…</Error>`, of which everything may be missing.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct StoreError {
+    /// `NoSuchKey`, `AccessDenied`, …
+    pub(crate) code: String,
+    /// A sentence.
+    pub(crate) message: String,
+    /// The region that should have been asked.
+    pub(crate) region: String,
+}
+
+impl StoreError {
+    /// What `body` says; none if it is no such document. Read as far as it can be understood.
+    pub(crate) fn parse(body: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(body);
+        let mut reader = Reader::from_str(&text);
+        let mut error = Self::default();
+        let mut path: Vec<String> = Vec::new();
+        loop {
+            match reader.read_event() {
+                Ok(Event::Start(start)) => path.push(start.local_name().as_ref().to_owned()),
+                Ok(Event::End(_)) => drop(path.pop()),
+                Ok(Event::Text(text)) => error.add(&path, &text),
+                Ok(Event::GeneralRef(reference)) => {
+                    if let Ok(Some(char)) = reference.resolve_char_ref() {
+                        error.add(&path, char.encode_utf8(&mut [0; 4]));
+                    } else if let Some(text) = resolve_predefined_entity(&reference) {
+                        error.add(&path, text);
+                    }
+                }
+                Ok(Event::Eof) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        (!error.code.is_empty()).then_some(error)
+    }
+
+    /// Text that stands in the element at `path`.
+    fn add(&mut self, path: &[String], text: &str) {
+        let [root, name] = path else { return };
+        let field = match (root.as_str(), name.as_str()) {
+            ("Error", "Code") => &mut self.code,
+            ("Error", "Message") => &mut self.message,
+            ("Error", "Region") => &mut self.region,
+            _ => return,
+        };
+        field.push_str(text);
+    }
+
+    /// `NoSuchKey: The specified key does not exist.`
+    pub(crate) fn sentence(&self) -> String {
+        if self.message.is_empty() {
+            plain(&self.code)
+        } else {
+            format!("{}: {}", plain(&self.code), plain(&self.message))
+        }
+    }
+}
+
+/// What a store says, and what may be done about it.
+pub(crate) fn advised(said: String, advice: Option<&str>) -> String {
+    match advice {
+        Some(advice) => format!("{said}; {advice}"),
+        None => said,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_are_read_as_far_as_they_go() {
+        let document = "<?xml version=\"1.0\"?>\n<Error xmlns=\"x\"><Code>NoSuchKey</Code>\
+                        <Message>The key &quot;a&#x26;b&quot;\ndoes not exist.</Message><Key><Code>x</Code></Key>\
+                        <Region>eu-west-1</Region></Error>";
+        let error = StoreError::parse(document.as_bytes()).unwrap();
+        assert_eq!(error.sentence(), "NoSuchKey: The key \"a&b\" does not exist.");
+        assert_eq!(error.region, "eu-west-1");
+
+        let cut = &document.as_bytes()[..document.find("does").unwrap()];
+        assert_eq!(
+            StoreError::parse(cut).unwrap().sentence(),
+            "NoSuchKey: The key \"a&b\""
+        );
+        for nothing in [
+            "",
+            "not found",
+            "<html><Code>a</Code></html>",
+            "<Error><Co",
+            "<Error>\0</a>",
+        ] {
+            assert_eq!(StoreError::parse(nothing.as_bytes()), None, "{nothing}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Secrets and connections that anybody on the way can listen to.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datapath::error::{SourceError, SourceErrorKind};
+use url::{Origin, Url};
+
+use super::Policy;
+use crate::http::origin;
+use crate::proxy::is_local;
+
+/// What becomes of a secret that would go over plain HTTP.
+#[derive(Debug, Clone)]
+pub(super) enum Cleartext {
+    /// It stays here.
+    Refused,
+    /// It goes, and the log says so once for each server.
+    Warned(Arc<Mutex<HashSet<Origin>>>),
+}
+
+impl Cleartext {
+    pub(super) fn warned() -> Self {
+        Self::Warned(Arc::default())
+    }
+}
+
+impl Policy {
+    /// Whether `secret`, a noun, may be sent to `url`. Over TLS it may, and to this very machine, where no proxy and no
+    /// network is in between.
+    pub fn reveal(&self, secret: &str, url: &Url) -> Result<(), SourceError> {
+        if url.scheme() == "https" || url.host().is_some_and(|host| is_local(&host)) {
+            return Ok(());
+        }
+        let server = origin(url);
+        match &self.cleartext {
+            Cleartext::Refused => {
+                let message = format!(
+                    "{secret} would go to {server} without TLS, and everybody on the way could read it: use https, or allow \
+                     it with --cleartext-secrets"
+                );
+                Err(SourceError::new(SourceErrorKind::Invalid, message))
+            }
+            Cleartext::Warned(told) => {
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                if told.insert(url.origin()) {
+                    tracing::warn!("{secret} goes to {server} without TLS: everybody on the way can read it");
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::super::Granted;
+    use super::*;
+
+    fn reveals(policy: &Policy, url: &str) -> Result<(), String> {
+        let result = policy.reveal("the password", &Url::parse(url).unwrap());
+        result.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn secrets_go_over_tls_or_stay_on_this_machine() {
+        let env = HashMap::<String, String>::new();
+        let strict = Policy::command_line(&env, true, &Granted::default());
+        let granted = Granted {
+            cleartext_secrets: true,
+            ..Granted::default()
+        };
+        let lax = [
+            Policy::pod(&env, true),
+            Policy::command_line(&env, true, &granted),
+        ];
+        for url in [
+            "https://h/",
+            "http://localhost:8/",
+            "http://127.1.2.3/",
+            "http://[::1]/",
+        ] {
+            assert_eq!(reveals(&strict, url), Ok(()), "{url}");
+        }
+        for url in [
+            "http://h:8080/path?secret",
+            "http://10.0.0.1/",
+            "http://localhost.example/",
+        ] {
+            let error = reveals(&strict, url).unwrap_err();
+            assert!(
+                error.contains("--cleartext-secrets") && !error.contains("?secret"),
+                "{error}"
+            );
+            for policy in &lax {
+                assert_eq!(reveals(policy, url), Ok(()), "{url}");
+            }
+        }
+        let error = reveals(&strict, "http://h:8080/path").unwrap_err();
+        assert!(
+            error.starts_with("the password would go to http://h:8080 without TLS"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! The name of a blob: the digest of its bytes.
+
+use std::fmt;
+
+use datapath::digest::{Algorithm, Checksum, ChecksumError, Digest as Hash};
+use datapath::error::{SourceError, SourceErrorKind};
+
+/// `sha256:…` or `sha512:…` in lower-case hexadecimal (OCI image specification, "Digests"): safe in paths and URLs.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Digest(Checksum);
+
+impl Digest {
+    /// What a [`Verified`](crate::verified::Verified) body compares with.
+    pub(super) fn checksum(&self) -> Checksum {
+        self.0.clone()
+    }
+
+    /// The digest of `bytes`, by SHA-256.
+    pub(super) fn of(bytes: &[u8]) -> Result<Self, SourceError> {
+        let checksum = hash(Algorithm::Sha256, bytes).parse();
+        checksum
+            .map(Self)
+            .map_err(|error: ChecksumError| SourceError::new(SourceErrorKind::Invalid, error.to_string()))
+    }
+
+    /// Fails unless it is the digest of `bytes`, which `what` names in the error.
+    pub(super) fn verify(&self, bytes: &[u8], what: &str) -> Result<(), SourceError> {
+        let calculated = hash(self.0.algorithm(), bytes);
+        if calculated == self.to_string() {
+            return Ok(());
+        }
+        let message =
+            format!("{what}: the bytes that arrived have {calculated}, the source announced {self}");
+        Err(SourceError::new(SourceErrorKind::Digest, message))
+    }
+
+    /// The path of the blob in an OCI layout.
+    pub(super) fn path(&self) -> String {
+        format!("blobs/{}", self.to_string().replace(':', "/"))
+    }
+}
+
+fn hash(algorithm: Algorithm, bytes: &[u8]) -> String {
+    let mut hash = Hash::new(algorithm);
+    hash.update(bytes);
+    hash.finish()
+}
+
+impl TryFrom<String> for Digest {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let refused = || format!("{text:?} is no digest of SHA-256 or SHA-512");
+        let checksum: Checksum = text.parse().map_err(|_| refused())?;
+        let is_known = matches!(checksum.algorithm(), Algorithm::Sha256 | Algorithm::Sha512);
+        // Checksums of users may be in any case and have spaces around them, digests may not.
+        if is_known && checksum.to_string() == text {
+            Ok(Self(checksum))
+        } else {
+            Err(refused())
+        }
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_strict() {
+        let digest = Digest::of(b"abc").unwrap();
+        assert!(digest.verify(b"abc", "x").is_ok());
+        assert!(digest.verify(b"abd", "x").is_err());
+        let text = digest.to_string();
+        // FIPS 180-4, example.
+        assert_eq!(&text[..15], "sha256:ba7816bf");
+        assert_eq!(digest.path(), text.replace("sha256:", "blobs/sha256/"));
+        for other in [
+            text.to_uppercase(),
+            format!(" {text}"),
+            text[..70].to_owned(),
+            "md5:900150983cd24fb0d6963f7d28e17f72".to_owned(),
+            "sha256:../../../etc/passwd".to_owned(),
+        ] {
+            assert!(Digest::try_from(other).is_err());
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Which entry of the layers is the disk: the file below `/disk` that a container of the image would see.
+//!
+//! Layers are read from the top down. What an upper layer deletes or replaces (OCI image layer specification, "Whiteouts") is
+//! not there any more, whatever the layers below hold.
+
+use std::collections::BTreeSet;
+
+use datapath::archive::{Member, MemberKind, Search};
+use datapath::error::{Error, SourceError, SourceErrorKind};
+
+use crate::words::plain;
+
+/// Where container disks keep their disk.
+const FOLDER: &[u8] = b"disk";
+
+/// An empty file of this prefix deletes what its name goes on with.
+const WHITEOUT: &[u8] = b".wh.";
+
+/// A file of this name deletes everything that lower layers have in its directory.
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// Deletions below `/disk` that are remembered: real images have one or two.
+const MAX_HIDDEN: usize = 1024;
+
+/// Longest path (`PATH_MAX` of Linux).
+const MAX_PATH_BYTES: usize = 4096;
+
+/// The search through one layer, knowing the layers above it.
+#[derive(Debug, Default)]
+pub(super) struct Lookup {
+    above: Hidden,
+    /// What this layer hides of those below it.
+    here: Hidden,
+    found: bool,
+}
+
+/// What lower layers have no more.
+#[derive(Debug, Default)]
+struct Hidden {
+    /// Paths that are gone, with all that is below them.
+    gone: BTreeSet<Vec<u8>>,
+    /// Directories that lost what was in them. The root's path is empty.
+    emptied: BTreeSet<Vec<u8>>,
+}
+
+impl Lookup {
+    /// The search through the next lower layer.
+    pub(super) fn descend(mut self) -> Self {
+        self.above.gone.append(&mut self.here.gone);
+        self.above.emptied.append(&mut self.here.emptied);
+        Self {
+            above: self.above,
+            ..Self::default()
+        }
+    }
+
+    fn note(&mut self, path: &[&[u8]]) -> Result<(), SourceError> {
+        let Some((name, folder)) = path.split_last() else {
+            return Ok(());
+        };
+        let concerns_disks = folder.first().is_none_or(|first| *first == FOLDER);
+        let Some(deleted) = name.strip_prefix(WHITEOUT).filter(|_| concerns_disks) else {
+            return Ok(());
+        };
+        if path.iter().map(|part| part.len() + 1).sum::<usize>() > MAX_PATH_BYTES {
+            return Ok(());
+        }
+        if *name == OPAQUE {
+            self.here.emptied.insert(folder.join(&b'/'));
+        } else if !folder.is_empty() || deleted == FOLDER {
+            self.here.gone.insert([folder, &[deleted]].concat().join(&b'/'));
+        }
+        let hidden = [&self.above, &self.here];
+        let count: usize = hidden
+            .iter()
+            .map(|hidden| hidden.gone.len() + hidden.emptied.len())
+            .sum();
+        if count > MAX_HIDDEN {
+            let message = format!("the layers delete more than {MAX_HIDDEN} files below /disk");
+            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, name: &[u8], kind: MemberKind<'_>) -> Result<bool, SourceError> {
+        let name = printable(name);
+        let instead = match kind {
+            MemberKind::Directory => return Ok(false),
+            MemberKind::File { .. } if self.found => {
+                return Err(not_located("image directory contains more than one file"));
+            }
+            MemberKind::File { .. } => {
+                tracing::info!("File '{name}' found in the layer");
+                self.found = true;
+                return Ok(true);
+            }
+            MemberKind::Symlink(target) => format!("a symbolic link to '{}'", printable(target)),
+            MemberKind::HardLink(target) => format!("a hard link to '{}'", printable(target)),
+            MemberKind::Special(what) => what.to_owned(),
+        };
+        Err(not_located(&format!(
+            "'{name}' is {instead}: put the disk itself into /disk"
+        )))
+    }
+}
+
+impl Search for Lookup {
+    fn look(&mut self, member: Member<'_>) -> Result<bool, Error> {
+        let path: Vec<&[u8]> = member
+            .name
+            .split(|byte| *byte == b'/')
+            .filter(|part| !part.is_empty() && *part != b".")
+            .collect();
+        let is_below = path.len() > 1 && path.first() == Some(&FOLDER);
+        if is_below && (path.contains(&&b".."[..]) || member.name.len() > MAX_PATH_BYTES) {
+            let name = printable(member.name);
+            let message = format!("Error sanitizing archive path: content filepath is tainted: {name}");
+            return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
+        }
+        if path.last().is_some_and(|name| name.starts_with(WHITEOUT)) {
+            self.note(&path)?;
+            return Ok(false);
+        }
+        // Anything else of that name replaces the directory of the layers below.
+        if path == [FOLDER] && member.kind != MemberKind::Directory {
+            self.here.gone.insert(FOLDER.to_vec());
+        }
+        if !is_below || self.above.hides(&path.join(&b'/')) {
+            return Ok(false);
+        }
+        Ok(self.take(member.name, member.kind)?)
+    }
+}
+
+impl Hidden {
+    fn hides(&self, path: &[u8]) -> bool {
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let mut folders = slashes.map(|(position, _)| &path[..position]);
+        self.emptied.contains(&b""[..])
+            || self.gone.contains(path)
+            || folders.any(|folder| self.emptied.contains(folder) || self.gone.contains(folder))
+    }
+}
+
+fn not_located(reason: &str) -> SourceError {
+    SourceError::new(
+        SourceErrorKind::Invalid,
+        format!("Cannot locate image file: {reason}"),
+    )
+}
+
+/// A name for messages.
+fn printable(name: &[u8]) -> String {
+    plain(&String::from_utf8_lossy(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: MemberKind<'_> = MemberKind::File { size: 1 };
+
+    fn look(lookup: &mut Lookup, name: &str, kind: MemberKind<'_>) -> Result<bool, String> {
+        let name = name.as_bytes();
+        lookup
+            .look(Member { name, kind })
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn disks_are_files_below_disk() {
+        for (name, is_disk) in [
+            ("disk/disk.img", true),
+            ("./disk/fedora 40.qcow2", true),
+            ("/disk/a", true),
+            ("disk/deeper/a", true),
+            ("disk", false),
+            ("disk.img", false),
+            ("diskette/a", false),
+            ("a/disk/b", false),
+            ("disk/.wh.a", false),
+        ] {
+            assert_eq!(look(&mut Lookup::default(), name, FILE), Ok(is_disk), "{name}");
+        }
+        assert_eq!(
+            look(&mut Lookup::default(), "disk/a/", MemberKind::Directory),
+            Ok(false)
+        );
+    }
+
+    #[test]
+    fn what_is_no_plain_file_or_one_too_many_is_refused() {
+        let mut lookup = Lookup::default();
+        assert_eq!(look(&mut lookup, "disk/a", FILE), Ok(true));
+        let error = look(&mut lookup, "disk/b", FILE).unwrap_err();
+        assert_eq!(
+            error,
+            "Cannot locate image file: image directory contains more than one file"
+        );
+        for kind in [
+            MemberKind::Symlink(b"../a"),
+            MemberKind::HardLink(b"a"),
+            MemberKind::Special("a named pipe"),
+        ] {
+            let error = look(&mut Lookup::default(), "disk/a", kind).unwrap_err();
+            assert!(
+                error.starts_with("Cannot locate image file: 'disk/a' is a"),
+                "{error}"
+            );
+        }
+        let error = look(&mut Lookup::default(), "disk/../../etc/passwd", FILE).unwrap_err();
+        assert!(error.starts_with("Error sanitizing archive path"), "{error}");
+    }
+
+    #[test]
+    fn upper_layers_hide_what_they_delete_from_lower_ones_only() {
+        for (whiteout, hidden) in [
+            (".wh.disk", true),
+            (".wh..wh..opq", true),
+            ("disk/.wh..wh..opq", true),
+            ("./disk/.wh.a", true),
+            ("disk/.wh.b", false),
+            ("other/.wh.disk", false),
+            (".wh.other", false),
+            ("disk/a/.wh..wh..opq", false),
+        ] {
+            let mut lookup = Lookup::default();
+            assert_eq!(look(&mut lookup, whiteout, FILE), Ok(false));
+            let mut lower = lookup.descend();
+            assert_eq!(look(&mut lower, "disk/a", FILE), Ok(!hidden), "{whiteout}");
+            if !hidden {
+                continue;
+            }
+            let mut lowest = lower.descend();
+            assert_eq!(look(&mut lowest, "disk/a", FILE), Ok(false), "{whiteout}");
+        }
+        let mut same = Lookup::default();
+        assert_eq!(look(&mut same, ".wh.disk", FILE), Ok(false));
+        assert_eq!(look(&mut same, "disk/a", FILE), Ok(true), "its own files stay");
+        let mut replaced = Lookup::default();
+        assert_eq!(look(&mut replaced, "disk", FILE), Ok(false));
+        assert_eq!(look(&mut replaced.descend(), "disk/a", FILE), Ok(false));
+    }
+
+    #[test]
+    fn there_are_only_so_many_deletions() {
+        let mut lookup = Lookup::default();
+        let refused = (0..10_000).find(|n| look(&mut lookup, &format!("disk/.wh.{n}"), FILE).is_err());
+        assert_eq!(refused, Some(MAX_HIDDEN));
+    }
+}

@@ -1,0 +1,82 @@
+//! A registry's own words for what is wrong.
+
+use serde::Deserialize;
+
+use crate::words::plain;
+
+/// Most errors of one answer that are repeated.
+const MAX_ERRORS: usize = 3;
+
+/// The document of an error (distribution specification, "Error Codes"), and what token services make of it.
+#[derive(Deserialize)]
+struct Document {
+    #[serde(default)]
+    errors: Vec<Entry>,
+    details: Option<String>,
+    error_description: Option<String>,
+    message: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// What `body` says, as `: CODE: message`; nothing if it is no such document.
+pub(super) fn words(body: &[u8]) -> String {
+    let Ok(document) = serde_json::from_slice::<Document>(body) else {
+        return String::new();
+    };
+    let errors = document
+        .errors
+        .into_iter()
+        .map(|Entry { code, message }| [code, message]);
+    let others = [document.details, document.error_description, document.message];
+    let sentences: Vec<String> = errors
+        .map(|words| words.map(|word| plain(&word)))
+        .map(|words| {
+            words
+                .into_iter()
+                .filter(|word| !word.is_empty())
+                .collect::<Vec<_>>()
+                .join(": ")
+        })
+        .chain(others.into_iter().flatten().map(|text| plain(&text)))
+        .filter(|sentence| !sentence.is_empty())
+        .take(MAX_ERRORS)
+        .collect();
+    match sentences.is_empty() {
+        true => String::new(),
+        false => format!(": {}", sentences.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_repeated_and_other_documents_are_not() {
+        for (body, expected) in [
+            (
+                r#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown","detail":{"Tag":"x"}}]}"#,
+                ": MANIFEST_UNKNOWN: manifest unknown",
+            ),
+            (r#"{"errors":[{"code":"A"},{"message":"b\nc"},{}]}"#, ": A; b c"),
+            (
+                r#"{"details":"incorrect username or password"}"#,
+                ": incorrect username or password",
+            ),
+            (r#"{"errors":"many"}"#, ""),
+            ("<html>", ""),
+            ("{}", ""),
+        ] {
+            assert_eq!(words(body.as_bytes()), expected);
+        }
+        let long = format!(r#"{{"message":"{}"}}"#, "x".repeat(1000));
+        assert!(words(long.as_bytes()).len() < 400);
+    }
+}

@@ -1,0 +1,246 @@
+//! An image in a registry (OCI distribution specification 1.1, "Pull").
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::{Body, Source};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::dialect::RegistryDialect;
+use super::digest::Digest;
+use super::manifest::{ACCEPTED, Descriptor, MAX_MANIFEST_BYTES, Served};
+use super::reference::{Reference, Version};
+use super::refusal::words;
+use super::session::Session;
+use super::store::Store;
+use super::wording::stopped;
+use super::{CONNECT_AGENT, user_agent};
+use crate::access::Access;
+use crate::http::{Agent, Answer, Continuity, Header, HttpConfig, HttpSource};
+
+/// The answer to "are you there" is hardly looked at.
+const MAX_PING_BYTES: usize = 64 << 10;
+
+/// Times that a request is sent, and the bounds of the pauses between: what registries that count pulls expect.
+const ATTEMPTS: u32 = 5;
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_secs(60);
+
+/// A registry that has answered.
+pub(super) struct Remote {
+    access: Access,
+    reference: Reference,
+    /// `https://host/v2/`
+    base: Url,
+    session: Arc<Session>,
+    handle: Handle,
+    stop: CancellationToken,
+}
+
+impl Remote {
+    /// Asks the registry whether it is there, and how it wants to be asked.
+    pub(super) fn connect(
+        reference: Reference,
+        access: &Access,
+        handle: Handle,
+        stop: CancellationToken,
+    ) -> Result<Self, SourceError> {
+        let agent = access.agent(CONNECT_AGENT)?;
+        let greeted = greet(&agent, reference.host(), access.insecure);
+        let answer = handle
+            .block_on(stop.run_until_cancelled(greeted))
+            .unwrap_or_else(|| Err(stopped()))?;
+        let session = Session::new(
+            agent,
+            access.credentials.clone(),
+            &reference.repository,
+            answer.url.clone(),
+            access.policy.clone(),
+        );
+        match answer.status {
+            StatusCode::OK => {}
+            // It says no more than that the registry is elsewhere: where, each request finds out.
+            status if status.is_redirection() => {}
+            StatusCode::UNAUTHORIZED => {
+                handle.block_on(session.refused(&answer.headers));
+            }
+            status => {
+                let kind = SourceErrorKind::Status(status.as_u16());
+                let message = format!(
+                    "pinging container registry {}: {status}{}",
+                    reference.host(),
+                    words(&answer.body)
+                );
+                return Err(SourceError::new(kind, message));
+            }
+        }
+        Ok(Self {
+            access: access.clone(),
+            base: answer.url,
+            session: Arc::new(session),
+            reference,
+            handle,
+            stop,
+        })
+    }
+
+    /// A GET below the repository. The answer of a registry may be a redirect to where its blobs are.
+    /// `is_checked` says that its digest is known and verified.
+    fn get(
+        &self,
+        what: &str,
+        path: &str,
+        headers: Vec<Header>,
+        is_checked: bool,
+    ) -> Result<HttpSource, SourceError> {
+        let url = self.base.join(&format!("{}/{path}", self.reference.repository));
+        let url = url.map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string()))?;
+        let dialect = RegistryDialect::new(Arc::clone(&self.session));
+        let config = HttpConfig {
+            user_agent: CONNECT_AGENT.to_owned(),
+            headers: headers.into_iter().chain(agent_header()).collect(),
+            dialect: Some(Arc::new(dialect)),
+            continuity: Continuity::Immutable,
+            is_checked,
+            first_attempts: ATTEMPTS,
+            first_delay: FIRST_DELAY,
+            max_delay: MAX_DELAY,
+            name: Some(what.to_owned()),
+            ..self.access.http(url)
+        };
+        let source = HttpSource::open(config, self.handle.clone(), self.stop.clone());
+        let source = source.map_err(|error| match error.kind() {
+            SourceErrorKind::Stopped => error,
+            kind => SourceError::new(kind, format!("{what}: {error}")),
+        })?;
+        self.handle.block_on(self.session.accepted());
+        Ok(source)
+    }
+
+    fn manifest_of(&self, version: &Version) -> Result<Served, SourceError> {
+        let Reference { repository, .. } = &self.reference;
+        let what = format!(
+            "reading manifest {version} in {}/{repository}",
+            self.reference.host()
+        );
+        let accept = ACCEPTED.iter().map(|media_type| Header {
+            name: header::ACCEPT,
+            value: HeaderValue::from_static(media_type),
+        });
+        let is_checked = matches!(version, Version::Digest(_));
+        let source = self.get(
+            &what,
+            &format!("manifests/{version}"),
+            accept.collect(),
+            is_checked,
+        )?;
+        let mut body = source.body()?;
+        let mut bytes = BytesMut::new();
+        while let Some(chunk) = body.next_chunk()? {
+            if bytes.len() + chunk.len() > MAX_MANIFEST_BYTES {
+                let message = format!("{what}: it has more than {MAX_MANIFEST_BYTES} bytes");
+                return Err(SourceError::new(SourceErrorKind::Length, message));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        if let Some(announced) = announced(source.headers()) {
+            announced.verify(&bytes, &what)?;
+        }
+        let digest = match version {
+            Version::Digest(digest) => digest.clone(),
+            Version::Tag(_) => Digest::of(&bytes)?,
+        };
+        digest.verify(&bytes, &what)?;
+        Ok(Served {
+            digest,
+            media_type: source.content_type().map(media_type),
+            bytes: bytes.freeze(),
+        })
+    }
+}
+
+impl Store for Remote {
+    fn name(&self) -> String {
+        format!("docker://{}", self.reference)
+    }
+
+    fn top(&self) -> Result<Served, SourceError> {
+        self.manifest_of(&self.reference.version)
+    }
+
+    fn manifest(&self, descriptor: &Descriptor) -> Result<Served, SourceError> {
+        self.manifest_of(&Version::Digest(descriptor.digest.clone()))
+    }
+
+    fn open(&self, blob: &Descriptor) -> Result<Box<dyn Body>, SourceError> {
+        let what = format!("reading blob {}", blob.digest);
+        let source = self.get(&what, &format!("blobs/{}", blob.digest), Vec::new(), true)?;
+        match source.length() {
+            Some(length) if length != blob.size => {
+                let message = format!(
+                    "{what}: the registry announces {length} bytes, the manifest says {}",
+                    blob.size
+                );
+                Err(SourceError::new(SourceErrorKind::Length, message))
+            }
+            _ => source.body(),
+        }
+    }
+}
+
+/// The answer to `GET /v2/`, over TLS or, if nobody minds and TLS does not work, without.
+async fn greet(agent: &Agent, host: &str, insecure: bool) -> Result<Answer, SourceError> {
+    let worded = |error: &SourceError| {
+        let message = format!("pinging container registry {host}: {error}");
+        SourceError::new(error.kind(), message)
+    };
+    let greeting = |scheme: &str| {
+        let url = Url::parse(&format!("{scheme}://{host}/v2/"));
+        let url = url.map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string()))?;
+        Ok(move || agent.request(Method::GET, url.clone()).headers(user_agent()))
+    };
+    let secure = greeting("https").map_err(|error| worded(&error))?;
+    if insecure {
+        match agent.send(secure(), MAX_PING_BYTES).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => tracing::info!("{}: trying without TLS", worded(&error)),
+        }
+        let plain = greeting("http").map_err(|error| worded(&error))?;
+        return agent
+            .send_patiently(plain, MAX_PING_BYTES)
+            .await
+            .map_err(|error| worded(&error));
+    }
+    agent
+        .send_patiently(secure, MAX_PING_BYTES)
+        .await
+        .map_err(|error| worded(&error))
+}
+
+/// What the registry says of the digest of a manifest.
+fn announced(headers: &HeaderMap) -> Option<Digest> {
+    let text = headers.get("docker-content-digest")?.to_str().ok()?;
+    Digest::try_from(text.to_owned()).ok()
+}
+
+/// A content type without its parameters.
+fn media_type(content_type: &str) -> String {
+    content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// The name that the registry knows CDI by, where the rest of the engine has that of its tunnels.
+fn agent_header() -> impl Iterator<Item = Header> {
+    user_agent()
+        .into_iter()
+        .filter_map(|(name, value)| Some(Header { name: name?, value }))
+}

@@ -1,0 +1,205 @@
+//! Who is asking: nobody, a user with a password, or the holder of a token that has to be renewed now and then.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use url::Url;
+
+use super::challenge::{Challenge, challenge};
+use super::refusal::words;
+use super::user_agent;
+use crate::http::{Agent, Credentials};
+use crate::policy::Policy;
+
+/// The largest answer of a token service; tokens with many rights have some KiB.
+const MAX_TOKEN_BYTES: usize = 256 << 10;
+
+/// How long a token lives whose service does not say, and the shortest life that is believed (distribution specification,
+/// "Token Authentication").
+const DEFAULT_LIFE: Duration = Duration::from_secs(60);
+
+/// The longest life that is believed: no import takes longer.
+const MAX_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// The rights of one import towards one registry.
+pub(super) struct Session {
+    agent: Agent,
+    credentials: Option<Credentials>,
+    /// `repository:<name>:pull`
+    scope: String,
+    registry: Url,
+    policy: Policy,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    challenge: Option<Challenge>,
+    token: Option<Token>,
+    /// The registry has accepted something: what it refuses later has expired.
+    is_proven: bool,
+}
+
+struct Token {
+    value: HeaderValue,
+    renew_at: Instant,
+}
+
+/// The answer of a token service.
+#[derive(Deserialize)]
+struct Grant {
+    token: Option<String>,
+    access_token: Option<String>,
+    expires_in: Option<u64>,
+}
+
+impl Session {
+    /// Rights to pull `repository`.
+    pub(super) fn new(
+        agent: Agent,
+        credentials: Option<Credentials>,
+        repository: &str,
+        registry: Url,
+        policy: Policy,
+    ) -> Self {
+        Self {
+            agent,
+            credentials,
+            scope: format!("repository:{repository}:pull"),
+            registry,
+            policy,
+            state: Mutex::default(),
+        }
+    }
+
+    /// The value of `Authorization`, if there is to be one.
+    pub(super) async fn authorization(&self) -> Result<Option<HeaderValue>, SourceError> {
+        let mut state = self.state.lock().await;
+        match state.challenge.clone() {
+            None => Ok(None),
+            Some(Challenge::Basic) => {
+                self.reveal("the password of the registry")?;
+                self.credentials.as_ref().map(basic).transpose()
+            }
+            Some(Challenge::Bearer { realm, service }) => {
+                self.reveal("the token of the registry")?;
+                let is_due = state
+                    .token
+                    .as_ref()
+                    .is_none_or(|token| Instant::now() >= token.renew_at);
+                if is_due {
+                    state.token = Some(self.ask_for_token(&realm, service.as_deref()).await?);
+                }
+                Ok(state.token.as_ref().map(|token| token.value.clone()))
+            }
+        }
+    }
+
+    /// Whether `secret` may go to the registry. What is had without a password is no secret.
+    fn reveal(&self, secret: &str) -> Result<(), SourceError> {
+        match &self.credentials {
+            Some(_) => self.policy.reveal(secret, &self.registry),
+            None => Ok(()),
+        }
+    }
+
+    /// The registry accepts what it got.
+    pub(super) async fn accepted(&self) {
+        self.state.lock().await.is_proven = true;
+    }
+
+    /// 401 with these headers: true if asking once more may help, since a token has expired or none was asked for.
+    pub(super) async fn refused(&self, headers: &HeaderMap) -> bool {
+        let mut state = self.state.lock().await;
+        let Some(offer) = challenge(headers) else {
+            return false;
+        };
+        let is_new = state.challenge.as_ref() != Some(&offer);
+        state.challenge = Some(offer);
+        state.token = None;
+        is_new || state.is_proven
+    }
+
+    async fn ask_for_token(&self, realm: &str, service: Option<&str>) -> Result<Token, SourceError> {
+        let url = self.token_url(realm, service)?;
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let refused = |kind, reason: &str| {
+            SourceError::new(kind, format!("the token service {host} of the registry {reason}"))
+        };
+        let password = self.credentials.as_ref().map(basic).transpose()?;
+        if password.is_some() {
+            self.policy.admit(&self.registry, &url)?;
+        }
+        let make = || {
+            let request = self.agent.request(Method::GET, url.clone()).headers(user_agent());
+            match &password {
+                Some(password) => request.header(header::AUTHORIZATION, password.clone()),
+                None => request,
+            }
+        };
+        let answer = self.agent.send_patiently(make, MAX_TOKEN_BYTES).await?;
+        if answer.status != StatusCode::OK {
+            let kind = SourceErrorKind::Status(answer.status.as_u16());
+            let reason = format!("answers {}{}", answer.status, words(&answer.body));
+            return Err(refused(kind, &reason));
+        }
+        let unusable = || refused(SourceErrorKind::Io, "gives no usable token");
+        let grant: Grant = serde_json::from_slice(&answer.body).map_err(|_| unusable())?;
+        grant.token().ok_or_else(unusable)
+    }
+
+    fn token_url(&self, realm: &str, service: Option<&str>) -> Result<Url, SourceError> {
+        let url = Url::parse(realm).ok();
+        let usable = url.filter(|url| matches!(url.scheme(), "http" | "https"));
+        let mut url = usable.ok_or_else(|| {
+            let message = "the registry names a token service that is no URL of http or https";
+            SourceError::new(SourceErrorKind::Invalid, message)
+        })?;
+        let mut query = url.query_pairs_mut();
+        if let Some(credentials) = &self.credentials {
+            query.append_pair("account", credentials.user());
+        }
+        query.append_pair("scope", &self.scope);
+        query.extend_pairs(service.map(|service| ("service", service)));
+        drop(query);
+        Ok(url)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({})", self.scope)
+    }
+}
+
+impl Grant {
+    fn token(self) -> Option<Token> {
+        let text = [self.token, self.access_token]
+            .into_iter()
+            .flatten()
+            .find(|text| !text.is_empty())?;
+        let mut value = HeaderValue::try_from(format!("Bearer {text}")).ok()?;
+        value.set_sensitive(true);
+        let life = Duration::from_secs(self.expires_in.unwrap_or(0)).clamp(DEFAULT_LIFE, MAX_LIFE);
+        Some(Token {
+            value,
+            // Not at the last moment: clocks differ, and requests take time.
+            renew_at: Instant::now() + (life - life / 10),
+        })
+    }
+}
+
+/// RFC 7617.
+fn basic(credentials: &Credentials) -> Result<HeaderValue, SourceError> {
+    let pair = format!("{}:{}", credentials.user(), credentials.password());
+    let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(pair)))
+        .map_err(|_| SourceError::new(SourceErrorKind::Invalid, "user and password make no header"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}

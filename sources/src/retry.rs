@@ -1,0 +1,305 @@
+//! When to try again, and when to give up.
+//!
+//! Broken connections and the statuses 5xx, 408 and 429 are tried again from the current byte, with exponential
+//! pauses and full jitter. A new byte starts the count anew; ten minutes without one end the transfer.
+
+use std::time::Duration;
+
+use datapath::error::{SourceError, SourceErrorKind};
+use tokio::time::Instant;
+
+/// Times that the first request is sent before its failure is reported, within about three seconds: enough
+/// for a service that is just being moved; longer waits are the business of whoever started the import.
+pub(super) const FIRST_ATTEMPTS: u32 = 3;
+
+/// Longest time without a new byte, unless the user sets another.
+pub const NO_PROGRESS_LIMIT: Duration = Duration::from_secs(600);
+
+/// Silence on one connection after which it is replaced by another.
+pub(super) const IDLE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Bound of the first pause between attempts; each further one doubles it.
+pub(super) const FIRST_DELAY: Duration = Duration::from_millis(500);
+
+/// Bound of every pause, also of one that the server asks for.
+pub(super) const MAX_DELAY: Duration = Duration::from_secs(30);
+
+/// Why one attempt failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Another attempt may succeed, not before `retry_after` if the server asked for that.
+    Transient {
+        error: SourceError,
+        retry_after: Option<Duration>,
+    },
+    /// No attempt will succeed.
+    Final(SourceError),
+}
+
+impl Failure {
+    pub(super) fn transient(kind: SourceErrorKind, cause: impl Into<String>) -> Self {
+        Self::Transient {
+            error: SourceError::new(kind, cause),
+            retry_after: None,
+        }
+    }
+
+    /// The same with `place` before it.
+    pub(super) fn at(self, place: &str) -> Self {
+        let at = |error: SourceError| SourceError::new(error.kind(), format!("{place}: {error}"));
+        match self {
+            Self::Transient { error, retry_after } => Self::Transient {
+                error: at(error),
+                retry_after,
+            },
+            Self::Final(error) => Self::Final(at(error)),
+        }
+    }
+
+    /// The kind of its error.
+    pub(super) fn kind(&self) -> SourceErrorKind {
+        match self {
+            Self::Transient { error, .. } | Self::Final(error) => error.kind(),
+        }
+    }
+
+    pub(super) fn into_error(self) -> SourceError {
+        match self {
+            Self::Transient { error, .. } | Self::Final(error) => error,
+        }
+    }
+}
+
+/// How patient to be.
+#[derive(Debug, Clone)]
+pub(super) struct Patience {
+    pub(super) no_progress_limit: Duration,
+    pub(super) idle_limit: Duration,
+    pub(super) retries: Option<u32>,
+    pub(super) first_attempts: u32,
+    pub(super) first_delay: Duration,
+    pub(super) max_delay: Duration,
+}
+
+impl Patience {
+    /// The usual pauses, with the limits that the user sets.
+    pub(super) fn new(no_progress_limit: Duration, retries: Option<u32>) -> Self {
+        Self {
+            no_progress_limit,
+            // One silent connection must leave time to try another.
+            idle_limit: IDLE_LIMIT.min(no_progress_limit / 3),
+            retries,
+            first_attempts: FIRST_ATTEMPTS,
+            first_delay: FIRST_DELAY,
+            max_delay: MAX_DELAY,
+        }
+    }
+
+    /// The pause after `failures` consecutive failures: exponential with full jitter, so that many pods
+    /// that lost the same server do not come back at the same moment. `random` lies in `0..1`.
+    fn delay(&self, failures: u32, random: f64) -> Duration {
+        let doublings = failures.saturating_sub(1).min(16);
+        self.first_delay
+            .saturating_mul(1 << doublings)
+            .min(self.max_delay)
+            .mul_f64(random)
+    }
+}
+
+/// The attempts to get one more byte. A new value is made after each byte gained, which is what resets
+/// the counters.
+pub(super) struct Attempts<'a> {
+    patience: &'a Patience,
+    waiting_since: Instant,
+    failures: u32,
+    /// What the first attempt met: later ones may only tell that the time was up.
+    first_cause: Option<String>,
+    furthest_repeated: u64,
+}
+
+impl<'a> Attempts<'a> {
+    pub(super) fn new(patience: &'a Patience) -> Self {
+        Self {
+            patience,
+            waiting_since: Instant::now(),
+            failures: 0,
+            first_cause: None,
+            furthest_repeated: 0,
+        }
+    }
+
+    /// How long the next wait for the server may take. Doubled by each failure: a server that needs a
+    /// minute and a half before it answers is reached too.
+    pub(super) fn wait_limit(&self) -> Duration {
+        let patient = self
+            .patience
+            .idle_limit
+            .saturating_mul(1 << self.failures.min(16));
+        patient.min(self.remaining())
+    }
+
+    /// So many bytes were read again on the way to a new one. Getting further than any attempt before is
+    /// progress; doing the same way again and again is not.
+    pub(super) fn repeated(&mut self, bytes: u64) {
+        if bytes > self.furthest_repeated {
+            self.furthest_repeated = bytes;
+            self.waiting_since = Instant::now();
+        }
+    }
+
+    /// Takes a failure into account: the pause before the next attempt, or the error to give up with.
+    /// `place` says where in the object the transfer stands.
+    pub(super) fn failed(&mut self, failure: Failure, place: &str) -> Result<Duration, SourceError> {
+        let (error, retry_after) = match failure {
+            Failure::Final(error) => return Err(error),
+            Failure::Transient { error, retry_after } => (error, retry_after),
+        };
+        self.failures += 1;
+        let first_cause = self.first_cause.get_or_insert_with(|| error.to_string()).clone();
+        if self
+            .patience
+            .retries
+            .is_some_and(|allowed| self.failures > allowed)
+        {
+            let message = format!(
+                "giving up {place} after {} failures in a row: {error}",
+                self.failures
+            );
+            return Err(SourceError::new(error.kind(), message));
+        }
+        if self.remaining().is_zero() {
+            let limit = self.patience.no_progress_limit.as_secs_f64();
+            let message = format!("no new byte for {limit} s {place}, giving up: {first_cause}");
+            return Err(SourceError::new(error.kind(), message));
+        }
+        let asked = retry_after.unwrap_or_default().min(self.patience.max_delay);
+        let delay = self
+            .patience
+            .delay(self.failures, fastrand::f64())
+            .max(asked)
+            .min(self.remaining());
+        tracing::info!(attempt = self.failures, cause = %error, "the source broke {place}, resuming");
+        Ok(delay)
+    }
+
+    /// How much of the time without a new byte is left.
+    pub(super) fn remaining(&self) -> Duration {
+        self.patience
+            .no_progress_limit
+            .saturating_sub(self.waiting_since.elapsed())
+    }
+}
+
+/// Longest time until a server has told which object is meant, however many questions that takes: each answer may come late.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(600);
+
+/// `work`, which asks a server many things, within [`LOOKUP_LIMIT`].
+pub(super) async fn lookup<T>(work: impl Future<Output = Result<T, SourceError>>) -> Result<T, SourceError> {
+    tokio::time::timeout(LOOKUP_LIMIT, work)
+        .await
+        .unwrap_or_else(|_| {
+            let message = format!(
+                "the server did not tell where the object is within {} s",
+                LOOKUP_LIMIT.as_secs()
+            );
+            Err(SourceError::new(SourceErrorKind::Stalled, message))
+        })
+}
+
+/// `work`, or a transient failure after `limit` without a sign of the server.
+pub(super) async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        let message = format!("the server sent nothing for {:.1} s", limit.as_secs_f64());
+        Err(Failure::transient(SourceErrorKind::Stalled, message))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patience() -> Patience {
+        Patience {
+            no_progress_limit: Duration::from_secs(600),
+            idle_limit: Duration::from_secs(60),
+            retries: None,
+            first_attempts: 3,
+            first_delay: Duration::from_millis(500),
+            max_delay: Duration::from_secs(30),
+        }
+    }
+
+    fn broken() -> Failure {
+        Failure::transient(SourceErrorKind::Io, "connection reset")
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_bound() {
+        let patience = patience();
+        for (failures, seconds) in [
+            (1, 0.5),
+            (2, 1.0),
+            (3, 2.0),
+            (6, 16.0),
+            (7, 30.0),
+            (u32::MAX, 30.0),
+        ] {
+            assert_eq!(
+                patience.delay(failures, 1.0),
+                Duration::from_secs_f64(seconds),
+                "{failures}"
+            );
+            assert_eq!(patience.delay(failures, 0.0), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn time_without_a_byte_ends_the_attempts() {
+        let patience = Patience {
+            no_progress_limit: Duration::from_secs(2),
+            ..patience()
+        };
+        let mut attempts = Attempts::new(&patience);
+        assert!(attempts.failed(broken(), "at byte 5").is_ok());
+        attempts.waiting_since = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        assert!(attempts.failed(broken(), "at byte 5").unwrap() <= Duration::from_secs(1));
+        assert!(attempts.wait_limit() <= Duration::from_secs(1));
+        attempts.waiting_since = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
+        let error = attempts.failed(broken(), "at byte 5").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "no new byte for 2 s at byte 5, giving up: connection reset"
+        );
+    }
+
+    #[test]
+    fn only_getting_further_counts_as_progress_of_a_repetition() {
+        let patience = patience();
+        let mut attempts = Attempts::new(&patience);
+        attempts.repeated(100);
+        let since = attempts.waiting_since;
+        attempts.repeated(100);
+        assert_eq!(attempts.waiting_since, since);
+        attempts.repeated(101);
+        assert!(attempts.waiting_since > since);
+    }
+
+    #[test]
+    fn a_number_of_retries_ends_the_attempts() {
+        let patience = Patience {
+            retries: Some(2),
+            ..patience()
+        };
+        let mut attempts = Attempts::new(&patience);
+        assert!(attempts.failed(broken(), "at byte 5").is_ok());
+        assert!(attempts.failed(broken(), "at byte 5").is_ok());
+        let error = attempts.failed(broken(), "at byte 5").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "giving up at byte 5 after 3 failures in a row: connection reset"
+        );
+    }
+}

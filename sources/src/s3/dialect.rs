@@ -1,0 +1,193 @@
+//! How S3 is spoken to: signatures, regions, versions, and what its refusals mean.
+
+use std::sync::{OnceLock, PoisonError, RwLock};
+
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{HeaderName, HeaderValue, header};
+use object_store::aws::{AwsAuthorizer, AwsCredential};
+use object_store::client::{HttpRequest, HttpRequestBody};
+use url::Url;
+
+use super::keys::Keys;
+use super::place::relocated;
+use crate::http::{BoxFuture, Dialect, Refusal, Verdict};
+use crate::objects::{StoreError, advised};
+use crate::policy::Cloud;
+use crate::words::plain;
+
+/// Asks for the checksums that S3 keeps, which it says about whole objects only.
+const CHECKSUM_MODE: (HeaderName, HeaderValue) = (
+    HeaderName::from_static("x-amz-checksum-mode"),
+    HeaderValue::from_static("ENABLED"),
+);
+
+/// The token of keys that expire.
+const TOKEN: &str = "x-amz-security-token";
+
+/// Where S3 says in which region a bucket is.
+const BUCKET_REGION: &str = "x-amz-bucket-region";
+
+/// Longest name of a region; the longest one so far has 14 characters.
+const MAX_REGION_BYTES: usize = 32;
+
+/// What is said to keys whose time is over (S3 API reference, list of error codes).
+const EXPIRED: [&str; 4] = [
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "TokenRefreshRequired",
+    "InvalidToken",
+];
+
+/// What passes, although its status does not always say so.
+const PASSING: [&str; 6] = [
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "Throttling",
+];
+
+#[derive(Debug)]
+pub(super) struct S3Dialect {
+    keys: Keys,
+    region: RwLock<String>,
+    /// The version that was found, which all later requests are about.
+    version: OnceLock<String>,
+}
+
+impl S3Dialect {
+    pub(super) fn new(keys: Keys, region: String) -> Self {
+        Self {
+            keys,
+            region: RwLock::new(region),
+            version: OnceLock::new(),
+        }
+    }
+
+    /// From now on, only this version is asked for.
+    pub(super) fn pin(&self, version: &str) {
+        self.version.get_or_init(|| version.to_owned());
+    }
+
+    fn region(&self) -> String {
+        self.region.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn sign(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
+        let url = request.url_mut();
+        if let Some(version) = self.version.get()
+            && !url.query_pairs().any(|(name, _)| name == "versionId")
+        {
+            url.query_pairs_mut().append_pair("versionId", version);
+        }
+        if !request.headers().contains_key(header::RANGE) {
+            let (name, value) = CHECKSUM_MODE;
+            request.headers_mut().insert(name, value);
+        }
+        match self.keys.current(request.url()).await? {
+            Some(key) => sign(request, &key, &self.region()),
+            None => Ok(()),
+        }
+    }
+
+    async fn judge(&self, refusal: Refusal<'_>) -> Verdict {
+        let error = StoreError::parse(refusal.body);
+        let code = error.as_ref().map_or("", |error| error.code.as_str());
+        if let Some(region) = self.other_region(&refusal, error.as_ref()) {
+            tracing::info!("the bucket is in region {region}");
+            let elsewhere = relocated(refusal.url, &region);
+            *self.region.write().unwrap_or_else(PoisonError::into_inner) = region;
+            return Verdict::Again(elsewhere);
+        }
+        let is_refused_to_nobody =
+            refusal.is_about_who_asks() && matches!(self.keys.current(refusal.url).await, Ok(None));
+        if (EXPIRED.contains(&code) || is_refused_to_nobody) && self.keys.renew().await {
+            return Verdict::Again(None);
+        }
+        let advice = self.keys.withheld().filter(|_| is_refused_to_nobody);
+        match (error, advice) {
+            (Some(error), advice) => Verdict::Described {
+                transient: is_passing(&refusal, &error),
+                text: advised(error.sentence(), advice),
+            },
+            (None, Some(_)) => Verdict::Described {
+                transient: false,
+                text: advised(refusal.status.to_string(), advice),
+            },
+            (None, None) => Verdict::Plain,
+        }
+    }
+
+    /// The region that this answer says the bucket is in, if requests were signed for another.
+    fn other_region(&self, refusal: &Refusal<'_>, error: Option<&StoreError>) -> Option<String> {
+        let is_about_regions = refusal.status.is_redirection()
+            || error.is_some_and(|error| {
+                let code = error.code.as_str();
+                matches!(
+                    code,
+                    "AuthorizationHeaderMalformed"
+                        | "PermanentRedirect"
+                        | "IllegalLocationConstraintException"
+                )
+            });
+        let header = refusal
+            .headers
+            .get(BUCKET_REGION)
+            .and_then(|value| value.to_str().ok());
+        let region = header.or(error.map(|error| error.region.as_str()))?;
+        let is_region = (1..=MAX_REGION_BYTES).contains(&region.len())
+            && region
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        (is_about_regions && is_region && region != self.region()).then(|| region.to_owned())
+    }
+}
+
+fn is_passing(refusal: &Refusal<'_>, error: &StoreError) -> bool {
+    let status = refusal.status.as_u16();
+    status >= 500 || matches!(status, 408 | 429) || PASSING.contains(&error.code.as_str())
+}
+
+/// Signs what S3 has to know about; the rest of the head may change on the way.
+fn sign(request: &mut reqwest::Request, key: &AwsCredential, region: &str) -> Result<(), SourceError> {
+    let unusable = |reason: String| {
+        let message = format!("cannot sign the request: {}", plain(&reason));
+        SourceError::new(SourceErrorKind::Invalid, message)
+    };
+    let mut signed: HttpRequest = http::Request::builder()
+        .method(request.method())
+        .uri(request.url().as_str())
+        .body(HttpRequestBody::empty())
+        .map_err(|error| unusable(error.to_string()))?;
+    let amazon = request
+        .headers()
+        .iter()
+        .filter(|(name, _)| name.as_str().starts_with("x-amz-"));
+    signed
+        .headers_mut()
+        .extend(amazon.map(|(name, value)| (name.clone(), value.clone())));
+    AwsAuthorizer::new(key, "s3", region)
+        .try_authorize(&mut signed, None)
+        .map_err(|error| unusable(error.to_string()))?;
+    for (name, value) in signed.headers() {
+        let mut value = value.clone();
+        value.set_sensitive(name == header::AUTHORIZATION || name == TOKEN);
+        request.headers_mut().insert(name, value);
+    }
+    Ok(())
+}
+
+impl Dialect for S3Dialect {
+    fn authorize<'a>(&'a self, request: &'a mut reqwest::Request) -> BoxFuture<'a, Result<(), SourceError>> {
+        Box::pin(self.sign(request))
+    }
+
+    fn accompanies(&self, to: &Url) -> bool {
+        Cloud::Amazon.owns(to)
+    }
+
+    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict> {
+        Box::pin(self.judge(refusal))
+    }
+}

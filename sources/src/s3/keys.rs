@@ -1,0 +1,346 @@
+//! Keys that came with the import, or an identity that was found and may be used here, or neither.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datapath::error::{SourceError, SourceErrorKind};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider};
+use tokio::sync::Mutex;
+use url::Url;
+
+use super::place::domain;
+use crate::access::Access;
+use crate::http::Credentials;
+use crate::objects::{Connector, credential_failure, patience, take_no_proxy};
+use crate::policy::{Cloud, Found, Lent, Policy};
+
+/// Longest wait for the credentials of a machine: where no such service is, its address may lead nowhere.
+const MACHINE_LIMIT: Duration = Duration::from_secs(3);
+
+/// Credentials that were renewed since are those that another connection's failure asked for.
+const JUST_NOW: Duration = Duration::from_secs(10);
+
+/// Variables, and what the library calls them.
+const WEB_IDENTITY: [(&str, AmazonS3ConfigKey); 3] = [
+    (
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        AmazonS3ConfigKey::WebIdentityTokenFile,
+    ),
+    ("AWS_ROLE_ARN", AmazonS3ConfigKey::RoleArn),
+    ("AWS_ROLE_SESSION_NAME", AmazonS3ConfigKey::RoleSessionName),
+];
+const CONTAINER: [(&str, AmazonS3ConfigKey); 3] = [
+    (
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        AmazonS3ConfigKey::ContainerCredentialsRelativeUri,
+    ),
+    (
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        AmazonS3ConfigKey::ContainerCredentialsFullUri,
+    ),
+    (
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+        AmazonS3ConfigKey::ContainerAuthorizationTokenFile,
+    ),
+];
+const MACHINE: [(&str, AmazonS3ConfigKey); 1] = [(
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+    AmazonS3ConfigKey::MetadataEndpoint,
+)];
+
+/// Where keys come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// They came with the import and do not change.
+    Given,
+    /// The environment has them.
+    Variables,
+    /// A token of the workload is exchanged for them (IRSA).
+    WebIdentity,
+    /// The platform hands them out to the container (ECS, EKS Pod Identity).
+    Container,
+    /// The machine's role; tried when nobody is refused.
+    Machine,
+    /// Requests are not signed, whatever is answered.
+    Nobody,
+}
+
+impl Origin {
+    /// Where an identity of this kind is found, if it is one that is found.
+    fn found(self) -> Option<Found> {
+        match self {
+            Self::Given | Self::Nobody => None,
+            Self::Variables => Some(Found::Variables),
+            Self::WebIdentity => Some(Found::Mounted),
+            Self::Container | Self::Machine => Some(Found::Machine),
+        }
+    }
+
+    /// Whether the variables name an identity of this kind.
+    fn is_named(self, lent: Lent<'_>) -> bool {
+        let has = |name: &str| lent.get(name).is_some();
+        match self {
+            Self::Given | Self::Nobody => false,
+            Self::Variables => has("AWS_ACCESS_KEY_ID") && has("AWS_SECRET_ACCESS_KEY"),
+            Self::WebIdentity => has("AWS_WEB_IDENTITY_TOKEN_FILE") && has("AWS_ROLE_ARN"),
+            Self::Container => CONTAINER.iter().take(2).any(|(name, _)| has(name)),
+            Self::Machine => lent.get("AWS_EC2_METADATA_DISABLED") != Some("true"),
+        }
+    }
+}
+
+/// Gives out keys, and gets new ones when they have expired.
+pub(super) struct Keys {
+    origin: Origin,
+    access: Access,
+    url: Url,
+    region: String,
+    current: Mutex<Current>,
+    /// The reason why no identity is used, and what helps.
+    withheld: Option<String>,
+}
+
+#[derive(Default)]
+struct Current {
+    provider: Option<AwsCredentialProvider>,
+    renewed: Option<Instant>,
+}
+
+impl Keys {
+    /// The keys of `access`, or else an identity that its policy lends for `url`. `region` is where tokens are exchanged.
+    pub(super) fn find(
+        access: &Access,
+        anonymous: bool,
+        url: &Url,
+        region: &str,
+    ) -> Result<Self, SourceError> {
+        let (origin, withheld) = if anonymous {
+            (Origin::Nobody, None)
+        } else if access.credentials.is_some() {
+            (Origin::Given, None)
+        } else {
+            found(&access.policy, url)
+        };
+        let keys = Self {
+            origin,
+            access: access.clone(),
+            url: url.clone(),
+            region: region.to_owned(),
+            current: Mutex::default(),
+            withheld,
+        };
+        // Most buckets that are read without keys are public: the machine is asked when one is not.
+        let provider = match origin {
+            Origin::Machine | Origin::Nobody => None,
+            _ => Some(keys.fresh()?),
+        };
+        Ok(Self {
+            current: Mutex::new(Current {
+                provider,
+                renewed: None,
+            }),
+            ..keys
+        })
+    }
+
+    /// The key to sign a request to `url` with; none for an anonymous one. An identity that was found is not for every
+    /// place that a server leads to.
+    pub(super) async fn current(&self, url: &Url) -> Result<Option<Arc<AwsCredential>>, SourceError> {
+        if let Some(found) = self.origin.found()
+            && self.access.policy.lend(found, Cloud::Amazon, url).is_err()
+        {
+            return Ok(None);
+        }
+        let provider = self.current.lock().await.provider.clone();
+        let Some(provider) = provider else { return Ok(None) };
+        let key = provider
+            .get_credential()
+            .await
+            .map_err(|error| credential_failure(&error))?;
+        check(&key)?;
+        // A signature shows no key, but a token is one.
+        if key.token.is_some() {
+            self.access.policy.reveal("the session token for S3", url)?;
+        }
+        Ok(Some(key))
+    }
+
+    /// The reason why no identity is used, and what helps.
+    pub(super) fn withheld(&self) -> Option<&str> {
+        self.withheld.as_deref()
+    }
+
+    /// Gets others, because the server takes these no longer. False if there are none.
+    pub(super) async fn renew(&self) -> bool {
+        let mut current = self.current.lock().await;
+        let fresh = match self.origin {
+            Origin::Given | Origin::Variables | Origin::Nobody => return false,
+            Origin::Machine if current.provider.is_none() && current.renewed.is_some() => return false,
+            _ if current
+                .renewed
+                .is_some_and(|renewed| renewed.elapsed() < JUST_NOW) =>
+            {
+                return true;
+            }
+            _ => self.fresh(),
+        };
+        current.renewed = Some(Instant::now());
+        let Ok(fresh) = fresh else { return false };
+        if self.origin == Origin::Machine {
+            let asked = tokio::time::timeout(MACHINE_LIMIT, fresh.get_credential()).await;
+            if !matches!(asked, Ok(Ok(_))) {
+                tracing::info!("this machine has no credentials for S3");
+                return false;
+            }
+        }
+        tracing::info!("new credentials for S3");
+        current.provider = Some(fresh);
+        true
+    }
+
+    /// The library's provider.
+    fn fresh(&self) -> Result<AwsCredentialProvider, SourceError> {
+        let lent = self.origin.found().map(|found| self.lent(found, &self.url));
+        let lent = lent.transpose()?;
+        let builder = self.builder()?;
+        let builder = match (self.origin, lent) {
+            (Origin::Variables, Some(lent)) => with_key(builder, &in_variables(lent))?,
+            (Origin::WebIdentity, Some(lent)) => {
+                let sts = self.token_exchange(lent)?;
+                with_variables(builder, &WEB_IDENTITY, lent).with_config(AmazonS3ConfigKey::StsEndpoint, sts)
+            }
+            (Origin::Container, Some(lent)) => with_variables(builder, &CONTAINER, lent),
+            (Origin::Machine, Some(lent)) => with_variables(builder, &MACHINE, lent),
+            _ => with_key(builder, &given(&self.access))?,
+        };
+        let store = builder.build().map_err(|error| credential_failure(&error))?;
+        Ok(Arc::clone(store.credentials()))
+    }
+
+    fn builder(&self) -> Result<AmazonS3Builder, SourceError> {
+        let connector = match self.origin {
+            Origin::Container | Origin::Machine => Connector::new(&take_no_proxy(&self.access))?,
+            _ => Connector::new(&self.access)?,
+        };
+        Ok(AmazonS3Builder::new()
+            // It wants one, though only credentials are asked of it.
+            .with_bucket_name("any")
+            .with_region(&self.region)
+            .with_retry(patience())
+            .with_http_connector(connector))
+    }
+
+    /// The URL at which the token of the workload is exchanged. The token can do all that the workload may.
+    fn token_exchange(&self, lent: Lent<'_>) -> Result<String, SourceError> {
+        let usual = || format!("https://sts.{}.{}", self.region, domain(&self.region));
+        let text = lent.get("AWS_ENDPOINT_URL_STS").map_or_else(usual, str::to_owned);
+        let url = Url::parse(&text).map_err(|error| {
+            let message = format!("the service that exchanges tokens for keys has no usable URL: {error}");
+            SourceError::new(SourceErrorKind::Invalid, message)
+        })?;
+        match self.access.policy.lend(Found::Mounted, Cloud::Amazon, &url) {
+            Ok(_) => self
+                .access
+                .policy
+                .reveal("the token of the workload", &url)
+                .map(|()| text),
+            Err(_) => {
+                let host = url.host_str().unwrap_or_default();
+                let message = format!(
+                    "the token of this workload is for Amazon's own hosts with verified certificates, and {host}, which \
+                     AWS_ENDPOINT_URL_STS names, is none of them"
+                );
+                Err(SourceError::new(SourceErrorKind::Invalid, message))
+            }
+        }
+    }
+
+    fn lent(&self, found: Found, url: &Url) -> Result<Lent<'_>, SourceError> {
+        let lent = self.access.policy.lend(found, Cloud::Amazon, url);
+        lent.map_err(|advice| SourceError::new(SourceErrorKind::Invalid, format!("no credentials: {advice}")))
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keys({:?})", self.origin)
+    }
+}
+
+/// The first identity that the environment names and that may be used for `url`, in the order of the AWS SDKs; and if there
+/// is none, why.
+fn found(policy: &Policy, url: &Url) -> (Origin, Option<String>) {
+    let mut withheld = None;
+    for origin in [
+        Origin::Variables,
+        Origin::WebIdentity,
+        Origin::Container,
+        Origin::Machine,
+    ] {
+        let Some(found) = origin.found() else { continue };
+        match policy.lend(found, Cloud::Amazon, url) {
+            Ok(lent) if origin.is_named(lent) => return (origin, None),
+            Ok(_) => {}
+            Err(advice) => withheld = Some(advice),
+        }
+    }
+    (Origin::Nobody, withheld)
+}
+
+/// The pair that CDI or the user gives. A session token of the environment belongs to other keys.
+fn given(access: &Access) -> AwsCredential {
+    let part = |part: fn(&Credentials) -> &str| {
+        let pair = access.credentials.as_ref();
+        pair.map(part).unwrap_or_default().to_owned()
+    };
+    AwsCredential {
+        key_id: part(Credentials::user),
+        secret_key: part(Credentials::password),
+        token: None,
+    }
+}
+
+fn in_variables(lent: Lent<'_>) -> AwsCredential {
+    let variable = |name: &str| lent.get(name).map(str::to_owned);
+    AwsCredential {
+        key_id: variable("AWS_ACCESS_KEY_ID").unwrap_or_default(),
+        secret_key: variable("AWS_SECRET_ACCESS_KEY").unwrap_or_default(),
+        token: variable("AWS_SESSION_TOKEN"),
+    }
+}
+
+fn with_variables(
+    builder: AmazonS3Builder,
+    variables: &[(&str, AmazonS3ConfigKey)],
+    lent: Lent<'_>,
+) -> AmazonS3Builder {
+    let values = variables
+        .iter()
+        .filter_map(|(name, config)| Some((*config, lent.get(name)?)));
+    values.fold(builder, |builder, (config, value)| {
+        builder.with_config(config, value)
+    })
+}
+
+fn with_key(builder: AmazonS3Builder, key: &AwsCredential) -> Result<AmazonS3Builder, SourceError> {
+    check(key)?;
+    let builder = builder
+        .with_access_key_id(&key.key_id)
+        .with_secret_access_key(&key.secret_key);
+    Ok(match &key.token {
+        Some(token) => builder.with_token(token),
+        None => builder,
+    })
+}
+
+/// Refuses what cannot stand in a header, of which a line break at the end of a file is the usual case.
+fn check(key: &AwsCredential) -> Result<(), SourceError> {
+    let fits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if fits(&key.key_id) && key.token.as_deref().is_none_or(fits) {
+        return Ok(());
+    }
+    let message = "the access key id or the session token for S3 holds a character that no key has: is there a \
+                   line break or a space at its end?";
+    Err(SourceError::new(SourceErrorKind::Invalid, message))
+}

@@ -1,0 +1,343 @@
+//! Where an object lies: its URL, its names, and the region that its bucket is first looked for in.
+
+use datapath::error::{SourceError, SourceErrorKind};
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+use super::Addressing;
+use crate::http::redacted;
+use crate::objects::{encoded, survives_urls};
+use crate::policy::Policy;
+
+/// The region that global endpoints belong to.
+const HOME_REGION: &str = "us-east-1";
+
+/// Longest name of a bucket (S3 user guide, general purpose bucket naming rules).
+const MAX_LABEL_BYTES: usize = 63;
+
+/// An object and how to ask for it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Without a query, but for `versionId`.
+    pub(super) url: Url,
+    pub(super) bucket: String,
+    pub(super) key: String,
+    pub(super) region: String,
+}
+
+impl Place {
+    pub(super) fn parse(
+        endpoint: &str,
+        addressing: Addressing,
+        region: Option<String>,
+        policy: &Policy,
+    ) -> Result<Self, SourceError> {
+        let invalid = |reason: String| {
+            let message = format!("unable to parse endpoint \"{}\": {reason}", redacted(endpoint));
+            SourceError::new(SourceErrorKind::Invalid, message)
+        };
+        let (scheme, rest) = endpoint
+            .split_once("://")
+            .ok_or_else(|| invalid("it has no scheme".to_owned()))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (server, names) = match addressing {
+            Addressing::Host => {
+                let scheme = if scheme == "http" { "http" } else { "https" };
+                let (host, names) = rest.split_once('/').unwrap_or((rest, ""));
+                (Some(format!("{scheme}://{host}")), names)
+            }
+            Addressing::Bucket => (endpoint_of(policy), rest),
+        };
+        let (bucket, key) = names_of(names).map_err(invalid)?;
+        let mut place = match server {
+            Some(server) => {
+                let mut url = Url::parse(&server).map_err(|error| invalid(error.to_string()))?;
+                let base = url.path().trim_end_matches('/').to_owned();
+                url.set_path(&format!(
+                    "{base}/{}/{}",
+                    encoded(bucket.as_bytes()),
+                    encoded(&key)
+                ));
+                let region = region.unwrap_or_else(|| region_of(&url, policy));
+                Self::new(url, bucket, &key, region)
+            }
+            None => {
+                let region = region
+                    .or_else(|| configured_region(policy))
+                    .unwrap_or_else(|| HOME_REGION.to_owned());
+                let url = amazon_url(&bucket, &key, &region).map_err(|error| invalid(error.to_string()))?;
+                Self::new(url, bucket, &key, region)
+            }
+        };
+        if let Some(version) = version_of(query) {
+            place.url.query_pairs_mut().append_pair("versionId", &version);
+        }
+        Ok(place)
+    }
+
+    fn new(url: Url, bucket: String, key: &[u8], region: String) -> Self {
+        let key = String::from_utf8_lossy(key).into_owned();
+        Self {
+            url,
+            bucket,
+            key,
+            region,
+        }
+    }
+
+    /// `bucket/key`.
+    pub(super) fn name(&self) -> String {
+        format!("{}/{}", self.bucket, self.key)
+    }
+}
+
+/// Bucket and key of `BUCKET/KEY`: what is percent-encoded is decoded, and slashes around the key do not count.
+fn names_of(text: &str) -> Result<(String, Vec<u8>), String> {
+    let (bucket, key) = text.trim_start_matches('/').split_once('/').unwrap_or((text, ""));
+    let bucket = percent_decode_str(bucket).decode_utf8_lossy().into_owned();
+    let key: Vec<u8> = percent_decode_str(key.trim_matches('/')).collect();
+    if bucket.is_empty() || key.is_empty() {
+        return Err("it has to name a bucket and an object: BUCKET/KEY".to_owned());
+    }
+    if survives_urls(bucket.as_bytes()) && survives_urls(&key) {
+        Ok((bucket, key))
+    } else {
+        Err("a name with a segment that is \".\" or \"..\" cannot be asked for over HTTP".to_owned())
+    }
+}
+
+fn version_of(query: &str) -> Option<String> {
+    let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+    pairs
+        .find(|(name, _)| name == "versionId")
+        .map(|(_, version)| version.into_owned())
+}
+
+/// The server that the command line's environment names, as for the AWS SDKs.
+fn endpoint_of(policy: &Policy) -> Option<String> {
+    first_setting(policy, ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
+}
+
+fn configured_region(policy: &Policy) -> Option<String> {
+    first_setting(policy, ["AWS_REGION", "AWS_DEFAULT_REGION"])
+}
+
+fn first_setting(policy: &Policy, names: [&str; 2]) -> Option<String> {
+    names
+        .iter()
+        .find_map(|name| policy.setting(name))
+        .map(str::to_owned)
+}
+
+/// CDI's rule: what stands between `s3.` and `.amazonaws.com`, or else the first label of the host. Two exceptions, where
+/// that could only fail: Amazon's global endpoint, and an environment that names the region.
+fn region_of(url: &Url, policy: &Policy) -> String {
+    let host = url.host_str().unwrap_or_default();
+    if let Some(labels) = amazon_labels(host) {
+        let region = labels.region.filter(|region| !region.is_empty());
+        return region.unwrap_or_else(|| HOME_REGION.to_owned());
+    }
+    let first_label = || host.split('.').next().unwrap_or_default().to_owned();
+    configured_region(policy).unwrap_or_else(first_label)
+}
+
+/// The parts of a host of Amazon's S3, `[BUCKET.]s3[.dualstack][.REGION].amazonaws.com[.cn]`.
+struct AmazonLabels {
+    bucket: Option<String>,
+    is_dual_stack: bool,
+    region: Option<String>,
+}
+
+fn amazon_labels(host: &str) -> Option<AmazonLabels> {
+    let host = host.strip_suffix(".cn").unwrap_or(host);
+    let labels: Vec<&str> = host.strip_suffix(".amazonaws.com")?.split('.').collect();
+    let service = labels
+        .iter()
+        .rposition(|label| *label == "s3" || label.starts_with("s3-"))?;
+    let (before, after) = labels.split_at(service);
+    // The old way to write it: s3-eu-west-1.amazonaws.com.
+    let old = after.first().and_then(|label| label.strip_prefix("s3-"));
+    let new = after.get(1..).unwrap_or_default();
+    Some(AmazonLabels {
+        bucket: (!before.is_empty()).then(|| before.join(".")),
+        is_dual_stack: new.first() == Some(&"dualstack"),
+        region: new
+            .last()
+            .copied()
+            .or(old)
+            .filter(|r| *r != "dualstack")
+            .map(str::to_owned),
+    })
+}
+
+/// The same object as asked for in `region`; none where the address does not depend on the region.
+pub(super) fn relocated(url: &Url, region: &str) -> Option<Url> {
+    let labels = amazon_labels(url.host_str()?)?;
+    let bucket = labels
+        .bucket
+        .map(|bucket| format!("{bucket}."))
+        .unwrap_or_default();
+    let stack = if labels.is_dual_stack { "dualstack." } else { "" };
+    let mut relocated = url.clone();
+    relocated
+        .set_host(Some(&format!("{bucket}s3.{stack}{region}.{}", domain(region))))
+        .ok()?;
+    Some(relocated)
+}
+
+/// Where the services of a region are.
+pub(super) fn domain(region: &str) -> &'static str {
+    if region.starts_with("cn-") {
+        "amazonaws.com.cn"
+    } else {
+        "amazonaws.com"
+    }
+}
+
+/// Virtual-hosted, which Amazon prefers, where the bucket's name can be a label that its certificate covers.
+fn amazon_url(bucket: &str, key: &[u8], region: &str) -> Result<Url, url::ParseError> {
+    let is_label = bucket.len() <= MAX_LABEL_BYTES
+        && bucket
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    let (domain, key) = (domain(region), encoded(key));
+    if is_label {
+        Url::parse(&format!("https://{bucket}.s3.{region}.{domain}/{key}"))
+    } else {
+        let bucket = encoded(bucket.as_bytes());
+        Url::parse(&format!("https://s3.{region}.{domain}/{bucket}/{key}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn place(
+        endpoint: &str,
+        addressing: Addressing,
+        environment: &[(&str, &str)],
+    ) -> Result<Place, SourceError> {
+        let environment = environment
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let policy = Policy::pod(&environment.collect::<HashMap<_, _>>(), true);
+        Place::parse(endpoint, addressing, None, &policy)
+    }
+
+    #[test]
+    fn endpoints_of_cdi_name_host_bucket_and_key() {
+        for (endpoint, url, name, region) in [
+            (
+                "http://minio.ns:9000/images/disk.img",
+                "http://minio.ns:9000/images/disk.img",
+                "images/disk.img",
+                "minio",
+            ),
+            (
+                "s3://s3.eu-west-1.amazonaws.com/images/a/b.img/",
+                "https://s3.eu-west-1.amazonaws.com/images/a/b.img",
+                "images/a/b.img",
+                "eu-west-1",
+            ),
+            (
+                "https://s3.amazonaws.com/images/a%20b+c?versionId=x%2By&secret=1#top",
+                "https://s3.amazonaws.com/images/a%20b%2Bc?versionId=x%2By",
+                "images/a b+c",
+                "us-east-1",
+            ),
+            (
+                "https://images.s3.dualstack.eu-west-1.amazonaws.com/a/ü~",
+                "https://images.s3.dualstack.eu-west-1.amazonaws.com/a/%C3%BC~",
+                "a/ü~",
+                "eu-west-1",
+            ),
+            ("http://[::1]:9000/b/k", "http://[::1]:9000/b/k", "b/k", "[::1]"),
+        ] {
+            let place = place(endpoint, Addressing::Host, &[]).unwrap();
+            assert_eq!(place.url.as_str(), url, "{endpoint}");
+            assert_eq!(
+                (place.name().as_str(), place.region.as_str()),
+                (name, region),
+                "{endpoint}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_command_line_names_bucket_and_key() {
+        let minio = [
+            ("AWS_ENDPOINT_URL", "http://minio:9000/base/"),
+            ("AWS_REGION", "here"),
+        ];
+        for (text, environment, url, region) in [
+            (
+                "s3://b/k",
+                &[][..],
+                "https://b.s3.us-east-1.amazonaws.com/k",
+                "us-east-1",
+            ),
+            (
+                "s3://b.c/k",
+                &[("AWS_DEFAULT_REGION", "cn-north-1")],
+                "https://s3.cn-north-1.amazonaws.com.cn/b.c/k",
+                "cn-north-1",
+            ),
+            ("s3://B/k", &minio, "http://minio:9000/base/B/k", "here"),
+        ] {
+            let place = place(text, Addressing::Bucket, environment).unwrap();
+            assert_eq!(
+                (place.url.as_str(), place.region.as_str()),
+                (url, region),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_names_no_object_is_refused_without_its_secrets() {
+        for endpoint in [
+            "bucket/key",
+            "https://host",
+            "https://user:hidden@host/bucket/",
+            "https://host//",
+            "https://host/bucket/a/../b?hidden",
+            "https://host/bucket/a/%2E%2e",
+            "https://ho st/bucket/key#hidden",
+        ] {
+            let error = place(endpoint, Addressing::Host, &[]).unwrap_err();
+            assert_eq!(error.kind(), SourceErrorKind::Invalid, "{endpoint}");
+            assert!(!error.to_string().contains("hidden"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_region_is_another_host_at_amazon_only() {
+        let relocate = |url: &str| relocated(&Url::parse(url).unwrap(), "cn-north-1").map(String::from);
+        for (url, expected) in [
+            (
+                "https://b.s3.amazonaws.com/k?versionId=1",
+                "https://b.s3.cn-north-1.amazonaws.com.cn/k?versionId=1",
+            ),
+            (
+                "https://s3-us-west-2.amazonaws.com/b/k",
+                "https://s3.cn-north-1.amazonaws.com.cn/b/k",
+            ),
+            (
+                "https://a.b.s3.dualstack.us-west-2.amazonaws.com/k",
+                "https://a.b.s3.dualstack.cn-north-1.amazonaws.com.cn/k",
+            ),
+        ] {
+            assert_eq!(relocate(url).as_deref(), Some(expected));
+        }
+        for elsewhere in [
+            "http://minio:9000/b/k",
+            "https://s3.amazonaws.com.evil.example/b/k",
+        ] {
+            assert_eq!(relocate(elsewhere), None);
+        }
+    }
+}

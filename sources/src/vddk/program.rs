@@ -1,0 +1,140 @@
+//! A program that is started, watched and ended with us.
+
+use std::fmt;
+use std::io;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use daemon::env::{ProcessEnv, Strings};
+use datapath::error::{SourceError, errno_text};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio_util::sync::CancellationToken;
+
+use super::log::Log;
+use crate::pumped::stopped;
+
+/// How long nbdkit may take to listen: it loads the library, but connects only when somebody connects to it.
+const START_LIMIT: Duration = Duration::from_secs(15);
+
+/// How long nbdkit may take to close the disk before it is killed.
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// Variables of ours that nbdkit and the library have no business with, by the beginning of their names: among them are passwords.
+const SECRET_PREFIXES: [&str; 3] = ["IMPORTER_", "AWS_", "GOOGLE_"];
+
+/// How often nbdkit is looked at while it starts or ends.
+const POLL: Duration = Duration::from_millis(20);
+
+/// What became of a program that was started.
+pub(super) enum State {
+    Ready,
+    Ended(ExitStatus),
+    Hanging,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready => f.write_str("is ready"),
+            Self::Ended(status) => write!(f, "ended ({status})"),
+            Self::Hanging => write!(f, "is not ready after {} s", START_LIMIT.as_secs()),
+        }
+    }
+}
+
+/// A program whose standard error is kept as a log.
+pub(super) struct Running {
+    child: Child,
+    pub(super) log: Log,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts `command` with the environment that it needs, and without the keys and passwords of the pod.
+    pub(super) fn start(command: &mut Command) -> io::Result<Self> {
+        let secrets = SECRET_PREFIXES
+            .iter()
+            .flat_map(|prefix| ProcessEnv.with_prefix(prefix));
+        for (name, _) in secrets {
+            command.env_remove(name);
+        }
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let log = Log::default();
+        let reader = child.stderr.take().map(|pipe| {
+            let log = log.clone();
+            thread::spawn(move || log.follow(pipe))
+        });
+        Ok(Self { child, log, reader })
+    }
+
+    /// Waits until `is_ready`, or until the program ends or its time is over.
+    pub(super) fn wait(
+        &mut self,
+        stop: &CancellationToken,
+        is_ready: impl Fn() -> bool,
+    ) -> Result<State, SourceError> {
+        let start = Instant::now();
+        while !is_ready() {
+            // A signal may have ended the program as well.
+            if stop.is_cancelled() {
+                return Err(stopped());
+            }
+            if let Some(status) = self.child.try_wait().ok().flatten() {
+                return Ok(State::Ended(status));
+            }
+            if start.elapsed() > START_LIMIT {
+                return Ok(State::Hanging);
+            }
+            thread::sleep(POLL);
+        }
+        Ok(State::Ready)
+    }
+
+    /// Ends the program. Does nothing when that was done already.
+    pub(super) fn end(&mut self) {
+        if self.reader.is_none() {
+            return;
+        }
+        // Of a child that was waited for, the number may be another process's by now.
+        if matches!(self.child.try_wait(), Ok(None))
+            && let Err(errno) = kill_process(Pid::from_child(&self.child), Signal::TERM)
+        {
+            tracing::debug!("nbdkit has ended already: {errno}");
+        }
+        let start = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if start.elapsed() > END_LIMIT {
+                tracing::warn!("nbdkit does not end, killing it");
+                if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
+                    tracing::warn!("cannot kill nbdkit: {}", errno_text(&error));
+                }
+                break;
+            }
+            thread::sleep(POLL);
+        }
+        self.finish_log();
+    }
+
+    /// Takes in the rest of what was said. A grandchild may hold the pipe open for ever.
+    fn finish_log(&mut self) {
+        let Some(reader) = self.reader.take() else { return };
+        let start = Instant::now();
+        while !reader.is_finished() && start.elapsed() < END_LIMIT {
+            thread::sleep(POLL);
+        }
+        if reader.is_finished() && reader.join().is_err() {
+            tracing::warn!("the thread that reads the log of nbdkit failed");
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

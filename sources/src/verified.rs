@@ -1,0 +1,110 @@
+//! A body whose digest was announced.
+//!
+//! `x-amz-checksum-*`, `x-goog-hash` and the digests of manifests and layers. Nothing of such a body is skipped, and
+//! it is read to its end before the disk becomes complete.
+
+use bytes::Bytes;
+use datapath::digest::{Checksum, Hashing};
+use datapath::error::{Error, SourceError, SourceErrorKind};
+use datapath::source::Body;
+
+/// Ends well only when all its bytes have the announced digest.
+pub struct Verified {
+    body: Box<dyn Body>,
+    hashing: Option<Hashing>,
+    expected: Checksum,
+    what: String,
+}
+
+impl Verified {
+    /// Verifies `body`, read from its first byte; `what` names the object in the error.
+    pub fn new(body: Box<dyn Body>, expected: Checksum, what: String) -> Self {
+        Self {
+            body,
+            hashing: Some(Hashing::start(expected.algorithm())),
+            expected,
+            what,
+        }
+    }
+
+    fn verify(&mut self) -> Result<(), SourceError> {
+        let Some(hashing) = self.hashing.take() else {
+            return Ok(());
+        };
+        match self.expected.verify(&hashing.finish()) {
+            Err(Error::Checksum { expected, calculated }) => {
+                let message = format!(
+                    "{}: the bytes that arrived have {calculated}, the source announced {expected}",
+                    self.what
+                );
+                Err(SourceError::new(SourceErrorKind::Digest, message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Body for Verified {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let chunk = self.body.next_chunk()?;
+        match (&chunk, &self.hashing) {
+            (Some(chunk), Some(hashing)) => hashing.update(chunk),
+            (None, _) => self.verify()?,
+            (Some(_), None) => {}
+        }
+        Ok(chunk)
+    }
+
+    /// Not for this body: what is not read cannot be verified.
+    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
+        let message = format!(
+            "{}: cannot skip to byte {offset} of a body that is verified",
+            self.what
+        );
+        Err(SourceError::new(SourceErrorKind::Invalid, message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Two(Vec<Bytes>);
+
+    impl Body for Two {
+        fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+            Ok(self.0.pop())
+        }
+
+        fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
+            Ok(())
+        }
+    }
+
+    fn read(expected: &str) -> Result<(), SourceError> {
+        let chunks = vec![Bytes::from_static(b"c"), Bytes::from_static(b"ab")];
+        let mut body = Verified::new(
+            Box::new(Two(chunks)),
+            expected.parse().unwrap(),
+            "blob".to_owned(),
+        );
+        while body.next_chunk()?.is_some() {}
+        // The end stays the end.
+        body.next_chunk().map(drop)
+    }
+
+    #[test]
+    fn the_end_is_only_reached_with_the_right_digest() {
+        // RFC 1321, appendix A.5.
+        read("md5:900150983cd24fb0d6963f7d28e17f72").unwrap();
+        let wrong = format!("md5:{}", "0".repeat(32));
+        let error = read(&wrong).unwrap_err();
+        assert_eq!(error.kind(), SourceErrorKind::Digest);
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "blob: the bytes that arrived have md5:900150983cd24fb0d6963f7d28e17f72, the source announced {wrong}"
+            )
+        );
+    }
+}

@@ -1,0 +1,228 @@
+//! Servers that want more than HTTP: what they are sent, and who else is not.
+
+use std::sync::Mutex;
+
+use datapath::error::SourceErrorKind;
+use sources::http::{BoxFuture, Continuity, Dialect, Refusal, Verdict};
+use testkit::origin::Fault;
+use url::Url;
+
+use super::*;
+
+/// Sends a token, and learns a new one from a refusal.
+#[derive(Debug, Default)]
+struct Token {
+    text: Mutex<&'static str>,
+    refusals: Mutex<Vec<(u16, String)>>,
+    /// What it makes of a refusal.
+    verdict: Mutex<Vec<Verdict>>,
+    /// Where redirects may lead with the token.
+    friend: Option<String>,
+}
+
+impl Dialect for Token {
+    fn authorize<'a>(&'a self, request: &'a mut reqwest::Request) -> BoxFuture<'a, Result<(), SourceError>> {
+        Box::pin(async move {
+            let token = self.text.lock().unwrap().parse().unwrap();
+            request.headers_mut().insert("x-token", token);
+            Ok(())
+        })
+    }
+
+    fn accompanies(&self, to: &Url) -> bool {
+        self.friend
+            .as_deref()
+            .is_some_and(|friend| to.as_str().starts_with(friend))
+    }
+
+    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            let body = String::from_utf8_lossy(refusal.body).into_owned();
+            let mut refusals = self.refusals.lock().unwrap();
+            refusals.push((refusal.status.as_u16(), body));
+            *self.text.lock().unwrap() = "new";
+            self.verdict.lock().unwrap().pop().unwrap_or(Verdict::Plain)
+        })
+    }
+}
+
+fn with(verdicts: Vec<Verdict>) -> Arc<Token> {
+    Arc::new(Token {
+        text: Mutex::new("old"),
+        verdict: Mutex::new(verdicts),
+        ..Token::default()
+    })
+}
+
+fn speaking(url: &str, dialect: &Arc<Token>) -> HttpConfig {
+    HttpConfig {
+        dialect: Some(Arc::clone(dialect) as Arc<dyn Dialect>),
+        ..config(url)
+    }
+}
+
+fn fetch_speaking(origin: &Origin, dialect: &Arc<Token>) -> Result<Vec<u8>, SourceError> {
+    read_all(&mut *open(speaking(&origin.url("/disk.img"), dialect))?.body()?)
+}
+
+/// The token of every request.
+fn tokens(origin: &Origin) -> Vec<Option<String>> {
+    let requests = origin.requests();
+    let token = |header: Option<&str>| header.map(str::to_owned);
+    requests
+        .iter()
+        .map(|recorded| token(recorded.request.header("x-token")))
+        .collect()
+}
+
+fn wants_new_token() -> Script {
+    Script {
+        required_header: Some(("x-token".to_owned(), "new".to_owned())),
+        ..Script::new("disk")
+    }
+}
+
+#[test]
+fn a_new_token_is_tried_once() {
+    let origin = start(wants_new_token());
+    let dialect = with(vec![Verdict::Again(None)]);
+    assert_eq!(fetch_speaking(&origin, &dialect).unwrap(), b"disk");
+    assert_eq!(tokens(&origin), [Some("old".to_owned()), Some("new".to_owned())]);
+    assert_eq!(dialect.refusals.lock().unwrap()[0].0, 403);
+}
+
+#[test]
+fn a_second_refusal_in_a_row_is_one() {
+    let origin = start(Script {
+        required_header: Some(("x-token".to_owned(), "never".to_owned())),
+        ..Script::new("disk")
+    });
+    let dialect = with(vec![
+        Verdict::Again(None),
+        Verdict::Again(None),
+        Verdict::Again(None),
+    ]);
+    let error = fetch_speaking(&origin, &dialect).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "expected status code 200, got 403. Status: 403 Forbidden"
+    );
+    assert_eq!(tokens(&origin).len(), 2);
+}
+
+#[test]
+fn every_part_of_a_broken_transfer_is_authorized() {
+    let body = noise(3 << 20);
+    let origin = start(Script {
+        faults: vec![Fault::CutAt(1 << 20), Fault::CutAt(1 << 20)],
+        ..Script::new(body.clone())
+    });
+    let dialect = with(Vec::new());
+    assert!(fetch_speaking(&origin, &dialect).unwrap() == body);
+    assert_eq!(tokens(&origin), vec![Some("old".to_owned()); 3]);
+}
+
+#[test]
+fn the_words_of_the_server_are_the_error() {
+    let origin = start(wants_new_token());
+    let dialect = with(vec![Verdict::Described {
+        text: "NoSuchKey: nothing here".to_owned(),
+        transient: false,
+    }]);
+    let error = fetch_speaking(&origin, &dialect).unwrap_err();
+    assert_eq!(error.to_string(), "NoSuchKey: nothing here");
+    assert_eq!(error.kind(), SourceErrorKind::Status(403));
+}
+
+#[test]
+fn what_passes_is_waited_for() {
+    let dialect = with(vec![Verdict::Described {
+        text: "SlowDown".to_owned(),
+        transient: true,
+    }]);
+    let body = noise(1 << 20);
+    let broken = start(Script {
+        faults: vec![Fault::CutAt(1000), Fault::Status(503, None)],
+        ..Script::new(body.clone())
+    });
+    assert!(fetch_speaking(&broken, &dialect).unwrap() == body);
+    assert_eq!(dialect.refusals.lock().unwrap()[0].0, 503);
+}
+
+#[test]
+fn strangers_hear_no_token_and_friends_do() {
+    let elsewhere = start(Script::new("disk"));
+    let target = elsewhere.url("/there");
+    let redirects = || Script {
+        redirects: [("/disk.img".to_owned(), vec![target.clone()])].into(),
+        ..Script::new("")
+    };
+    let dialect = with(Vec::new());
+    assert_eq!(fetch_speaking(&start(redirects()), &dialect).unwrap(), b"disk");
+    assert_eq!(tokens(&elsewhere), [None]);
+    let friendly = Arc::new(Token {
+        text: Mutex::new("old"),
+        friend: Some(elsewhere.url("/")),
+        ..Token::default()
+    });
+    assert_eq!(fetch_speaking(&start(redirects()), &friendly).unwrap(), b"disk");
+    assert_eq!(tokens(&elsewhere)[1].as_deref(), Some("old"));
+}
+
+#[test]
+fn a_refusal_may_name_another_place() {
+    let body = noise(2 << 20);
+    let elsewhere = start(Script {
+        faults: vec![Fault::CutAt(1 << 20)],
+        ..Script::new(body.clone())
+    });
+    let there = Url::parse(&elsewhere.url("/there")).unwrap();
+    let dialect = with(vec![Verdict::Again(Some(there))]);
+    assert!(fetch_speaking(&start(wants_new_token()), &dialect).unwrap() == body);
+    assert_eq!(tokens(&elsewhere), vec![Some("new".to_owned()); 2]);
+}
+
+/// The second request of a transfer that breaks once.
+fn resumed(continuity: Continuity, script: Script) -> (Result<Vec<u8>, SourceError>, Option<String>) {
+    let origin = start(script);
+    let result = fetch_with(&origin, |config| config.continuity = continuity);
+    let header = origin.requests().get(1).and_then(|recorded| {
+        let request = &recorded.request;
+        let of = |name: &str| request.header(name).map(|value| format!("{name}: {value}"));
+        of("if-match").or_else(|| of("if-range"))
+    });
+    (result, header)
+}
+
+#[test]
+fn parts_are_joined_by_what_the_source_trusts() {
+    let body = noise(2 << 20);
+    let broken = || Script {
+        faults: vec![Fault::CutAt(1 << 20)],
+        ..Script::new(body.clone())
+    };
+    for (continuity, expected) in [
+        (Continuity::IfRange, Some("if-range: \"v1\"")),
+        (Continuity::IfMatch, Some("if-match: \"v1\"")),
+        (Continuity::Immutable, None),
+    ] {
+        let (result, header) = resumed(continuity, broken());
+        assert!(result.unwrap() == body);
+        assert_eq!(header.as_deref(), expected);
+    }
+}
+
+#[test]
+fn another_validator_is_another_object_unless_its_name_says_what_it_is() {
+    let body = noise(2 << 20);
+    let replaced = || Script {
+        faults: vec![Fault::CutAt(1 << 20)],
+        replaced: Some((1, testkit::origin::Object::new(body.clone(), Some("\"v2\"")))),
+        ranges: testkit::origin::Ranges::Served,
+        ..Script::new(body.clone())
+    };
+    let (result, _) = resumed(Continuity::IfMatch, replaced());
+    assert_eq!(result.unwrap_err().kind(), SourceErrorKind::Changed);
+    let (result, _) = resumed(Continuity::Immutable, replaced());
+    assert!(result.unwrap() == body);
+}

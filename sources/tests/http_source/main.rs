@@ -1,0 +1,92 @@
+//! The HTTP source against an origin that misbehaves on request.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
+mod connections;
+mod dialects;
+mod open;
+mod ranges;
+mod resume;
+mod routes;
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use datapath::error::SourceError;
+use datapath::source::{Body, Source};
+use rustls::ClientConfig;
+use sources::http::{HttpConfig, HttpSource};
+use testkit::certs;
+use testkit::origin::{Origin, Script};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+
+/// Bytes without a pattern that a shifted or repeated piece could match.
+fn noise(len: usize) -> Bytes {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[0]
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+/// The defaults with pauses of milliseconds.
+fn config_with(url: &str, tls: Arc<ClientConfig>) -> HttpConfig {
+    HttpConfig {
+        first_delay: Duration::from_millis(2),
+        max_delay: Duration::from_millis(20),
+        no_progress_limit: Duration::from_secs(20),
+        idle_limit: Duration::from_secs(10),
+        ..HttpConfig::new(url, tls).unwrap()
+    }
+}
+
+fn config(url: &str) -> HttpConfig {
+    config_with(url, certs::distrustful_client_config().unwrap())
+}
+
+fn open(config: HttpConfig) -> Result<HttpSource, SourceError> {
+    HttpSource::open(config, RUNTIME.handle().clone(), CancellationToken::new())
+}
+
+fn start(script: Script) -> Origin {
+    Origin::start(script).unwrap()
+}
+
+fn read_all(body: &mut dyn Body) -> Result<Vec<u8>, SourceError> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = body.next_chunk()? {
+        assert!(!chunk.is_empty());
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}
+
+/// The whole object at `/disk.img`, with the configuration that `change` makes.
+fn fetch_with(origin: &Origin, change: impl FnOnce(&mut HttpConfig)) -> Result<Vec<u8>, SourceError> {
+    let mut config = config(&origin.url("/disk.img"));
+    change(&mut config);
+    read_all(&mut *open(config)?.body()?)
+}
+
+fn fetch(origin: &Origin) -> Result<Vec<u8>, SourceError> {
+    fetch_with(origin, |_| {})
+}
+
+/// `Range` of every request that was answered, in order.
+fn ranges_asked(origin: &Origin) -> Vec<Option<String>> {
+    let requests = origin.requests();
+    requests
+        .iter()
+        .map(|recorded| recorded.request.header("range").map(str::to_owned))
+        .collect()
+}

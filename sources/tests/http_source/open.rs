@@ -1,0 +1,255 @@
+//! The first request: what is asked, what is accepted, what is said when it fails.
+
+use std::time::{Duration, Instant};
+
+use datapath::error::SourceErrorKind;
+use sources::http::parse_header;
+use testkit::certs;
+use testkit::origin::{Fault, Framing};
+
+use super::*;
+
+#[test]
+fn a_plain_get_hands_out_its_own_body() {
+    let body = noise(300_000);
+    let origin = start(Script::new(body.clone()));
+    let source = open(config(&origin.url("/a/disk.img?signature=secret#top"))).unwrap();
+    assert_eq!(source.name(), origin.url("/a/disk.img"));
+    assert_eq!(source.length(), Some(300_000));
+    assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), body);
+    let requests = origin.requests();
+    assert_eq!(requests.len(), 1, "one request, and no HEAD");
+    let request = &requests[0].request;
+    assert_eq!(request.target, "/a/disk.img?signature=secret");
+    assert_eq!(request.header("user-agent"), Some("cdi-golang-importer"));
+    assert_eq!(request.header("accept-encoding"), Some("identity"));
+    assert_eq!(request.header("range"), None);
+    assert_eq!(request.header("authorization"), None);
+}
+
+#[test]
+fn an_empty_body_is_an_end_not_an_error() {
+    let origin = start(Script::new(""));
+    assert_eq!(fetch(&origin).unwrap(), b"");
+    assert!(!open(config(&origin.url("/"))).unwrap().is_ranged());
+}
+
+#[test]
+fn tls_is_verified_against_the_given_roots() {
+    let authority = certs::Authority::new().unwrap();
+    let body = noise(100_000);
+    let origin = Origin::start_tls(Script::new(body.clone()), authority.server_config().unwrap()).unwrap();
+    let url = origin.url("/disk.img");
+    let source = open(config_with(&url, authority.client_config().unwrap())).unwrap();
+    assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), body);
+
+    let error = open(config(&url)).err().unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Connect);
+    assert!(
+        error.to_string().contains(": TLS with 127.0.0.1 port "),
+        "{error}"
+    );
+}
+
+#[test]
+fn other_statuses_than_200_are_reported_as_cdi_does() {
+    for (status, reason) in [
+        (404, "404 Not Found"),
+        (204, "204 No Content"),
+        (304, "304 Not Modified"),
+    ] {
+        let origin = start(Script {
+            faults: vec![Fault::Status(status, None)],
+            ..Script::new("x")
+        });
+        let error = fetch(&origin).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("expected status code 200, got {status}. Status: {reason}")
+        );
+        assert_eq!(error.kind(), SourceErrorKind::Status(status));
+        assert_eq!(origin.requests().len(), 1);
+    }
+}
+
+#[test]
+fn a_server_that_is_not_ready_is_asked_three_times() {
+    for status in [429, 502, 503, 504] {
+        let unready = |times| Script {
+            faults: vec![Fault::Status(status, None); times],
+            ..Script::new("disk")
+        };
+        assert_eq!(fetch(&start(unready(2))).unwrap(), b"disk");
+        let origin = start(unready(3));
+        assert_eq!(
+            fetch(&origin).unwrap_err().kind(),
+            SourceErrorKind::Status(status)
+        );
+        assert_eq!(origin.requests().len(), 3);
+    }
+    let origin = start(Script {
+        faults: vec![Fault::Refuse],
+        ..Script::new("disk")
+    });
+    assert_eq!(fetch(&origin).unwrap(), b"disk");
+}
+
+#[test]
+fn retry_after_is_respected_up_to_the_bound() {
+    let origin = start(Script {
+        faults: vec![Fault::Status(503, Some("3600".into()))],
+        ..Script::new("disk")
+    });
+    let begin = Instant::now();
+    let bytes = fetch_with(&origin, |config| config.max_delay = Duration::from_millis(200)).unwrap();
+    assert_eq!(bytes, b"disk");
+    assert!(begin.elapsed() >= Duration::from_millis(200));
+}
+
+#[test]
+fn a_port_without_a_server_is_named_in_plain_words() {
+    let address = {
+        let origin = start(Script::new("x"));
+        origin.address()
+    };
+    let error = open(config(&format!("http://user:secret@{address}/disk?secret")))
+        .err()
+        .unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Connect);
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "HTTP request errored: http://{address}/disk: cannot connect to 127.0.0.1 port {}: connection refused",
+            address.port()
+        )
+    );
+}
+
+#[test]
+fn a_name_that_does_not_resolve_is_named_in_plain_words() {
+    let error = open(config("http://no-such-host.invalid/disk")).err().unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Connect);
+    let expected =
+        "HTTP request errored: http://no-such-host.invalid/disk: cannot find no-such-host.invalid port 80: ";
+    assert!(error.to_string().starts_with(expected), "{error}");
+}
+
+#[test]
+fn credentials_and_headers_are_sent() {
+    let script = || Script {
+        basic_auth: Some("user:p w".into()),
+        required_header: Some(("x-token".into(), "token".into())),
+        ..Script::new("disk")
+    };
+    let header = parse_header("X-Token: token", true).unwrap().unwrap();
+    let origin = start(script());
+    let bytes = fetch_with(&origin, |config| {
+        config.credentials = sources::http::Credentials::new("user", "p w");
+        config.headers = vec![header.clone()];
+    });
+    assert_eq!(bytes.unwrap(), b"disk");
+
+    let origin = start(script());
+    let url = origin.url("/disk").replace("http://", "http://user:p%20w@");
+    let mut with_user_info = config(&url);
+    with_user_info.headers = vec![header];
+    let source = open(with_user_info).unwrap();
+    assert_eq!(source.name(), origin.url("/disk"));
+    assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), b"disk");
+
+    assert_eq!(
+        fetch(&start(script())).unwrap_err().kind(),
+        SourceErrorKind::Status(401)
+    );
+}
+
+#[test]
+fn a_user_agent_of_the_user_wins_and_framing_headers_are_ours() {
+    let origin = start(Script::new("disk"));
+    let header = |line| parse_header(line, false).unwrap().unwrap();
+    fetch_with(&origin, |config| {
+        config.headers = vec![
+            header("User-Agent: mine"),
+            header("Range: bytes=1-"),
+            header("X-A: 1"),
+            header("X-A: 2"),
+        ];
+    })
+    .unwrap();
+    let request = &origin.requests()[0].request;
+    let all = |name| {
+        request
+            .headers
+            .iter()
+            .filter(|(n, _)| n == name)
+            .map(|(_, v)| v.as_str())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(all("user-agent"), ["mine"]);
+    assert_eq!(all("range"), [] as [&str; 0]);
+    assert_eq!(all("x-a"), ["1", "2"]);
+}
+
+#[test]
+fn content_encodings_are_left_on_the_bytes_or_refused() {
+    let encoded = |coding: &str| {
+        start(Script {
+            headers: vec![
+                ("Content-Encoding".into(), coding.into()),
+                ("Content-Type".into(), "text/html".into()),
+            ],
+            ..Script::new("disk")
+        })
+    };
+    for (coding, expected) in [
+        ("identity", None),
+        ("gzip", Some("gzip")),
+        ("X-GZIP", Some("x-gzip")),
+    ] {
+        let origin = encoded(coding);
+        let source = open(config(&origin.url("/"))).unwrap();
+        assert_eq!(source.content_encoding(), expected);
+        assert_eq!(source.content_type(), Some("text/html"));
+        assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), b"disk");
+    }
+    for coding in ["br", "deflate", "gzip, gzip"] {
+        let error = fetch(&encoded(coding)).unwrap_err();
+        assert_eq!(error.kind(), SourceErrorKind::Invalid);
+        assert!(error.to_string().contains(coding), "{error}");
+    }
+}
+
+#[test]
+fn bodies_without_a_length_are_read_to_their_end() {
+    let body = noise(200_000);
+    for framing in [Framing::Chunked, Framing::UntilClose] {
+        let origin = start(Script {
+            framing,
+            ..Script::new(body.clone())
+        });
+        let source = open(config(&origin.url("/"))).unwrap();
+        assert_eq!((source.length(), source.is_ranged()), (None, false));
+        assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), body);
+    }
+}
+
+#[test]
+fn stop_ends_the_wait_for_an_answer() {
+    let origin = start(Script {
+        latency: Duration::from_secs(60),
+        ..Script::new("disk")
+    });
+    let stop = CancellationToken::new();
+    let stopper = stop.clone();
+    let stopping = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        stopper.cancel();
+    });
+    let begin = Instant::now();
+    let error = HttpSource::open(config(&origin.url("/")), RUNTIME.handle().clone(), stop)
+        .err()
+        .unwrap();
+    assert_eq!(error.kind(), SourceErrorKind::Stopped);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    stopping.join().unwrap();
+}
