@@ -62,10 +62,8 @@ fn clone(way: Way, source: &Path, pod: &UploadPod, server: &Server, preallocate:
         assert_eq!(cloner.message().as_deref(), Some(message), "{}", finished.stderr);
         return finished;
     }
-    let program = command(source, pod, &url).args([
-        "--encoding",
-        if way == Way::Snappy { "snappy" } else { "frames" },
-    ]);
+    let program =
+        command(source, pod, &url).args(["--encoding", if way == Way::Snappy { "snappy" } else { "frames" }]);
     let program = if preallocate {
         program.arg("--no-holes")
     } else {

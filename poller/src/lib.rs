@@ -47,9 +47,9 @@ const OWN_FLAGS: [OwnFlag; 4] = [
     },
 ];
 
-/// Why the DataImportCron was not updated.
+/// A DataImportCron that was not updated.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum PollFailed {
     #[error("One or more mandatory parameters are missing: {0}")]
     Missing(String),
     #[error("{0}")]
@@ -81,7 +81,7 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     })
 }
 
-async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Result<(), Failure> {
+async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Result<(), PollFailed> {
     let [namespace, name, url] = mandatory(flags, [NAMESPACE, CRON, URL])?;
     let digest = digest(&url, flags, env, stop).await?;
     command_line::print(format!("Digest is {digest}\n").as_bytes())?;
@@ -97,7 +97,7 @@ async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Res
 }
 
 /// The values of these flags, all of which are needed.
-fn mandatory<const N: usize>(flags: &Flags, names: [&str; N]) -> Result<[String; N], Failure> {
+fn mandatory<const N: usize>(flags: &Flags, names: [&str; N]) -> Result<[String; N], PollFailed> {
     let values = names.map(|name| flags.own(name).unwrap_or_default().to_owned());
     let missing: Vec<String> = names
         .iter()
@@ -108,7 +108,7 @@ fn mandatory<const N: usize>(flags: &Flags, names: [&str; N]) -> Result<[String;
     if missing.is_empty() {
         Ok(values)
     } else {
-        Err(Failure::Missing(missing.join(", ")))
+        Err(PollFailed::Missing(missing.join(", ")))
     }
 }
 
@@ -118,14 +118,14 @@ async fn digest(
     flags: &Flags,
     env: &dyn Strings,
     stop: &CancellationToken,
-) -> Result<String, Failure> {
-    let failed = |cause: String| Failure::Digest {
+) -> Result<String, PollFailed> {
+    let failed = |cause: String| PollFailed::Digest {
         url: url.to_owned(),
         cause,
     };
     let mut reader = EnvReader::new(env);
     let access = AccessConfig::read(&mut reader, env);
-    reader.finish().map_err(Failure::Environment)?;
+    reader.finish().map_err(PollFailed::Environment)?;
     let mut access = access.ok_or_else(|| failed("the environment does not say how".to_owned()))?;
     if let Some(folder) = flags.own(CERT_DIR).filter(|folder| !folder.is_empty()) {
         access.cert_dir = Some(folder.into());

@@ -118,7 +118,11 @@ fn dev_prints_a_url_that_curl_takes_whatever_it_listens_on() {
         let command = printed_command(&running);
         let url = command.rsplit(' ').next().or_fail(&command);
         let ready = url.replace("/v1beta1/upload", "/readyz");
-        assert_eq!(shell(&format!("curl -sSgk --fail '{ready}'")), "OK", "{listen}: {url}");
+        assert_eq!(
+            shell(&format!("curl -sSgk --fail '{ready}'")),
+            "OK",
+            "{listen}: {url}"
+        );
         running.signal(Signal::TERM);
         running.wait().assert_success("dev");
     }

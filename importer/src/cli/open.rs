@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::args::SourceArgs;
-use super::failure::CommandFailed;
+use super::failure::CommandFailed as Failure;
 use sources::Location;
 use sources::access::{Access, STORE_CONNECTIONS};
 use sources::file::FileSource;
@@ -36,7 +36,7 @@ pub(super) struct Context {
 
 impl Context {
     /// Opens what is on this machine: a path, or `-`.
-    pub(super) fn open_local(&self, path: &Path) -> Result<Box<dyn Source>, CommandFailed> {
+    pub(super) fn open_local(&self, path: &Path) -> Result<Box<dyn Source>, Failure> {
         if path.as_os_str() == "-" {
             boxed(FileSource::stdin(self.stop.clone()))
         } else {
@@ -45,11 +45,7 @@ impl Context {
     }
 
     /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object was given and will be verified.
-    pub(super) fn open(
-        &self,
-        arguments: &SourceArgs,
-        is_checked: bool,
-    ) -> Result<Box<dyn Source>, CommandFailed> {
+    pub(super) fn open(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Box<dyn Source>, Failure> {
         let (handle, stop) = (self.handle.clone(), self.stop.clone());
         let location = Location::parse(&arguments.source).map_err(usage)?;
         let usual = match location {
@@ -112,11 +108,11 @@ impl Context {
     }
 }
 
-fn boxed(source: Result<impl Source + 'static, SourceError>) -> Result<Box<dyn Source>, CommandFailed> {
+fn boxed(source: Result<impl Source + 'static, SourceError>) -> Result<Box<dyn Source>, Failure> {
     Ok(Box::new(source?))
 }
 
-fn http_config(url: &str, arguments: &SourceArgs, access: &Access) -> Result<HttpConfig, CommandFailed> {
+fn http_config(url: &str, arguments: &SourceArgs, access: &Access) -> Result<HttpConfig, Failure> {
     let url = HttpConfig::new(url, Arc::clone(&access.tls)).map_err(usage)?.url;
     Ok(HttpConfig {
         credentials: access.credentials.clone(),
@@ -126,12 +122,12 @@ fn http_config(url: &str, arguments: &SourceArgs, access: &Access) -> Result<Htt
 }
 
 /// What can never work is a mistake of the command line, not of the source.
-fn usage(error: impl std::fmt::Display) -> CommandFailed {
-    CommandFailed::Usage(error.to_string())
+fn usage(error: impl std::fmt::Display) -> Failure {
+    Failure::Usage(error.to_string())
 }
 
 /// `usual` connections, if the user asks for no other number.
-fn access(arguments: &SourceArgs, usual: NonZeroUsize, is_checked: bool) -> Result<Access, CommandFailed> {
+fn access(arguments: &SourceArgs, usual: NonZeroUsize, is_checked: bool) -> Result<Access, Failure> {
     let tls = if arguments.insecure {
         tls::insecure_client_config()
     } else {
@@ -141,7 +137,7 @@ fn access(arguments: &SourceArgs, usual: NonZeroUsize, is_checked: bool) -> Resu
         }
         tls::client_config(roots)
     };
-    let tls = tls.map_err(|error| CommandFailed::Internal(error.to_string()))?;
+    let tls = tls.map_err(|error| Failure::Internal(error.to_string()))?;
     let granted = Granted {
         ambient_identity: arguments.ambient_identity,
         cleartext_secrets: arguments.cleartext_secrets,
@@ -163,20 +159,20 @@ fn access(arguments: &SourceArgs, usual: NonZeroUsize, is_checked: bool) -> Resu
     })
 }
 
-fn credentials(arguments: &SourceArgs) -> Result<Option<Credentials>, CommandFailed> {
+fn credentials(arguments: &SourceArgs) -> Result<Option<Credentials>, Failure> {
     let (Some(user), Some(file)) = (&arguments.user, &arguments.password_file) else {
         return Ok(None);
     };
     let password = read_line(file)?;
     match Credentials::new(user, &password) {
         Some(credentials) => Ok(Some(credentials)),
-        None => Err(CommandFailed::Usage(
+        None => Err(Failure::Usage(
             "neither the user name nor the password may be empty".to_owned(),
         )),
     }
 }
 
-fn headers(arguments: &SourceArgs) -> Result<Vec<Header>, CommandFailed> {
+fn headers(arguments: &SourceArgs) -> Result<Vec<Header>, Failure> {
     let plain = arguments.headers.iter().map(|line| header(line, false));
     let secret = arguments
         .secret_header_files
@@ -185,10 +181,10 @@ fn headers(arguments: &SourceArgs) -> Result<Vec<Header>, CommandFailed> {
     plain.chain(secret).collect()
 }
 
-fn header(line: &str, secret: bool) -> Result<Header, CommandFailed> {
+fn header(line: &str, secret: bool) -> Result<Header, Failure> {
     match parse_header(line, secret) {
         Ok(Some(header)) => Ok(header),
-        Ok(None) => Err(CommandFailed::Usage(
+        Ok(None) => Err(Failure::Usage(
             "an extra header must look like 'Name: value'".to_owned(),
         )),
         Err(error) => Err(usage(error)),
@@ -196,10 +192,10 @@ fn header(line: &str, secret: bool) -> Result<Header, CommandFailed> {
 }
 
 /// The content of a small file that holds a secret, without the line break at its end.
-fn read_line(file: &Path) -> Result<String, CommandFailed> {
+fn read_line(file: &Path) -> Result<String, Failure> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
-        Err(error) => Err(CommandFailed::Usage(format!(
+        Err(error) => Err(Failure::Usage(format!(
             "cannot read {}: {}",
             file.display(),
             errno_text(&error)

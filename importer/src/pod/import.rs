@@ -14,7 +14,7 @@ use volume::Volume;
 use volume::wording::Made;
 
 use super::config::{Config, Remote, SourceConfig};
-use super::message::Failure;
+use super::message::ImportFailed;
 use super::watch::Watch;
 
 /// What the controllers expect to read after every success.
@@ -32,7 +32,7 @@ pub(super) struct Import {
 
 impl Import {
     /// Fills the disk and makes sure that it is on the medium. Returns the message for the controller, if any.
-    pub(super) fn run(&self) -> Result<Option<Termination>, Failure> {
+    pub(super) fn run(&self) -> Result<Option<Termination>, ImportFailed> {
         let message = match &self.config.source {
             SourceConfig::Blank => self.blank()?,
             SourceConfig::Remote(remote) => Some(self.remote(remote)?),
@@ -50,10 +50,10 @@ impl Import {
         Ok(message)
     }
 
-    fn blank(&self) -> Result<Option<Termination>, Failure> {
+    fn blank(&self) -> Result<Option<Termination>, ImportFailed> {
         let options = self.volume.blank_options(&self.config.wanted);
         tracing::info!("creating a blank disk of {} bytes", options.available);
-        target::create_blank(&options, &self.stop).map_err(|error| Failure::blank(&error, &options))?;
+        target::create_blank(&options, &self.stop).map_err(|error| ImportFailed::blank(&error, &options))?;
         // Nothing was done to such a device, and the controllers expect nothing to be said about it.
         let is_untouched = self.volume.is_device && !self.config.wanted.preallocate;
         Ok((!is_untouched).then(|| Termination {
@@ -62,7 +62,7 @@ impl Import {
         }))
     }
 
-    fn remote(&self, remote: &Remote) -> Result<Termination, Failure> {
+    fn remote(&self, remote: &Remote) -> Result<Termination, ImportFailed> {
         if let Some(checksum) = &remote.checksum {
             tracing::info!("Checksum validation enabled: {checksum}");
         }
@@ -75,10 +75,10 @@ impl Import {
         Ok(self.complete(opened, self.success()))
     }
 
-    fn transfer(&self, remote: &Remote, source: &dyn Source) -> Result<(), Failure> {
+    fn transfer(&self, remote: &Remote, source: &dyn Source) -> Result<(), ImportFailed> {
         let target = self.volume.target_options(&self.config.wanted);
         let report = transfer::transfer(source, &target, &self.options(remote))
-            .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Disk))?;
+            .map_err(|error| ImportFailed::transfer(&error, self.watch.current_phase(), Made::Disk))?;
         let path = self.volume.path.display();
         tracing::info!(
             "Read {} bytes, wrote {} bytes to {path}",
@@ -89,9 +89,9 @@ impl Import {
         Ok(())
     }
 
-    fn unpack(&self, remote: &Remote, source: &dyn Source) -> Result<(), Failure> {
+    fn unpack(&self, remote: &Remote, source: &dyn Source) -> Result<(), ImportFailed> {
         if self.volume.is_device {
-            return Err(Failure::process(
+            return Err(ImportFailed::process(
                 "an archive needs a volume with a filesystem, and this one is a block device",
             ));
         }
@@ -100,7 +100,7 @@ impl Import {
             available: self.volume.free,
         };
         let report = archive::unpack(source, &target, &self.options(remote))
-            .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Directory))?;
+            .map_err(|error| ImportFailed::transfer(&error, self.watch.current_phase(), Made::Directory))?;
         tracing::info!(
             "Read {} bytes, unpacked {} entries with {} bytes into {}",
             report.source_bytes,
@@ -113,7 +113,7 @@ impl Import {
     }
 
     /// The difference to what an earlier stage of a warm import brought.
-    fn apply(&self, remote: &Remote, source: &dyn Source) -> Result<(), Failure> {
+    fn apply(&self, remote: &Remote, source: &dyn Source) -> Result<(), ImportFailed> {
         let base = delta::Base {
             path: self.volume.path.clone(),
             available: self.volume.available,
@@ -121,7 +121,7 @@ impl Import {
             cache: self.config.wanted.cache,
         };
         let report = delta::apply(source, &base, &self.options(remote))
-            .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Delta))?;
+            .map_err(|error| ImportFailed::transfer(&error, self.watch.current_phase(), Made::Delta))?;
         tracing::info!(
             "Read {} bytes, wrote {} bytes to {}",
             report.source_bytes,

@@ -31,7 +31,7 @@ use volume::wording::{self, Made};
 pub use self::config::AccessConfig;
 use self::config::Config;
 use self::import::Import;
-use self::message::{Failure, PROCESS};
+use self::message::{ImportFailed, PROCESS};
 use self::watch::Watch;
 
 /// What fills the disk: `http` or `none`. Its presence makes the process a pod.
@@ -119,18 +119,18 @@ struct Ending {
 }
 
 impl Ending {
-    fn with(&self, ended: Ended<Result<Option<Termination>, Failure>>) -> Exit {
+    fn with(&self, ended: Ended<Result<Option<Termination>, ImportFailed>>) -> Exit {
         match ended {
             Ended::Returned(Ok(message)) => self.succeed(message.as_ref()),
-            Ended::Returned(Err(Failure::Final(text))) => {
+            Ended::Returned(Err(ImportFailed::Final(text))) => {
                 tracing::error!("{text}");
                 self.succeed(Some(&Termination {
                     message: Some(text),
                     ..Termination::default()
                 }))
             }
-            Ended::Returned(Err(Failure::Stopped)) => self.stopped(self.shutdown.signal()),
-            Ended::Returned(Err(Failure::Text(text))) => fail(&self.paths, &text),
+            Ended::Returned(Err(ImportFailed::Stopped)) => self.stopped(self.shutdown.signal()),
+            Ended::Returned(Err(ImportFailed::Text(text))) => fail(&self.paths, &text),
             Ended::Panicked(text) => fail(&self.paths, &format!("{}{text}", message::PROCESS)),
             Ended::Overdue(signal) => self.stopped(Some(signal)),
         }
