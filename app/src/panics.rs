@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 /// What the first panic said, and where.
 static FIRST_PANIC: OnceLock<String> = OnceLock::new();
 
-/// Keeps panics off stderr: whoever ran the job reports the first of them, once.
+/// Keeps panics off stderr: the caller of the job reports the first of them, once.
 pub fn catch() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic

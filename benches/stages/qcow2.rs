@@ -5,7 +5,7 @@ use std::cell::LazyCell;
 use benches::{CLUSTER_BYTES, Clusters, Kind, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
-use diskimage::{AtMost, Error, Format, HEAD_BYTES, Image, MapBuilder, Sink, Stream};
+use diskimage::{AtMost, Error, Format, Guest, HEAD_BYTES, Host, Image, MapBuilder, Sink, Stream};
 
 use crate::{Result, done, group};
 
@@ -20,27 +20,27 @@ struct Count(usize);
 impl Sink for Count {
     type Error = Error;
 
-    fn data(&mut self, _guest: u64, bytes: Bytes) -> std::result::Result<(), Error> {
+    fn data(&mut self, _guest: Guest, bytes: Bytes) -> std::result::Result<(), Error> {
         self.0 += bytes.len();
         Ok(())
     }
 
-    fn compressed(&mut self, _guest: u64, _bytes: Bytes) -> std::result::Result<(), Error> {
+    fn compressed(&mut self, _guest: Guest, _bytes: Bytes) -> std::result::Result<(), Error> {
         self.0 += CLUSTER_BYTES;
         Ok(())
     }
 
-    fn park(&mut self, _host: u64, _pieces: &[Bytes]) -> std::result::Result<(), Error> {
+    fn park(&mut self, _host: Host, _pieces: &[Bytes]) -> std::result::Result<(), Error> {
         Ok(())
     }
 
-    fn parked(&mut self, offset: u64) -> std::result::Result<Bytes, Error> {
+    fn parked(&mut self, offset: Host) -> std::result::Result<Bytes, Error> {
         // In an image whose tables are in front nobody asks.
         let what = "a cluster";
         Err(Error::RefcountContradiction { what, offset })
     }
 
-    fn forget(&mut self, _host: u64) -> std::result::Result<(), Error> {
+    fn forget(&mut self, _host: Host) -> std::result::Result<(), Error> {
         Ok(())
     }
 }
@@ -75,7 +75,7 @@ fn ranged(image: &Bytes) -> Result<()> {
             break;
         }
         for table in tables {
-            let range = usize::try_from(table.range().start)?..usize::try_from(table.range().end)?;
+            let range = usize::try_from(table.range().start.0)?..usize::try_from(table.range().end.0)?;
             map.add(&table, &image[range])?;
         }
     }

@@ -1,4 +1,4 @@
-//! How many bytes a volume has, for the progress: what `blockdev --getsize64` and `du` say.
+//! The size of a volume for the progress, as `blockdev --getsize64` and `du` tell it.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
@@ -11,7 +11,7 @@ const STAT_BLOCK_BYTES: u64 = 512;
 /// Files with several names that are remembered, so as to count them once: 32 MiB of memory.
 const MAX_LINKED: usize = 1 << 20;
 
-/// Which bytes of a file count.
+/// The bytes of a file that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
     /// Those that take space (`du -s --block-size=1`).

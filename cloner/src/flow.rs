@@ -1,4 +1,4 @@
-//! Whether compression is worth its time: only while a slow network is what everybody waits for.
+//! Compression only while it is worth its time: while a slow network is what all else waits for.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 /// quarters of a CPU compresses little faster than that, and what is sent as it is costs both ends less.
 const SLOW_BYTES_PER_SECOND: u64 = 150_000_000;
 
-/// How much is sent between two looks at the clock.
+/// Bytes sent between two looks at the clock.
 const LOOK_BYTES: u64 = 4 << 20;
 
-/// What encoders and the sender know of each other.
+/// State that encoders and the sender share.
 pub(crate) struct Flow {
-    /// When so many encoded pieces wait to be sent, the network is what everybody waits for.
+    /// Encoded pieces waiting to be sent from which on the network counts as the bottleneck.
     congested: usize,
     waiting: AtomicUsize,
     bytes_per_second: AtomicU64,
@@ -23,7 +23,7 @@ impl Flow {
         Self {
             congested,
             waiting: AtomicUsize::new(0),
-            // Nobody knows yet.
+            // Not known yet.
             bytes_per_second: AtomicU64::new(u64::MAX),
         }
     }
@@ -33,12 +33,12 @@ impl Flow {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A piece is taken by whoever sends.
+    /// A piece is taken by the sender.
     pub(crate) fn leave(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether the next piece should be compressed.
+    /// True if the next piece should be compressed.
     pub(crate) fn is_slow(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) >= self.congested
             && self.bytes_per_second.load(Ordering::Relaxed) < SLOW_BYTES_PER_SECOND
@@ -67,7 +67,7 @@ impl Pace {
         }
     }
 
-    /// So many bytes more have left.
+    /// Counts bytes that have left.
     pub(crate) fn add(&mut self, bytes: u64, flow: &Flow) {
         self.bytes += bytes;
         if self.bytes >= LOOK_BYTES {

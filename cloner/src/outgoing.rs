@@ -6,7 +6,7 @@
 //!            └─► encoder ─┘
 //! ```
 //!
-//! The reader puts a slot into a queue for every piece; whoever sends takes the slots in order and waits for what an encoder
+//! The reader puts a slot into a queue for every piece; the sender takes the slots in order and waits for what an encoder
 //! puts into each. The queue is what bounds the memory: [`SLOTS`] pieces of a quarter of a MiB.
 
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ const SLOTS: usize = 32;
 /// Encoded pieces that wait when the network is slower than everything else.
 const CONGESTED: usize = SLOTS * 3 / 4;
 
-/// What has been sent so far, and how it ended.
+/// Bytes sent so far, and the end.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     volume_bytes: AtomicU64,
@@ -61,7 +61,7 @@ impl Tally {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// Why the volume could not be read; nothing after a panic.
+    /// The reason why the volume could not be read; nothing after a panic.
     pub(crate) fn take_failure(&self) -> Option<SourceError> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -104,7 +104,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Begins to read `source`, and to encode it on so many threads.
+    /// Begins to read `source`, and to encode it on `encoders` threads.
     pub(crate) fn start(
         source: Source,
         encoding: Encoding,
@@ -205,7 +205,7 @@ impl Body for Outgoing {
     }
 }
 
-/// The thread that reads. It ends when everything is read, or nobody takes it any more.
+/// The thread that reads. It ends when everything is read, or no longer wanted.
 fn read(source: &Source, encoding: Encoding, slots: &mpsc::Sender<Slot>, work: &threads::Sender<Work>) {
     let mut sink = |piece| {
         let (done, encoded) = oneshot::channel();
@@ -218,11 +218,11 @@ fn read(source: &Source, encoding: Encoding, slots: &mpsc::Sender<Slot>, work: &
         Err(SourceError::Gone(_)) => return,
         Err(error) => Slot::Failed(error),
     };
-    // Nobody there is nobody's loss.
+    // A receiver that is gone wants nothing.
     slots.blocking_send(last).ok();
 }
 
-/// A thread that encodes, as long as there is somebody who reads.
+/// A thread that encodes, as long as the reader lives.
 fn encode(encoding: Encoding, work: &Mutex<threads::Receiver<Work>>, flow: &Flow) {
     let mut encoder = encoding.encoder();
     loop {
@@ -233,7 +233,7 @@ fn encode(encoding: Encoding, work: &Mutex<threads::Receiver<Work>>, flow: &Flow
         let length = piece.length();
         let blocks = encoder.encode(piece, flow.is_slow());
         flow.arrive();
-        // Whoever sends may be gone.
+        // The sender may be gone.
         done.send(Encoded { blocks, length }).ok();
     }
 }

@@ -83,7 +83,7 @@ impl Disk {
             path: path.to_owned(),
             cause,
         };
-        // A pipe that nobody writes to would be waited for.
+        // A pipe without a writer would be waited for.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
         let file = File::from(file);

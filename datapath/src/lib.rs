@@ -9,6 +9,7 @@
 //! One noun per stage: [`source`], [`decode`], [`mod@format`], [`target`]. [`mod@transfer`] stacks them.
 //! The crate knows no HTTP client, no TLS, no Kubernetes and no environment variable.
 
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod archive;
@@ -16,22 +17,25 @@ pub mod bridge;
 pub mod buffer;
 pub mod check;
 pub mod chunks;
+mod cursor;
 pub mod decode;
 pub mod delta;
 pub mod digest;
 pub mod encode;
 pub mod error;
+pub mod facts;
 pub mod floor;
 pub mod format;
 pub mod frames;
+mod input;
 pub mod inspect;
 mod lock;
 pub mod memory;
 pub mod meter;
 pub mod observe;
+pub mod options;
 pub mod pack;
 mod queue;
-mod recognize;
 pub mod source;
 pub mod storage;
 pub mod target;

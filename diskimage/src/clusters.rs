@@ -1,6 +1,6 @@
-//! What a decoder has to know of the compressed clusters of an image.
+//! Compressed clusters, as far as a decoder has to know them.
 
-/// How a cluster (or grain) is compressed.
+/// The codec of a compressed cluster (or grain).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// Raw deflate (RFC 1951): qcow2.

@@ -1,8 +1,9 @@
-//! Why an image is refused.
+//! The reasons why an image is refused.
 
 use crate::Format;
+use crate::offsets::{Guest, Host};
 
-/// A refusal, as a sentence that tells what the user can do. Offsets are bytes in the image file.
+/// A reason, as a sentence that tells what the user can do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The format is known but this version does not read it.
@@ -13,9 +14,9 @@ pub enum Error {
     /// A format was asked for that the content is not.
     #[error("the image is not in {wanted} format: its first bytes are {found}")]
     NotThatFormat {
-        /// What was asked for.
+        /// The format that was asked for.
         wanted: Format,
-        /// What the content is.
+        /// The format of the content.
         found: Format,
     },
     /// A raw disk is asked whether it is consistent.
@@ -34,7 +35,7 @@ pub enum Error {
     Unsupported {
         /// The format.
         format: Format,
-        /// What it is, and what to do.
+        /// The kind, and the remedy.
         what: String,
     },
     /// A header field has a value that the format does not allow.
@@ -42,7 +43,7 @@ pub enum Error {
     Header {
         /// The format.
         format: Format,
-        /// Which, and both values.
+        /// The field, and both values.
         what: String,
     },
     /// The file ends inside the header, or more of it has to be seen.
@@ -92,7 +93,7 @@ pub enum Error {
         "the image keeps its data in another file \"{name}\" ({what}): other files are never opened; convert it first with `qemu-img convert -O qcow2`"
     )]
     ExternalFile {
-        /// What refers to it.
+        /// The part of the image that refers to it.
         what: &'static str,
         /// Its name.
         name: String,
@@ -110,7 +111,7 @@ pub enum Error {
     /// The guest data is encrypted by QEMU.
     #[error("the image is encrypted ({0}): decrypt it first with `qemu-img convert` and its key")]
     Encrypted(&'static str),
-    /// Incompatible feature bits that nobody here knows.
+    /// Incompatible feature bits that are not known here.
     #[error("the image uses unsupported incompatible feature(s): {0}")]
     UnknownFeatures(String),
     /// A table or a table entry is wrong.
@@ -118,10 +119,10 @@ pub enum Error {
     Corrupt {
         /// The format.
         format: Format,
-        /// What is wrong.
+        /// The mistake.
         what: String,
-        /// Where it was found.
-        offset: u64,
+        /// Its place.
+        offset: Host,
     },
     /// A compressed cluster does not inflate to a whole cluster.
     #[error(
@@ -129,10 +130,10 @@ pub enum Error {
     )]
     CompressedCluster {
         /// Guest offset of the cluster.
-        guest: u64,
+        guest: Guest,
         /// Bytes that it must inflate to.
         cluster_size: u64,
-        /// What the decoder said.
+        /// The sentence of the decoder.
         reason: String,
     },
     /// The file ends before something that its tables refer to.
@@ -140,22 +141,22 @@ pub enum Error {
         "the image is truncated: {what} at image offset {offset:#x} is needed, the image ends at {end:#x}"
     )]
     Truncated {
-        /// What is missing.
+        /// The missing part.
         what: &'static str,
-        /// Where it should be.
-        offset: u64,
-        /// Where the image ends.
-        end: u64,
+        /// The place where it should be.
+        offset: Host,
+        /// The end of the image.
+        end: Host,
     },
     /// One pass only: something is referred to more often than the image counts it, and was let go after that many times.
     #[error(
         "the image's refcounts contradict its tables: {what} at image offset {offset:#x} is referred to more often than it is counted: repair the image with `qemu-img check -r all`, or convert it once with `qemu-img convert -O qcow2`"
     )]
     RefcountContradiction {
-        /// What was let go.
+        /// The part that was let go.
         what: &'static str,
-        /// Where it was.
-        offset: u64,
+        /// The place where it was.
+        offset: Host,
     },
     /// One pass only: something is referred to again after it has passed, and nothing told that it would be.
     #[error(
@@ -164,10 +165,10 @@ pub enum Error {
     Passed {
         /// The format.
         format: Format,
-        /// What is needed.
+        /// The part that is needed.
         what: &'static str,
-        /// Where it was.
-        offset: u64,
+        /// The place where it was.
+        offset: Host,
     },
     /// References that the format allows, that no program writes, and that could make a small image cost any time or memory.
     #[error(
@@ -176,10 +177,10 @@ pub enum Error {
     TooEntangled {
         /// The format.
         format: Format,
-        /// Which references.
+        /// The kind of references.
         what: &'static str,
-        /// To what.
-        offset: u64,
+        /// The place that they refer to.
+        offset: Host,
     },
     /// The map of the image takes more memory than there is for it.
     #[error(
@@ -191,7 +192,39 @@ pub enum Error {
     },
 }
 
-/// What helps with a damaged image. Of a VMDK, qemu-img checks no more than whether its grains are within the file.
+impl Format {
+    /// The header of an image of this format has a value that the format does not allow.
+    pub(crate) fn invalid(self, what: impl Into<String>) -> Error {
+        let what = what.into();
+        Error::Header { format: self, what }
+    }
+
+    /// The image is of a kind within this format that is not read.
+    pub(crate) fn unsupported(self, what: impl Into<String>) -> Error {
+        let what = what.into();
+        Error::Unsupported { format: self, what }
+    }
+
+    /// The table or table entry at `offset` of an image of this format is wrong.
+    pub(crate) fn corrupt(self, what: impl Into<String>, offset: Host) -> Error {
+        Error::Corrupt {
+            format: self,
+            what: what.into(),
+            offset,
+        }
+    }
+
+    /// The header of an image of this format takes `needed` bytes, which `head` does not have.
+    pub(crate) fn short(self, needed: u64, head: &[u8]) -> Error {
+        Error::ShortHeader {
+            format: self,
+            needed,
+            available: head.len() as u64,
+        }
+    }
+}
+
+/// The advice for a damaged image. Of a VMDK, qemu-img checks no more than whether its grains are within the file.
 const fn advice(format: Format) -> &'static str {
     match format {
         Format::Vmdk => "export or download it again",

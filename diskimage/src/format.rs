@@ -40,25 +40,73 @@ pub enum Format {
 }
 
 impl Format {
-    /// The name that qemu-img uses.
-    pub const fn name(self) -> &'static str {
+    /// All formats; those that are read come first.
+    pub const ALL: [Self; 15] = [
+        Self::Raw,
+        Self::Qcow2,
+        Self::Vmdk,
+        Self::Vdi,
+        Self::Vhd,
+        Self::Vhdx,
+        Self::Qcow1,
+        Self::Qed,
+        Self::VmdkCowd,
+        Self::VmdkSeSparse,
+        Self::VmdkDescriptor,
+        Self::Parallels,
+        Self::Bochs,
+        Self::Cloop,
+        Self::Dmg,
+    ];
+
+    /// The name in sentences, and the names by which a user asks for it: the usual one first, QEMU's last; none if it is not read.
+    const fn names(self) -> (&'static str, &'static [&'static str]) {
         match self {
-            Self::Raw => "raw",
-            Self::Qcow2 => "qcow2",
-            Self::Qcow1 => "qcow",
-            Self::Qed => "qed",
-            Self::Vmdk => "vmdk",
-            Self::VmdkCowd => "vmdk (COWD)",
-            Self::VmdkSeSparse => "vmdk (seSparse)",
-            Self::VmdkDescriptor => "vmdk (text descriptor)",
-            Self::Vdi => "vdi",
-            Self::Vhd => "vpc (VHD)",
-            Self::Vhdx => "vhdx",
-            Self::Parallels => "parallels",
-            Self::Bochs => "bochs",
-            Self::Cloop => "cloop",
-            Self::Dmg => "dmg",
+            Self::Raw => ("raw", &["raw"]),
+            Self::Qcow2 => ("qcow2", &["qcow2"]),
+            Self::Vmdk => ("vmdk", &["vmdk"]),
+            Self::Vdi => ("vdi", &["vdi"]),
+            Self::Vhd => ("vpc (VHD)", &["vhd", "vpc"]),
+            Self::Vhdx => ("vhdx", &["vhdx"]),
+            Self::Qcow1 => ("qcow", &[]),
+            Self::Qed => ("qed", &[]),
+            Self::VmdkCowd => ("vmdk (COWD)", &[]),
+            Self::VmdkSeSparse => ("vmdk (seSparse)", &[]),
+            Self::VmdkDescriptor => ("vmdk (text descriptor)", &[]),
+            Self::Parallels => ("parallels", &[]),
+            Self::Bochs => ("bochs", &[]),
+            Self::Cloop => ("cloop", &[]),
+            Self::Dmg => ("dmg", &[]),
         }
+    }
+
+    /// The name in sentences, which begins with the one that qemu-img uses.
+    pub const fn name(self) -> &'static str {
+        self.names().0
+    }
+
+    /// The name by which a user asks for it.
+    pub fn flag(self) -> &'static str {
+        let (name, choices) = self.names();
+        choices.first().copied().unwrap_or(name)
+    }
+
+    /// The name that qemu-img uses.
+    pub fn qemu_name(self) -> &'static str {
+        let (name, choices) = self.names();
+        choices.last().copied().unwrap_or(name)
+    }
+
+    /// The formats that a user can ask for.
+    pub fn read() -> impl Iterator<Item = Self> {
+        Self::ALL
+            .into_iter()
+            .filter(|format| !format.names().1.is_empty())
+    }
+
+    /// The formats that a user can ask for, as help lists them: by the name that `name` gives to each.
+    pub fn list(name: fn(Self) -> &'static str) -> String {
+        Self::read().map(name).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -71,18 +119,42 @@ impl fmt::Display for Format {
 impl FromStr for Format {
     type Err = String;
 
-    /// The formats that a user can ask for.
+    /// Takes the formats that a user can ask for.
     fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "raw" => Ok(Self::Raw),
-            "qcow2" => Ok(Self::Qcow2),
-            "vmdk" => Ok(Self::Vmdk),
-            "vdi" => Ok(Self::Vdi),
-            "vhd" | "vpc" => Ok(Self::Vhd),
-            "vhdx" => Ok(Self::Vhdx),
-            _ => Err(format!(
-                "unknown format \"{name}\": there are raw, qcow2, vmdk, vdi, vhd and vhdx"
-            )),
+        Self::read()
+            .find(|format| format.names().1.contains(&name))
+            .ok_or_else(|| {
+                let list = Self::list(Self::flag);
+                let (first, last) = list.rsplit_once(", ").unwrap_or_default();
+                format!("unknown format \"{name}\": there are {first} and {last}")
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_is_listed_once() {
+        for (index, format) in Format::ALL.into_iter().enumerate() {
+            assert_eq!(Format::ALL.iter().position(|other| *other == format), Some(index));
         }
+        assert!(
+            Format::ALL.contains(&Format::Dmg),
+            "the last one that the enum has"
+        );
+    }
+
+    #[test]
+    fn what_is_read_can_be_asked_for() {
+        for format in Format::read() {
+            assert_eq!(format.flag().parse(), Ok(format));
+            assert_eq!(format.qemu_name().parse(), Ok(format));
+        }
+        assert_eq!(
+            "qed".parse::<Format>().unwrap_err(),
+            "unknown format \"qed\": there are raw, qcow2, vmdk, vdi, vhd and vhdx"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! An image whose head has been read.
 
 use crate::layout::Layout;
-use crate::{Clusters, Error, Format, qcow2, vdi, vhd, vhdx, vmdk};
+use crate::{Clusters, Format};
 
 /// Bytes of the head that [`Image::open`] wants to see first; where it needs more, it says how many.
 pub const HEAD_BYTES: usize = 64 << 10;
@@ -14,7 +14,7 @@ pub struct Image {
     pub(crate) layout: Box<dyn Layout>,
 }
 
-/// What the head of an image tells.
+/// The facts that the head of an image tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// Its format.
@@ -25,9 +25,9 @@ pub struct Facts {
     pub clusters: Option<Clusters>,
     /// Bytes that are allocated together.
     pub cluster_size: Option<u64>,
-    /// In what units bytes wait, in one pass, whose place is not known yet.
+    /// The units in which bytes wait, in one pass, whose place is not known yet.
     pub parking_unit: Option<u64>,
-    /// What is particular about it, for people.
+    /// Its particulars, for people.
     pub features: Vec<String>,
     /// Snapshots inside it, whose data is ignored.
     pub snapshots: u32,
@@ -36,28 +36,7 @@ pub struct Facts {
 }
 
 impl Image {
-    /// Reads the head of an image: [`HEAD_BYTES`] of it, or all there is. An image that needs more of it, up to
-    /// [`MAX_HEAD_BYTES`], fails with [`Error::ShortHeader`].
-    pub fn open(format: Format, head: &[u8]) -> Result<Self, Error> {
-        let layout = match format {
-            Format::Qcow2 => qcow2::open(head)?,
-            Format::Vdi => vdi::open(head)?,
-            Format::Vhd => vhd::open(head)?,
-            Format::Vhdx => vhdx::open(head)?,
-            Format::Vmdk => vmdk::open(head)?,
-            Format::VmdkDescriptor => return Err(vmdk::refuse_descriptor(head)),
-            other => return Err(Error::UnsupportedFormat(other)),
-        };
-        Ok(Self { layout })
-    }
-
-    /// Reads the head of a qcow2 image that is the difference to another: also the name that it gives the other.
-    pub fn open_delta(head: &[u8]) -> Result<(Self, String), Error> {
-        let (layout, base) = qcow2::open_delta(head)?;
-        Ok((Self { layout }, base))
-    }
-
-    /// What the head tells.
+    /// The facts that the head tells.
     pub fn facts(&self) -> Facts {
         Facts::of(&*self.layout)
     }

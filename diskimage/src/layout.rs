@@ -1,37 +1,40 @@
-//! What a format has to say about its images. [`Stream`](crate::Stream) does the rest, the same for all formats.
+//! The two things that a format has to say about its images: a map ([`Layout`]), and a verdict ([`Check`]).
+//! [`Stream`](crate::Stream), [`MapBuilder`](crate::MapBuilder) and [`Checker`](crate::Checker) do the rest, the same for all
+//! formats.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::check::Check;
-use crate::wants::{Batch, Table};
+use crate::findings::Findings;
+use crate::offsets::{Guest, Host};
+use crate::wants::{Batch, Role, Table, Want};
 use crate::{Clusters, Error, Format};
 
-/// How the image comes.
+/// The order in which the image can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// At any offset: every table is read before the data.
     Ranged {
-        /// Bytes of the whole image.
-        image_length: u64,
+        /// The end of the whole image.
+        image_end: Host,
     },
     /// Once, from its first byte to its last.
     OnePass,
 }
 
-/// What a format says about where the guest's bytes are in its image.
+/// The map of an image: the places of the guest's bytes in it.
 pub(crate) trait Layout: Send {
-    /// What is to be looked at to find out whether the image, which is `image_length` bytes long, is consistent.
+    /// The check whether the image, which is `image_length` bytes long, is consistent.
     fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check>;
 
-    /// Which format.
+    /// Its format.
     fn format(&self) -> Format;
 
     /// Bytes of the virtual disk.
     fn virtual_size(&self) -> u64;
 
-    /// How compressed clusters are stored, if the image may have such.
+    /// The storage of compressed clusters, if the image may have such.
     fn clusters(&self) -> Option<Clusters> {
         None
     }
@@ -39,7 +42,7 @@ pub(crate) trait Layout: Send {
     /// Bytes that are allocated together.
     fn cluster_size(&self) -> Option<u64>;
 
-    /// What is particular about the image, for people: short noun phrases.
+    /// Particulars of the image, for people: short noun phrases.
     fn features(&self) -> Vec<String>;
 
     /// Snapshots inside the image, whose data is ignored.
@@ -52,15 +55,15 @@ pub(crate) trait Layout: Send {
         false
     }
 
-    /// One pass: in what units bytes of the image wait whose place is not known yet: a power of two from 512 bytes to
+    /// One pass: the units in which bytes of the image wait whose place is not known yet: a power of two from 512 bytes to
     /// 2 MiB. `None`: nothing ever waits, for everything is known of each byte when it comes.
     fn parking_unit(&self) -> Option<u64>;
 
-    /// What the header alone tells: the first tables, perhaps data. Called once, before everything below.
+    /// Asks for what the header alone tells: the first tables, perhaps data. Called once, before everything below.
     fn begin(&mut self, access: Access) -> Result<Batch, Error>;
 
-    /// A table has come: adds what it maps, and further tables, to `batch`. Called once for every table, in the order of the
-    /// image as far as that can be.
+    /// A table has come: adds the data and the further tables that it names to `batch`. Called once for every table, in the order of
+    /// the image as far as that can be.
     fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error>;
 
     /// Bytes of memory that it holds of the tables it has learned.
@@ -69,19 +72,27 @@ pub(crate) trait Layout: Send {
     }
 
     /// The codec's bytes in what was stored for the compressed cluster at `guest`; the image may end inside them.
-    fn payload(&self, _guest: u64, stored: Bytes) -> Result<Bytes, Error> {
+    fn payload(&self, _guest: Guest, stored: Bytes) -> Result<Bytes, Error> {
         Ok(stored)
     }
 
     /// The image has ended, and everything that was asked for has come: the last look. `end` is how far the image was
     /// passed: in one pass, how long it is.
-    fn finish(&mut self, _end: u64) -> Result<(), Error> {
+    fn finish(&mut self, _end: Host) -> Result<(), Error> {
         Ok(())
     }
 
-    /// What a kind of table is called, with its article.
+    /// The name of a kind of table, with its article.
     fn table_name(&self, _kind: u8) -> &'static str {
         "a table"
+    }
+
+    /// The name of what is wanted, for messages.
+    fn name_of(&self, want: &Want) -> &'static str {
+        match want.role {
+            Role::Table(kind) => self.table_name(kind),
+            _ => "a data cluster",
+        }
     }
 
     /// False for tables that only help to save memory.
@@ -95,16 +106,39 @@ pub(crate) trait Layout: Send {
         false
     }
 
-    /// How often the parking unit at `host` is referred to, snapshots included, if the image has told so far.
-    fn refcount(&self, _host: u64) -> Option<u64> {
+    /// References to the parking unit at `host`, those of snapshots included, if the image has told so far.
+    fn refcount(&self, _host: Host) -> Option<u64> {
         None
     }
 
     /// The image has passed up to `position`; refcounts of what lies before are not asked for again.
-    fn pass(&mut self, _position: u64) {}
+    fn pass(&mut self, _position: Host) {}
 
-    /// What a delta makes zero; all of it when the stream has finished.
-    fn zeros(&self) -> &[Range<u64>] {
+    /// The ranges that a delta makes zero; all of them when the stream has finished.
+    fn zeros(&self) -> &[Range<Guest>] {
         &[]
     }
+}
+
+/// The verdict on an image: its tables, compared with each other.
+pub(crate) trait Check {
+    /// Adds the tables to look at next to `tables`, once all of those before and those that they led to have come; none at the
+    /// end. Memory for what is remembered is charged to `tables`.
+    fn next(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error>;
+
+    /// A table has come: looks at it, and adds those that it leads to. The part of it behind the end of the image is zero, as
+    /// QEMU reads it.
+    fn learn(
+        &mut self,
+        table: Table,
+        bytes: &[u8],
+        findings: &mut Findings,
+        tables: &mut Batch,
+    ) -> Result<(), Error>;
+
+    /// Bytes of memory that it holds of the tables it has learned.
+    fn memory_bytes(&self) -> u64;
+
+    /// All tables have come: the last look.
+    fn finish(&mut self, findings: &mut Findings);
 }

@@ -9,9 +9,10 @@
 //! * **ranged**: [`MapBuilder`] is given the image's tables first; then every byte's place is known before it comes,
 //!   and what nothing maps need not be fetched;
 //! * **one pass**: the tables are used as they pass. What nothing maps yet is handed to [`Sink::park`] until its
-//!   mapping arrives, or nobody can ask for it any more.
+//!   mapping arrives, or no table is left that could ask for it.
 //!
-//! What differs from format to format stands in its `Layout`, a module each.
+//! The particulars of each format stand in its `Layout`, a module each. Places on the disk and places in the image are two types,
+//! [`Guest`] and [`Host`].
 
 #![forbid(unsafe_code)]
 
@@ -20,13 +21,17 @@ mod check;
 mod clusters;
 mod detect;
 mod error;
+mod findings;
 mod format;
 mod image;
 mod layout;
 mod memory;
+mod offsets;
+mod open;
 pub mod qcow2;
 mod reach;
 mod stream;
+mod tables;
 mod text;
 mod trailer;
 mod vdi;
@@ -35,15 +40,17 @@ mod vhdx;
 mod vmdk;
 mod wants;
 
-pub use check::{Checker, Findings, Tables};
+pub use check::Checker;
 pub use clusters::{Clusters, Compression};
 pub use detect::DETECT_BYTES;
 pub use error::Error;
+pub use findings::Findings;
 pub use format::Format;
 pub use image::{Facts, HEAD_BYTES, Image, MAX_HEAD_BYTES};
 pub use memory::{AtMost, Memory};
-pub use stream::{MapBuilder, Sink, Stream, TableRange};
+pub use offsets::{Guest, Host};
+pub use stream::Stream;
+pub use stream::builder::MapBuilder;
+pub use stream::sink::Sink;
+pub use tables::{TableRange, Tables};
 pub use trailer::{TRAILER_BYTES, Trailer};
-
-/// The largest length of a file, as QEMU has it (`BDRV_MAX_LENGTH`): 2^63 less a GiB.
-const MAX_OFFSET: u64 = (1 << 63) - (1 << 30);

@@ -28,7 +28,7 @@ impl Memory for AtMost {
 /// Bytes in which the account is kept: most changes of a map are smaller, and cost no call.
 const STEP: u64 = 64 << 10;
 
-/// What one image holds of the memory that it is granted.
+/// The part of the granted memory that one image holds.
 pub(crate) struct Account {
     memory: Box<dyn Memory>,
     held: u64,

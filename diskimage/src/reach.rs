@@ -1,49 +1,49 @@
-//! How long an image must be for all blocks that its tables refer to.
+//! The length that an image must have for all blocks that its tables refer to.
 
 use crate::Error;
 use crate::layout::Access;
+use crate::offsets::Host;
 
 /// The end of the last block so far. Of a VHD, QEMU wants all of every block, also of the last one, of which the disk may have a
 /// part only, and of those behind the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
-    image_length: Option<u64>,
-    end: u64,
+    image_end: Option<Host>,
+    end: Host,
 }
 
 impl Reach {
-    /// How the image comes.
+    /// Takes note of the end of the image, if it is known.
     pub(crate) fn begin(&mut self, access: Access) {
-        self.image_length = match access {
-            Access::Ranged { image_length } => Some(image_length),
+        self.image_end = match access {
+            Access::Ranged { image_end } => Some(image_end),
             Access::OnePass => None,
         };
     }
 
     /// A block that ends at `end` belongs to the image.
-    pub(crate) fn extend(&mut self, end: u64) {
+    pub(crate) fn extend(&mut self, end: Host) {
         self.end = self.end.max(end);
     }
 
     /// Fails if a block is known to be missing.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.image_length
-            .map_or(Ok(()), |length| self.check_length(length))
+        self.image_end.map_or(Ok(()), |end| self.check_end(end))
     }
 
     /// The same when the image has ended at `position`, which says something only in one pass.
-    pub(crate) fn finish(&self, position: u64) -> Result<(), Error> {
-        self.check_length(self.image_length.unwrap_or(position))
+    pub(crate) fn finish(&self, position: Host) -> Result<(), Error> {
+        self.check_end(self.image_end.unwrap_or(position))
     }
 
-    fn check_length(&self, length: u64) -> Result<(), Error> {
-        if self.end <= length {
+    fn check_end(&self, end: Host) -> Result<(), Error> {
+        if self.end <= end {
             return Ok(());
         }
         Err(Error::Truncated {
             what: "the last byte of a block",
-            offset: self.end - 1,
-            end: length,
+            offset: Host(self.end.0 - 1),
+            end,
         })
     }
 }

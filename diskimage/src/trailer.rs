@@ -6,7 +6,7 @@ use crate::vhd;
 /// Bytes at the end of an image that [`Trailer::detect`] looks at.
 pub const TRAILER_BYTES: usize = 512;
 
-/// What the end of an image says it is.
+/// The kind of an image, as its end says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trailer {
     /// A fixed VHD: the disk, and its footer.
@@ -19,7 +19,7 @@ pub enum Trailer {
 }
 
 impl Trailer {
-    /// What an image of `image_length` bytes is that begins like a raw disk and ends with `last`.
+    /// The kind of an image of `image_length` bytes that begins like a raw disk and ends with `last`.
     pub fn detect(last: &[u8; TRAILER_BYTES], image_length: u64) -> Option<Self> {
         if is_dmg(last) {
             return Some(Self::Dmg);

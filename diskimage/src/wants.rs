@@ -1,4 +1,4 @@
-//! What is still wanted from the part of the image that lies ahead, in the order in which it will come.
+//! The parts of the image that are still wanted and lie ahead, in the order in which they will come.
 //!
 //! Each learned table adds one sorted batch; a heap merges the batches. A plain image costs one entry per run of
 //! adjacent clusters, a compressed one 24 bytes per cluster; batches are freed as the stream passes them.
@@ -7,22 +7,23 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
+use crate::offsets::{Guest, Host};
 use crate::{Error, Format};
 
-/// What to do with wanted bytes.
+/// The use of wanted bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// Guest data, stored as it is; `at` is the guest offset.
+    /// Guest data, stored as it is.
     Data,
     /// The same, in a unit to which the image says that nothing else refers.
     SoleData,
     /// A part of the guest data in a unit. The reference to the unit counts with its last part, which is one of the above.
     PartOfData,
-    /// One compressed cluster; `at` is the guest offset of the cluster.
+    /// One compressed cluster.
     Compressed,
     /// Allocated but not read by the guest: only stops the bytes from being kept.
     Ignored,
-    /// A table of the layout's kind of this number; `at` is the layout's own.
+    /// A table of the layout's kind of this number.
     Table(u8),
 }
 
@@ -36,34 +37,50 @@ impl Role {
 /// A table that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Table {
-    /// Which of the format's tables: a number of the layout's own.
+    /// One of the format's tables: a number of the layout's own.
     pub(crate) kind: u8,
-    /// Where it begins in the image.
-    pub(crate) host: u64,
-    /// What the layout wanted to remember of it, such as the first guest byte that it maps.
-    pub(crate) at: u64,
+    /// Its first byte in the image.
+    pub(crate) host: Host,
+    /// A number that the layout wanted to remember with it, such as its first entry.
+    pub(crate) note: u64,
 }
 
 /// A range of the image that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Want {
     /// First byte in the image.
-    pub(crate) host: u64,
+    pub(crate) host: Host,
     /// Bytes; data runs are cut at [`MAX_RUN`].
     pub(crate) length: u32,
-    /// What they are.
+    /// Their use.
     pub(crate) role: Role,
-    /// Where they belong; see [`Role`].
-    pub(crate) at: u64,
+    /// Of guest data: its place on the disk. Of a table: its [note](Table::note). One field for both, since there is one for
+    /// each cluster of a compressed image: an enum with data would take 32 bytes instead of 24.
+    at: u64,
 }
 
 /// Longest data run in one entry: the length stays 32 bits wide.
 pub(crate) const MAX_RUN: u64 = 1 << 30;
 
 impl Want {
+    /// Guest data that is stored as it is.
+    pub(crate) fn data(host: Host, length: u32, guest: Guest) -> Self {
+        Self {
+            host,
+            length,
+            role: Role::Data,
+            at: guest.0,
+        }
+    }
+
     /// The byte after the last wanted one.
-    pub(crate) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> Host {
         self.host.saturating_add(u64::from(self.length))
+    }
+
+    /// The place of its first byte on the disk, if it is guest data.
+    pub(crate) fn guest(&self) -> Guest {
+        Guest(self.at)
     }
 
     /// The table that is wanted, if it is one.
@@ -72,7 +89,7 @@ impl Want {
         Some(Table {
             kind,
             host: self.host,
-            at: self.at,
+            note: self.at,
         })
     }
 }
@@ -85,7 +102,7 @@ const FIRST_VALUES: usize = 4;
 pub(crate) struct Batch {
     wants: Vec<Want>,
     /// Bytes of the image whose refcounts are known now.
-    pub(crate) counted: Range<u64>,
+    pub(crate) counted: Range<Host>,
     /// Bytes of memory that it may still take.
     room: u64,
     exceeded: bool,
@@ -102,7 +119,7 @@ impl Batch {
     pub(crate) fn within(room: u64) -> Self {
         Self {
             wants: Vec::new(),
-            counted: 0..0,
+            counted: Range::default(),
             room,
             exceeded: false,
         }
@@ -167,10 +184,25 @@ impl Batch {
         doubled_table(&self.wants).is_some()
     }
 
-    /// Adds a range of at most [`MAX_RUN`] bytes, joining it to the previous one if both the image and the guest continue.
-    pub(crate) fn push(&mut self, host: u64, length: u64, role: Role, at: u64) {
+    /// Adds guest data of at most [`MAX_RUN`] bytes.
+    pub(crate) fn push(&mut self, host: Host, length: u64, role: Role, guest: Guest) {
+        self.add(host, length, role, guest.0);
+    }
+
+    /// Adds a range that is allocated and that the guest does not read.
+    pub(crate) fn push_ignored(&mut self, host: Host, length: u64) {
+        self.add(host, length, Role::Ignored, 0);
+    }
+
+    /// Adds a table of the layout's `kind`, which comes back with its `note`.
+    pub(crate) fn push_table(&mut self, host: Host, length: u64, kind: u8, note: u64) {
+        self.add(host, length, Role::Table(kind), note);
+    }
+
+    fn add(&mut self, host: Host, length: u64, role: Role, at: u64) {
         debug_assert!(length <= MAX_RUN, "{length} bytes at {host:#x}");
         let Ok(length) = u32::try_from(length) else { return };
+        // Joined to the previous one if both the image and the disk go on: a plain image is one want a run, not one a cluster.
         if let Some(last) = self.wants.last_mut()
             && (role.is_data() || role == Role::Ignored)
             && last.role == role
@@ -217,8 +249,8 @@ impl Batch {
     }
 }
 
-/// Where a table is that two of these wants ask for, which are sorted.
-fn doubled_table(sorted: &[Want]) -> Option<u64> {
+/// The place of a table that two of these wants ask for, which are sorted.
+fn doubled_table(sorted: &[Want]) -> Option<Host> {
     let is_doubled = |pair: &&[Want]| {
         pair[0].host == pair[1].host && pair[0].role == pair[1].role && pair[0].table().is_some()
     };
@@ -277,13 +309,13 @@ impl Wants {
         self.bytes + self.batches.len() as u64 * BATCH_BYTES
     }
 
-    /// Where the next wanted byte is.
-    pub(crate) fn next_host(&self) -> Option<u64> {
+    /// The next wanted byte.
+    pub(crate) fn next_host(&self) -> Option<Host> {
         self.heap.peek().map(|Reverse((want, _))| want.host)
     }
 
     /// The next want, if it begins at or before `position`.
-    pub(crate) fn pop_until(&mut self, position: u64) -> Option<Want> {
+    pub(crate) fn pop_until(&mut self, position: Host) -> Option<Want> {
         if self.next_host()? > position {
             return None;
         }
@@ -307,9 +339,9 @@ mod tests {
     #[test]
     fn adjacent_data_becomes_one_run() {
         let mut batch = Batch::default();
-        batch.push(0x1000, 0x1000, Role::Data, 0);
-        batch.push(0x2000, 0x1000, Role::Data, 0x1000);
-        batch.push(0x9000, 0x1000, Role::Data, 0x2000);
+        batch.push(Host(0x1000), 0x1000, Role::Data, Guest(0));
+        batch.push(Host(0x2000), 0x1000, Role::Data, Guest(0x1000));
+        batch.push(Host(0x9000), 0x1000, Role::Data, Guest(0x2000));
         let wants = batch.sorted(Format::Qcow2).unwrap();
         assert_eq!(wants.len(), 2);
         assert_eq!(wants[0].length, 0x2000);
@@ -318,17 +350,12 @@ mod tests {
     #[test]
     fn batches_come_out_in_the_order_of_the_image() {
         let mut wants = Wants::default();
-        let want = |host| Want {
-            host,
-            length: 512,
-            role: Role::Data,
-            at: 0,
-        };
+        let want = |host| Want::data(Host(host), 512, Guest(0));
         wants.add(vec![want(1024), want(4096)]);
         wants.add(vec![want(512), want(2048)]);
         let mut order = Vec::new();
-        while let Some(want) = wants.pop_until(u64::MAX) {
-            order.push(want.host);
+        while let Some(want) = wants.pop_until(Host(u64::MAX)) {
+            order.push(want.host.0);
         }
         assert_eq!(order, [512, 1024, 2048, 4096]);
         assert_eq!(wants.bytes, 0);
@@ -340,7 +367,7 @@ mod tests {
             let mut batch = Batch::within(room);
             let mut pushed = 0;
             while !batch.is_exceeded() {
-                batch.push(pushed * 1024, 512, Role::Data, 0);
+                batch.push(Host(pushed * 1024), 512, Role::Data, Guest(0));
                 pushed += 1;
             }
             assert!(batch.bytes() <= room, "{room}: {}", batch.bytes());

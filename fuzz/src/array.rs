@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
-use diskimage::{AtMost, Error, Facts, Format, Image, MAX_HEAD_BYTES, MapBuilder, Sink, Stream};
+use diskimage::{AtMost, Error, Facts, Format, Guest, Host, Image, MAX_HEAD_BYTES, MapBuilder, Sink, Stream};
 
 use crate::Pieces;
 
@@ -21,8 +21,8 @@ pub struct Array {
     unit: u64,
     disk: Vec<u8>,
     written: Vec<bool>,
-    compressed: BTreeMap<u64, Bytes>,
-    parked: BTreeMap<u64, Bytes>,
+    compressed: BTreeMap<Guest, Bytes>,
+    parked: BTreeMap<Host, Bytes>,
 }
 
 impl Array {
@@ -81,7 +81,7 @@ impl Array {
                 break;
             }
             for table in tables {
-                map.add(&table, &bytes[range(table.range())])?;
+                map.add(&table, &bytes[range(table.range().start.0..table.range().end.0)])?;
             }
         }
         let mut stream = map.into_stream();
@@ -119,22 +119,22 @@ fn range(range: Range<u64>) -> Range<usize> {
 impl Sink for Array {
     type Error = Error;
 
-    fn data(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
+    fn data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         assert!(!bytes.is_empty());
-        let at = self.write(guest..guest + bytes.len() as u64);
+        let at = self.write(guest.0..guest.0 + bytes.len() as u64);
         self.disk[at].copy_from_slice(&bytes);
         Ok(())
     }
 
-    fn compressed(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
+    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         assert!(guest.is_multiple_of(self.cluster));
         assert!(!bytes.is_empty());
-        self.write(guest..(guest + self.cluster).min(self.disk.len() as u64));
+        self.write(guest.0..(guest.0 + self.cluster).min(self.disk.len() as u64));
         self.compressed.insert(guest, bytes);
         Ok(())
     }
 
-    fn park(&mut self, host: u64, pieces: &[Bytes]) -> Result<(), Error> {
+    fn park(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Error> {
         assert!(host.is_multiple_of(self.unit));
         let bytes = pieces.concat();
         assert!(!bytes.is_empty() && bytes.len() as u64 <= self.unit);
@@ -143,12 +143,12 @@ impl Sink for Array {
         Ok(())
     }
 
-    fn parked(&mut self, host: u64) -> Result<Bytes, Error> {
+    fn parked(&mut self, host: Host) -> Result<Bytes, Error> {
         let bytes = self.parked.get(&host);
         Ok(bytes.expect("only parked units are asked for").clone())
     }
 
-    fn forget(&mut self, host: u64) -> Result<(), Error> {
+    fn forget(&mut self, host: Host) -> Result<(), Error> {
         let forgotten = self.parked.remove(&host);
         assert!(forgotten.is_some(), "unit {host:#x} was not parked");
         Ok(())

@@ -1,6 +1,6 @@
 //! An image of a format with a map: extents on the disk, each byte once, and one disk, by whatever route.
 
-use diskimage::{AtMost, Checker, Error, Findings, Format, Image, MAX_HEAD_BYTES, Tables};
+use diskimage::{AtMost, Checker, Error, Findings, Format, Host, Image, MAX_HEAD_BYTES, Tables};
 
 use crate::{Array, Pieces};
 
@@ -35,7 +35,7 @@ fn look_at_tables(format: Format, pieces: &Pieces) -> Result<Findings, Error> {
             return Ok(checker.finish());
         }
         for table in tables {
-            let at = |offset: u64| usize::try_from(offset).unwrap();
+            let at = |place: Host| usize::try_from(place.0).unwrap();
             let range = table.range();
             checker.add(&table, &image[at(range.start)..at(range.end)])?;
         }

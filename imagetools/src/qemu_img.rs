@@ -37,8 +37,7 @@ enum Command {
         /// How to print.
         #[arg(long, value_enum, default_value_t = Output::Human)]
         output: Output,
-        /// The format, if the content shall not decide: raw, qcow2, vmdk, vdi, vpc, vhdx.
-        #[arg(short, long)]
+        #[arg(short, long, help = format!("The format, if the content shall not decide: {}", Format::list(Format::qemu_name)))]
         format: Option<Format>,
         /// Accepted: an image is never locked.
         #[arg(short = 'U', long)]
@@ -115,10 +114,7 @@ impl Shown {
             virtual_size: facts.virtual_size,
             filename,
             cluster_size: facts.cluster_size,
-            format: match facts.format {
-                Format::Vhd => "vpc",
-                other => other.name(),
-            },
+            format: facts.format.qemu_name(),
             actual_size: facts.actual_size,
             backing_filename: facts.backing_file.clone(),
             dirty_flag: facts.is_dirty,

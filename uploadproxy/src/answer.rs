@@ -81,7 +81,7 @@ pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incom
     reply
 }
 
-/// The answer to what cannot be a request, whoever sends it.
+/// The answer to what cannot be a request, from any sender.
 fn improper(request: &Request<Incoming>) -> Option<reply::Reply> {
     if !heads::is_proper(request) {
         return Some(reply::empty(StatusCode::BAD_REQUEST));
@@ -183,7 +183,7 @@ impl Denied {
     }
 }
 
-/// Nobody learns from the answer what is wrong with a token.
+/// The answer does not tell what is wrong with a token.
 fn refuse(proxy: &Proxy, peer: &Peer, refusal: TokenRefused, request: Request<Incoming>) -> Reply {
     let address = peer.address;
     match refusal {

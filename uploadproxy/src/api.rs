@@ -22,7 +22,7 @@ const MOST_BYTES: usize = 2 << 20;
 /// The cause of every failure below.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long a watch rests before it asks again: an API server that ends each one would be asked as fast as it answers.
+/// Pause before a watch asks again: an API server that ends each one would be asked as fast as it answers.
 const REST: Duration = Duration::from_millis(500);
 
 /// A client by `config`, for questions.

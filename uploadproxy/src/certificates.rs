@@ -12,7 +12,7 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio::time::interval;
 
-/// How often the files are looked at.
+/// Time between two looks at the files.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The TLS of the listener with the certificate in `files`. Changes of the files and of the profile hold from the next

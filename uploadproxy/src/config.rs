@@ -1,4 +1,4 @@
-//! What a proxy needs to know, whoever started it.
+//! The settings of a proxy, for both of its faces.
 
 use std::net::SocketAddr;
 
@@ -15,16 +15,16 @@ pub(crate) struct Config {
     /// Empty for all addresses.
     pub(crate) address: String,
     pub(crate) port: u16,
-    /// What clients see.
+    /// The certificate for clients.
     pub(crate) tls: ServerFiles,
     pub(crate) profile: watch::Receiver<Profile>,
     pub(crate) verifier: Verifier,
     pub(crate) volumes: Volumes,
-    /// What upload servers see.
+    /// The certificate for upload servers, and their authorities.
     pub(crate) identity: Identity,
     /// Connected to instead of any upload server, for tests.
     pub(crate) dial: Option<SocketAddr>,
     pub(crate) allowed: Allowed,
-    /// Where metrics are served, the first that can be had; none if empty.
+    /// Addresses for the metrics, of which the first that is free is taken; no metrics if empty.
     pub(crate) metrics: Vec<SocketAddr>,
 }

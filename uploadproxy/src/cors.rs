@@ -1,4 +1,4 @@
-//! Cross-origin requests (WHATWG Fetch, "CORS protocol"): everybody may ask, credentials are never used.
+//! Cross-origin requests (WHATWG Fetch, "CORS protocol"): any page may ask, credentials are never used.
 //!
 //! The token travels in a header that a page has to set itself, so no other page can make a browser use it.
 
@@ -16,11 +16,11 @@ const METHODS: [Method; 6] = [
 
 const ANY: HeaderValue = HeaderValue::from_static("*");
 
-/// What a page of another origin may read of the answers about resumable uploads.
+/// Headers about resumable uploads that a page of another origin may read.
 const EXPOSED: HeaderValue =
     HeaderValue::from_static("Location, Upload-Offset, Upload-Length, Tus-Resumable");
 
-/// How an answer is marked.
+/// Marks of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marks {
     has_origin: bool,

@@ -60,7 +60,7 @@ impl Exchange {
         })
     }
 
-    /// Whose it is.
+    /// The grant that admitted it.
     pub(crate) fn grant(&self) -> &Grant {
         &self.grant
     }
@@ -92,7 +92,7 @@ impl Exchange {
         is_first
     }
 
-    /// The client has broken off: nobody will see an answer.
+    /// The client has broken off: an answer would not be seen.
     pub(crate) fn abandoned(&self) {
         self.end(Outcome::ClientGone);
     }
@@ -102,7 +102,7 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         self.figures.active.add(-1.0);
         let known = *self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without an answer nobody was there to get one.
+        // Without an answer there was no client to get one.
         let outcome = known.unwrap_or(Outcome::ClientGone);
         self.figures.count(outcome);
         let time = self.began.elapsed();

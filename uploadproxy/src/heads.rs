@@ -2,7 +2,7 @@
 
 use http::{Method, Request, Version, header};
 
-/// Whether a request may be answered at all: it asks for no tunnel, and names its host just once and as one (RFC 9112
+/// True if a request may be answered at all: it asks for no tunnel, and names its host just once and as one (RFC 9112
 /// §3.2: anything else "MUST" be answered with 400). Only HTTP/1.0 knows requests without a host.
 pub(crate) fn is_proper<B>(request: &Request<B>) -> bool {
     let mut hosts = request.headers().get_all(header::HOST).iter();

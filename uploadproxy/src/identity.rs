@@ -1,4 +1,4 @@
-//! What the proxy shows to upload servers, and what it expects of them: CDI renews both while the proxy runs.
+//! The proxy's certificate for upload servers, and the authorities of theirs: CDI renews both while the proxy runs.
 //!
 //! As long as nothing has changed the same configuration is given out: by that the pool knows that its connections
 //! are still good. One reader at a time asks; others use what was good before, or share its failure.
@@ -18,22 +18,22 @@ use tokio::time::{Instant, timeout};
 /// The key with the authorities in the ConfigMap.
 const BUNDLE_KEY: &str = "ca-bundle.crt";
 
-/// How long what was read is believed. A change is seen at once all the same when a handshake fails because of it.
+/// Time for which certificates are used before they are read again; a handshake that fails reads them at once.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// How long what was read is believed when nothing better can be read.
+/// The same when they cannot be read again.
 const STALE: Duration = Duration::from_secs(120);
 
-/// How long the API server may take for the ConfigMap.
+/// Time limit for the ConfigMap.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The same while there is one that is believed.
 const BRIEF_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What was read so long ago is what is there now.
+/// Age up to which certificates count as those of now.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// Whose certificates upload servers have.
+/// The place of the authorities of upload servers.
 pub(crate) enum Bundle {
     /// A file.
     File(PathBuf),
@@ -41,7 +41,7 @@ pub(crate) enum Bundle {
     ConfigMap(Box<Api<ConfigMap>>, String),
 }
 
-/// Why there is no TLS for upload servers.
+/// A reason why there is no TLS for upload servers.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot read {}: {source}", path.display())]
@@ -64,7 +64,7 @@ pub(crate) struct Identity {
     cached: Mutex<Option<Cached>>,
 }
 
-/// When somebody has read in vain, and what was wrong: whoever has waited meanwhile need not try again.
+/// A failed attempt to read, and its time: others that waited for it need not try again.
 struct Failed {
     when: Instant,
     error: Arc<Error>,
@@ -74,9 +74,9 @@ struct Failed {
 struct Cached {
     material: Material,
     config: Arc<ClientConfig>,
-    /// When the files were read and the ConfigMap was asked for.
+    /// Time at which the files were read and the ConfigMap was asked for.
     checked: Instant,
-    /// When that was of use.
+    /// Time at which that last succeeded.
     good: Instant,
 }
 
@@ -106,7 +106,7 @@ impl Identity {
             if cached.checked.elapsed() <= FRESH {
                 return Ok(Arc::clone(&cached.config));
             }
-            // What was believed until now will do while somebody else reads.
+            // What was believed until now will do while another request reads.
             if cached.good.elapsed() < STALE && self.reading.try_lock().is_err() {
                 return Ok(Arc::clone(&cached.config));
             }
@@ -132,14 +132,14 @@ impl Identity {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What was read since then, by whomever.
+    /// The configuration, read since `since` by this or another request.
     async fn read_since(
         &self,
         since: Option<Instant>,
         arrived: Instant,
         patience: Duration,
     ) -> Result<Arc<ClientConfig>, Arc<Error>> {
-        // Whoever comes meanwhile waits, and then uses what the first has brought.
+        // Requests that come meanwhile wait, and then use what the first has brought.
         let mut failed = self.reading.lock().await;
         let cached = self.cached();
         if let Some(cached) = &cached

@@ -34,7 +34,7 @@ impl Patience {
         patience
     }
 
-    /// What `answer` brings, unless it does not come for all the others before it.
+    /// Waits for `answer`, unless too many interim ones come before it.
     pub(crate) async fn wait<F: Future>(self, answer: F) -> Result<F::Output, Flood> {
         self.0.run_until_cancelled(answer).await.ok_or(Flood)
     }

@@ -1,4 +1,4 @@
-//! How many uploads there may be, and how fast: in total and for each client. Off unless configured, but for the requests to one PVC.
+//! Limits of the number and speed of uploads, in total and for each client. Off unless configured, but for requests to one PVC.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::pace::Pace;
 use crate::token::Grant;
 
-/// Requests to one PVC at a time. Its upload server takes one upload; whoever has a token shall not take all connections.
+/// Requests to one PVC at a time. Its upload server takes one upload; an owner of a token shall not take all connections.
 const MOST_FOR_CLAIM: usize = 32;
 
-/// What an administrator allows; `None` is no limit.
+/// Limits that an administrator sets; `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Allowed {
     /// Uploads at a time.
@@ -24,7 +24,7 @@ pub(crate) struct Allowed {
     pub(crate) rate_per_client: Option<NonZeroU64>,
 }
 
-/// Who is uploading.
+/// The uploads in progress.
 #[derive(Debug)]
 pub(crate) struct Limits {
     allowed: Allowed,
@@ -50,7 +50,7 @@ struct Client {
 pub(crate) struct Permit {
     limits: Arc<Limits>,
     address: IpAddr,
-    /// What the bytes of the upload have to keep to.
+    /// Paces that the bytes of the upload keep to.
     pub(crate) paces: Vec<Arc<Pace>>,
 }
 

@@ -12,7 +12,7 @@ const HASHED: usize = 10;
 const PREFIX: &str = "cdi-upload";
 const SUFFIX: &str = "cdi";
 
-/// Whether `text` may be the name of a namespace (RFC 1123 label).
+/// True if `text` may be the name of a namespace (RFC 1123 label).
 pub(crate) fn is_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=LABEL).contains(&text.len())
@@ -21,7 +21,7 @@ pub(crate) fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Whether `text` may be the name of a PVC (RFC 1123 subdomain; its labels have no limit of their own).
+/// True if `text` may be the name of a PVC (RFC 1123 subdomain; its labels have no limit of their own).
 pub(crate) fn is_subdomain(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let is_part = |part: &str| {

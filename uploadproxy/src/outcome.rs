@@ -1,10 +1,10 @@
-//! How requests end.
+//! Outcomes of requests.
 
 use std::fmt;
 
 use http::StatusCode;
 
-/// How a request to an upload path ended.
+/// The outcome of a request to an upload path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The upload server said that all is well.
@@ -58,7 +58,7 @@ impl Outcome {
         }
     }
 
-    /// What an upload server's answer means.
+    /// The outcome that an upload server's answer means.
     pub(crate) fn of(status: StatusCode) -> Self {
         if status.is_client_error() {
             Self::Rejected

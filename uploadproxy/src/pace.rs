@@ -1,4 +1,4 @@
-//! How fast bytes may pass: a token bucket for each limit.
+//! The pace at which bytes may pass: a token bucket for each limit.
 
 use std::num::NonZeroU64;
 use std::sync::{Mutex, PoisonError};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How much may pass at once after a pause.
+/// Amount that may pass at once after a pause, as time.
 const BURST: Duration = Duration::from_millis(100);
 
-/// A number of bytes a second, for everybody who shares it.
+/// A number of bytes a second, for all who share it.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate: NonZeroU64,
-    /// When everything that has passed would have passed at the allowed rate.
+    /// Time at which everything that has passed would have passed at the allowed rate.
     paid_until: Mutex<Instant>,
 }
 

@@ -92,7 +92,7 @@ impl Pool {
         }
     }
 
-    /// Closes what nobody has used in time.
+    /// Closes what was not used in time.
     fn sweep(&self) {
         self.idle().retain(|_, waiting| {
             waiting.retain(|idle| idle.since.elapsed() < IDLE && !idle.connection.sender.is_closed());

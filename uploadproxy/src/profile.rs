@@ -1,4 +1,4 @@
-//! Which TLS versions and cipher suites the cluster allows: CDI's configuration, followed while the proxy runs.
+//! TLS versions and cipher suites that the cluster allows: CDI's configuration, followed while the proxy runs.
 
 use daemon::tls::Profile;
 use futures_util::{Stream, StreamExt};

@@ -130,7 +130,7 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        // Whoever was answered early is let finish, or would not see the answer. A client that waits to be asked for
+        // A client that was answered early is let finish, or would not see the answer. A client that waits to be asked for
         // its body must not be asked now.
         if self.gate.is_none()
             && let Some(body) = self.body.take()

@@ -1,4 +1,4 @@
-//! Who may upload.
+//! The right to upload.
 
 use daemon::listener::Peer;
 use daemon::tls::common_name;
@@ -13,13 +13,13 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// True if `peer` may. Only its own certificate counts: what else it sent along is signed by nobody.
+    /// True if `peer` may. Only its own certificate counts: what else it sent along is not verified.
     pub(crate) fn allows(&self, peer: &Peer) -> bool {
         match self {
             Self::Anyone => true,
             Self::Named(expected) => {
                 let name = peer.certificate.as_ref().and_then(common_name);
-                // Without a name to expect, nobody is.
+                // Without a name to expect, no client is.
                 name.is_some_and(|name| name == *expected && !name.is_empty())
             }
         }

@@ -1,4 +1,4 @@
-//! Which checksum a client promises for the object that it sends: in a header, or in a trailer that a header announces.
+//! The checksum that a client promises for its object: in a header, or in a trailer that a header announces.
 //!
 //! `x-cdi-checksum: sha256:<hex>` is the importer's spelling; `Content-Digest` and `Repr-Digest` are those of RFC 9530
 //! and `Digest` that of RFC 3230, with base64.
@@ -25,10 +25,10 @@ const ALGORITHMS: [(&str, Algorithm); 4] = [
     ("md5", Algorithm::Md5),
 ];
 
-/// What is computed when only a trailer will tell: the algorithms that RFC 9530 considers active.
+/// Algorithms that are computed when only a trailer will tell: those that RFC 9530 considers active.
 pub(crate) const TRAILER_ALGORITHMS: [Algorithm; 2] = [Algorithm::Sha256, Algorithm::Sha512];
 
-/// What a client promises.
+/// A client's promise.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Promise {
     /// Nothing.
@@ -76,7 +76,7 @@ pub(crate) fn promised(headers: &HeaderMap, is_form: bool) -> Result<Promise, Pr
     })
 }
 
-/// Refuses checksums of parts: those are not verified, and whoever sends them should know.
+/// Refuses checksums of parts: those are not verified, and their sender should know.
 pub(crate) fn refuse_of_part(headers: &HeaderMap) -> Result<(), PromiseError> {
     let found = PART_DIGESTS.into_iter().find(|name| headers.contains_key(*name));
     found.map_or(Ok(()), |name| Err(PromiseError::OfPart(name)))

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use datapath::facts::ImageFacts;
 use datapath::observe::Phase;
-use datapath::transfer::ImageFacts;
 
 use crate::wording::Made;
 

@@ -19,7 +19,7 @@ pub(super) struct Open<'f> {
 }
 
 impl Open<'_> {
-    /// All of it; holes are zeros that nobody reads.
+    /// All of it; holes are zeros that are not read.
     pub(super) fn copy(&self, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {
         let mut offset = 0;
         while offset < self.size {

@@ -46,7 +46,7 @@ impl Device {
         self.size
     }
 
-    /// Where they lie.
+    /// The place of these bytes.
     pub(super) fn storage(&self) -> Option<Storage> {
         Storage::of(&self.file)
     }

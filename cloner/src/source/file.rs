@@ -68,7 +68,7 @@ fn append_sparse(
     Ok(())
 }
 
-/// What is not read may be missing by now, and what was read may have changed.
+/// Fails if the file changed: bytes not yet read may be missing by now, and others may differ.
 fn check_unchanged(open: &Open<'_>, before: &Stat) -> Result<(), SourceError> {
     let now =
         rustix::fs::fstat(open.file.as_fd()).map_err(|errno| SourceError::io("stat", open.path, errno))?;

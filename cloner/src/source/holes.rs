@@ -1,4 +1,4 @@
-//! Where the data of a file is, as its filesystem tells (`SEEK_DATA`, `SEEK_HOLE`).
+//! The places of a file's data, as its filesystem tells them (`SEEK_DATA`, `SEEK_HOLE`).
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;

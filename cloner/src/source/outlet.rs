@@ -1,4 +1,4 @@
-//! Where the bytes of a volume go: they are collected to pieces.
+//! The outlet for the bytes of a volume: collects them to pieces.
 
 use datapath::buffer::{Filling, Pool};
 use datapath::encode::{PIECE_BYTES, Piece};
@@ -6,7 +6,7 @@ use datapath::encode::{PIECE_BYTES, Piece};
 /// Fewer zeros than this are bytes like others: padding of a tar.
 const FEW_ZEROS: u64 = 16 << 10;
 
-/// Nobody takes pieces any more.
+/// Pieces are no longer taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("nobody takes the bytes of the volume any more")]
 pub(crate) struct Gone;
@@ -37,7 +37,7 @@ impl<'s> Outlet<'s> {
         self.position
     }
 
-    /// Where the next bytes may be read into: at least one, and `most` at most.
+    /// Room for the next bytes: for one at least, and `most` at most.
     pub(crate) fn room(&mut self, most: u64) -> &mut [u8] {
         let filling = self.filling.get_or_insert_with(|| self.pool.take(self.position));
         let left = PIECE_BYTES - filling.len().min(PIECE_BYTES);

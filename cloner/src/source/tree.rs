@@ -15,16 +15,16 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, major, minor};
 use super::links::Links;
 use super::{Outlet, SourceError, file};
 
-/// What `fsck` of ext4 keeps for itself, at the top of a volume.
+/// The folder that `fsck` of ext4 keeps for itself, at the top of a volume.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
-/// How directories are opened: they themselves, whatever replaces them meanwhile.
+/// Flags for directories: no link that has taken the place of one is followed.
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// How files are opened; one that became a pipe must not make us wait.
+/// Flags for files; one that became a pipe must not make us wait.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)

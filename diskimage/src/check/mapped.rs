@@ -1,24 +1,27 @@
-//! Formats of which there is nothing to look at but where their tables and blocks are.
+//! The check of formats that have nothing to compare but the places of their tables and blocks.
 
-use super::{Check, Findings, Places};
+use super::places::Places;
 use crate::Error;
-use crate::layout::{Access, Layout};
+use crate::findings::Findings;
+use crate::layout::{Access, Check, Layout};
+use crate::offsets::Host;
 use crate::wants::{Batch, Table, Want};
 
 /// Follows the tables as a conversion does.
 pub(crate) struct Mapped {
     layout: Box<dyn Layout>,
-    image_length: u64,
+    image_end: Host,
     places: Places,
     has_begun: bool,
 }
 
 impl Mapped {
     pub(crate) fn new(layout: Box<dyn Layout>, image_length: u64) -> Self {
+        let image_end = Host(image_length);
         Self {
             layout,
-            image_length,
-            places: Places::new(image_length),
+            image_end,
+            places: Places::new(image_end),
             has_begun: false,
         }
     }
@@ -27,8 +30,8 @@ impl Mapped {
     fn admit(&mut self, wants: Vec<Want>, findings: &mut Findings, tables: &mut Batch) {
         for want in wants {
             self.places.add(&*self.layout, want, findings, tables);
-            if want.table().is_some() {
-                tables.push(want.host, want.length.into(), want.role, want.at);
+            if let Some(table) = want.table() {
+                tables.push_table(table.host, want.length.into(), table.kind, table.note);
             }
         }
     }
@@ -39,8 +42,8 @@ impl Check for Mapped {
         if std::mem::replace(&mut self.has_begun, true) {
             return Ok(());
         }
-        let image_length = self.image_length;
-        let first = self.layout.begin(Access::Ranged { image_length })?;
+        let image_end = self.image_end;
+        let first = self.layout.begin(Access::Ranged { image_end })?;
         let wants = first.sorted(self.layout.format())?;
         self.admit(wants, findings, tables);
         Ok(())

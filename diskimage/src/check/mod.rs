@@ -1,54 +1,20 @@
-//! Is an image consistent? All of its tables, compared with each other and with its refcounts, with the verdict of `qemu-img check`.
+//! The check whether an image is consistent: all of its tables, compared with each other and with its refcounts, with the verdict of `qemu-img check`.
 //!
 //! What makes a table wrong does not end the check, unlike the reading of a map: what it says is found out as far as that goes.
 
-mod findings;
-mod mapped;
-mod places;
+pub(crate) mod mapped;
+pub(crate) mod places;
 
-pub use findings::Findings;
-pub(crate) use mapped::Mapped;
-pub(crate) use places::Places;
-
+use crate::findings::Findings;
+use crate::layout::Check;
 use crate::memory::{Account, Memory};
-use crate::stream::TableRange;
-use crate::wants::{Batch, Table, bytes_of};
+use crate::offsets::Host;
+use crate::tables::{TableRange, Tables};
+use crate::wants::{Batch, bytes_of};
 use crate::{Error, Facts, Format, Image};
 
 /// Bytes of tables that may be asked for beside twice those of the image.
 const TABLE_BYTES: u64 = 256 << 20;
-
-/// What a format looks at.
-pub(crate) trait Check {
-    /// Adds the tables to look at next to `tables`, once all of those before and those that they led to have come; none at the
-    /// end. What is remembered is charged to `tables`.
-    fn next(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error>;
-
-    /// A table has come: looks at it, and adds those that it leads to. What of it lies behind the end of the image is zero, as
-    /// QEMU reads it.
-    fn learn(
-        &mut self,
-        table: Table,
-        bytes: &[u8],
-        findings: &mut Findings,
-        tables: &mut Batch,
-    ) -> Result<(), Error>;
-
-    /// Bytes of memory that it holds of the tables it has learned.
-    fn memory_bytes(&self) -> u64;
-
-    /// All tables have come: the last look.
-    fn finish(&mut self, findings: &mut Findings);
-}
-
-/// Something that needs tables of an image, generation by generation.
-pub trait Tables {
-    /// The tables to fetch and [`add`](Self::add) next, in the order of the image; none when there are no more.
-    fn next_tables(&mut self) -> Result<Vec<TableRange>, Error>;
-
-    /// Takes what one table says; `bytes` are those of its range.
-    fn add(&mut self, table: &TableRange, bytes: &[u8]) -> Result<(), Error>;
-}
 
 /// The check of one image.
 pub struct Checker {
@@ -65,7 +31,7 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// A check of `image`, which is `image_length` bytes long. What it remembers is held in `memory`.
+    /// A check of `image`, which is `image_length` bytes long. Its memory comes from `memory`.
     pub fn new(image: Image, image_length: u64, memory: impl Memory + 'static) -> Self {
         Self {
             format: Facts::of(&*image.layout).format,
@@ -79,7 +45,7 @@ impl Checker {
         }
     }
 
-    /// What was found in all tables.
+    /// The findings in all tables.
     pub fn finish(mut self) -> Findings {
         self.check.finish(&mut self.findings);
         self.findings
@@ -90,7 +56,7 @@ impl Checker {
         bytes_of::<TableRange>(self.tables.capacity()) + self.handed_out + self.check.memory_bytes()
     }
 
-    /// What may be remembered of a table, and asked for because of it, while `beside` bytes are held for other things.
+    /// A batch for the memory of a table and for the tables that it asks for, while `beside` bytes are held for other things.
     fn batch(&self, beside: u64) -> Batch {
         Batch::within(self.account.beside(self.bytes().saturating_add(beside)))
     }
@@ -109,7 +75,8 @@ impl Checker {
                 });
             }
             if batch.make_room(&mut self.tables) {
-                self.tables.push(TableRange::within(want, self.image_length));
+                self.tables
+                    .push(TableRange::within(want, Host(self.image_length)));
             }
         }
         if batch.is_exceeded() {
@@ -137,6 +104,7 @@ impl Tables for Checker {
         let Some(table) = range.want.table() else {
             return Ok(());
         };
+        // QEMU reads zeros behind the end of the image. The copy is made for such tables alone: others are as they came.
         let length = usize::try_from(range.want.length).unwrap_or(usize::MAX);
         let mut padded = Vec::new();
         let mut batch = if bytes.len() < length {
@@ -171,7 +139,7 @@ mod tests {
                 return Ok(checker.finish());
             }
             for table in tables {
-                let at = |offset: u64| usize::try_from(offset).unwrap();
+                let at = |offset: Host| usize::try_from(offset.0).unwrap();
                 let range = table.range();
                 checker.add(&table, &image[at(range.start)..at(range.end)])?;
             }

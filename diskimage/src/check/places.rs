@@ -1,20 +1,20 @@
-//! Where blocks and tables are, in formats that do not count references: each has its place for itself, within the image.
+//! The places of blocks and tables in formats that do not count references: each has its place for itself, within the image.
 
-use super::Findings;
+use crate::findings::Findings;
 use crate::layout::Layout;
-use crate::stream::name;
+use crate::offsets::Host;
 use crate::wants::{Batch, Role, Want, bytes_of};
 
 /// The places that the tables of an image name.
 pub(crate) struct Places {
-    image_length: u64,
+    image_end: Host,
     wants: Vec<Want>,
 }
 
 impl Places {
-    pub(crate) fn new(image_length: u64) -> Self {
+    pub(crate) fn new(image_end: Host) -> Self {
         Self {
-            image_length,
+            image_end,
             wants: Vec::new(),
         }
     }
@@ -44,17 +44,17 @@ impl Places {
         };
         let end = want.host.saturating_add(length);
         let sentence = || {
-            let what = name(layout, &want);
+            let what = layout.name_of(&want);
             format!(
                 "{what} at {:#x} ends at {end:#x}, the image at {:#x}",
-                want.host, self.image_length
+                want.host, self.image_end
             )
         };
-        if end > self.image_length {
+        if end > self.image_end {
             // All that it asks of a grain is that it begins within the image. Several that follow each other are one want.
             let unit = layout.cluster_size().unwrap_or(u64::MAX);
             let last = want.host + length.saturating_sub(1) / unit * unit;
-            if want.table().is_none() && last >= self.image_length {
+            if want.table().is_none() && last >= self.image_end {
                 findings.error(sentence);
             } else {
                 findings.error_unknown_to_qemu(sentence);
@@ -78,9 +78,9 @@ impl Places {
                 findings.error_unknown_to_qemu(|| {
                     format!(
                         "{} at {:#x} overlaps {} at {:#x} ({} bytes)",
-                        name(layout, want),
+                        layout.name_of(want),
                         want.host,
-                        name(layout, other),
+                        layout.name_of(other),
                         other.host,
                         other.length
                     )

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::header::invalid;
 use crate::bytes_at::{be32, be64};
-use crate::{Error, Format, MAX_OFFSET};
+use crate::offsets::{Host, MAX_OFFSET};
+use crate::{Error, Format};
 
 const BACKING_FORMAT: u32 = 0xe279_2aca;
 const FEATURE_NAMES: u32 = 0x6803_f857;
@@ -20,7 +20,7 @@ const BITMAPS_BYTES: usize = 24;
 const MAX_BITMAPS: u32 = 65_535;
 const MAX_DIRECTORY_BYTES: u64 = 1024 * 65_535;
 
-/// What the extensions say.
+/// The facts that the extensions state.
 #[derive(Default)]
 pub(super) struct Extensions {
     pub(super) data_file: Option<String>,
@@ -30,22 +30,18 @@ pub(super) struct Extensions {
     feature_names: Vec<(u8, u8, String)>,
 }
 
-/// Where the bitmaps are.
+/// The place of the bitmaps.
 struct Bitmaps {
     count: u32,
     reserved: u32,
     directory_bytes: u64,
-    directory_offset: u64,
+    directory_offset: Host,
 }
 
 impl Extensions {
     /// Walks type, length and data of each from `start` to the end marker, or to `limit`, beyond which none may reach.
     pub(super) fn parse(head: &[u8], start: usize, limit: u64) -> Result<Self, Error> {
-        let short = |end: usize| Error::ShortHeader {
-            format: Format::Qcow2,
-            needed: end as u64,
-            available: head.len() as u64,
-        };
+        let short = |end: usize| Format::Qcow2.short(end as u64, head);
         let mut found = Self::default();
         let mut at = start;
         while (at as u64) < limit {
@@ -55,7 +51,7 @@ impl Extensions {
             };
             let end = data.saturating_add(length as usize);
             if end as u64 > limit {
-                return Err(invalid(format!(
+                return Err(Format::Qcow2.invalid(format!(
                     "the header extension {kind:#x} at {at:#x} has {length} bytes, and extensions end at {limit:#x}"
                 )));
             }
@@ -75,7 +71,7 @@ impl Extensions {
             BITMAPS => self.bitmaps = Some(Bitmaps::parse(bytes)?),
             FEATURE_NAMES => self.add_feature_names(bytes),
             BACKING_FORMAT if bytes.len() > MAX_FORMAT_NAME => {
-                return Err(invalid(format!(
+                return Err(Format::Qcow2.invalid(format!(
                     "the name of the backing file's format has {} bytes, the limit is {MAX_FORMAT_NAME}",
                     bytes.len()
                 )));
@@ -85,8 +81,8 @@ impl Extensions {
         Ok(())
     }
 
-    /// How many bitmaps there are, and where their directory is, which a conversion does not look at.
-    pub(super) fn bitmaps(&self, cluster_size: u64) -> Result<Option<(u32, Range<u64>)>, Error> {
+    /// The number of bitmaps and their directory, which a conversion does not look at.
+    pub(super) fn bitmaps(&self, cluster_size: u64) -> Result<Option<(u32, Range<Host>)>, Error> {
         let Some(bitmaps) = &self.bitmaps else {
             return Ok(None);
         };
@@ -97,19 +93,20 @@ impl Extensions {
             directory_offset,
         } = *bitmaps;
         if !(1..=MAX_BITMAPS).contains(&count) {
-            return Err(invalid(format!("{count} bitmaps, must be 1 to {MAX_BITMAPS}")));
+            return Err(Format::Qcow2.invalid(format!("{count} bitmaps, must be 1 to {MAX_BITMAPS}")));
         }
         if !(1..=MAX_DIRECTORY_BYTES).contains(&directory_bytes) {
-            return Err(invalid(format!(
+            return Err(Format::Qcow2.invalid(format!(
                 "the directory of bitmaps has {directory_bytes} bytes, must have 1 to {MAX_DIRECTORY_BYTES}"
             )));
         }
+        // Looked at although it is not read: QEMU opens no image where the directory could not be.
         let end = directory_offset.checked_add(directory_bytes);
-        match end.filter(|end| *end <= MAX_OFFSET) {
+        match end.filter(|end| end.0 <= MAX_OFFSET) {
             Some(end) if reserved == 0 && directory_offset.is_multiple_of(cluster_size) => {
                 Ok(Some((count, directory_offset..end)))
             }
-            _ => Err(invalid(format!(
+            _ => Err(Format::Qcow2.invalid(format!(
                 "the directory of bitmaps at {directory_offset:#x} (reserved: {reserved:#x})"
             ))),
         }
@@ -125,7 +122,7 @@ impl Extensions {
         }
     }
 
-    /// What the image calls this incompatible feature.
+    /// The image's name for this incompatible feature.
     pub(super) fn incompatible_name(&self, bit: u8) -> Option<String> {
         self.feature_names
             .iter()
@@ -138,7 +135,7 @@ impl Bitmaps {
     /// qcow2.rst, "Bitmaps extension".
     fn parse(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.len() != BITMAPS_BYTES {
-            return Err(invalid(format!(
+            return Err(Format::Qcow2.invalid(format!(
                 "the bitmaps extension has {} bytes, must have {BITMAPS_BYTES}",
                 bytes.len()
             )));
@@ -147,7 +144,7 @@ impl Bitmaps {
             count: be32(bytes, 0).unwrap_or_default(),
             reserved: be32(bytes, 4).unwrap_or_default(),
             directory_bytes: be64(bytes, 8).unwrap_or_default(),
-            directory_offset: be64(bytes, 16).unwrap_or_default(),
+            directory_offset: Host(be64(bytes, 16).unwrap_or_default()),
         })
     }
 }

@@ -5,14 +5,15 @@ use std::ops::Range;
 
 use super::extensions::Extensions;
 use crate::bytes_at::{be32, be64};
-use crate::{Compression, Error, Format, MAX_OFFSET};
+use crate::offsets::{Host, MAX_OFFSET};
+use crate::{Compression, Error, Format};
 
 /// Bytes of a version 2 header.
 const V2_LENGTH: usize = 72;
 /// Bytes of the shortest version 3 header.
 const V3_LENGTH: usize = 104;
-/// Largest L1 table in bytes, as QEMU (`QCOW_MAX_L1_SIZE`).
-const MAX_L1_BYTES: u64 = 32 << 20;
+/// Most entries of an L1 table, as QEMU (`QCOW_MAX_L1_SIZE`, 32 MiB).
+pub(super) const MAX_L1_ENTRIES: u64 = (32 << 20) / 8;
 /// Largest refcount table in bytes, as QEMU (`QCOW_MAX_REFTABLE_SIZE`).
 const MAX_REFTABLE_BYTES: u64 = 8 << 20;
 /// Most snapshots, as QEMU (`QCOW_MAX_SNAPSHOTS`), and the fixed part of what the table has of each.
@@ -48,27 +49,27 @@ pub struct Header {
     pub l1_entries: u64,
     /// All entries of it: more may follow for the VM state of snapshots.
     pub l1_size: u64,
-    /// Where the L1 table is; aligned to a cluster.
-    pub l1_offset: u64,
-    /// Where the refcount table is; aligned to a cluster.
-    pub refcount_table_offset: u64,
+    /// The L1 table; aligned to a cluster.
+    pub l1_offset: Host,
+    /// The refcount table; aligned to a cluster.
+    pub refcount_table_offset: Host,
     /// Bytes of the refcount table.
     pub refcount_table_bytes: u64,
     /// log2 of the bits of a refcount, 0 to 6.
     pub refcount_order: u32,
     /// Internal snapshots; their data is ignored.
     pub snapshots: u32,
-    /// Where the table of snapshots is.
-    pub snapshot_table_offset: u64,
+    /// The table of snapshots.
+    pub snapshot_table_offset: Host,
     /// Dirty bitmaps, which are ignored.
     pub bitmap_count: u32,
-    /// Where their directory is, if there are any.
-    pub bitmaps: Option<Range<u64>>,
+    /// Their directory, if there are any.
+    pub bitmaps: Option<Range<Host>>,
     /// Refcounts may be out of date (bit 0). QEMU reads such an image; so do we, and do not trust its refcounts.
     pub dirty: bool,
-    /// Somebody found the image inconsistent (bit 1). QEMU still reads it; so do we, with a warning.
+    /// An earlier reader found the image inconsistent (bit 1). QEMU still reads it; so do we, with a warning.
     pub corrupt: bool,
-    /// What it does not map is what a base has there.
+    /// It is the difference to a base, which has the clusters that it does not map.
     pub is_delta: bool,
 }
 
@@ -85,26 +86,22 @@ impl Header {
     pub fn parse_delta(head: &[u8]) -> Result<(Self, String), Error> {
         let (mut header, backing_file) = Self::parse_any(head)?;
         header.is_delta = true;
-        let name = backing_file.ok_or_else(|| invalid("no backing file, so it is no delta".into()))?;
+        let name = backing_file.ok_or_else(|| Format::Qcow2.invalid("no backing file, so it is no delta"))?;
         Ok((header, name))
     }
 
     fn parse_any(head: &[u8]) -> Result<(Self, Option<String>), Error> {
-        let short = |needed: usize| Error::ShortHeader {
-            format: Format::Qcow2,
-            needed: needed as u64,
-            available: head.len() as u64,
-        };
+        let short = |needed: usize| Format::Qcow2.short(needed as u64, head);
         let word = |offset: usize| be32(head, offset).ok_or_else(|| short(offset + 4));
         let long = |offset: usize| be64(head, offset).ok_or_else(|| short(offset + 8));
 
         let version = word(4)?;
         if !(2..=3).contains(&version) {
-            return Err(invalid(format!("unsupported version {version}")));
+            return Err(Format::Qcow2.invalid(format!("unsupported version {version}")));
         }
         let cluster_bits = word(20)?;
         if !(9..=21).contains(&cluster_bits) {
-            return Err(invalid(format!(
+            return Err(Format::Qcow2.invalid(format!(
                 "unsupported cluster size: 2^{cluster_bits}, must be 2^9 to 2^21"
             )));
         }
@@ -126,7 +123,7 @@ impl Header {
             .then(|| head.get(V3_LENGTH))
             .flatten();
         let backing_file_at = long(8)?;
-        // What a backing file's name follows ends before it.
+        // The extensions end where the backing file's name begins: else its letters would be read as one.
         let end = if backing_file_at == 0 {
             cluster_size
         } else {
@@ -138,29 +135,27 @@ impl Header {
         let backing_file = backing_file(head, backing_file_at, word(16)?, cluster_size)?;
         match word(32)? {
             0 if extensions.has_crypto => {
-                return Err(invalid(
-                    "a header of encryption in an image that is not encrypted".into(),
-                ));
+                return Err(Format::Qcow2.invalid("a header of encryption in an image that is not encrypted"));
             }
             0 => {}
             1 => return Err(Error::Encrypted("AES")),
             2 => return Err(Error::Encrypted("LUKS")),
-            other => return Err(invalid(format!("unsupported encryption method {other}"))),
+            other => return Err(Format::Qcow2.invalid(format!("unsupported encryption method {other}"))),
         }
         let compression = compression(compression_byte.copied().unwrap_or(0), incompatible)?;
         let extended_l2 = incompatible & EXTENDED_L2 != 0;
         if extended_l2 && cluster_bits < 14 {
-            return Err(invalid(format!(
+            return Err(Format::Qcow2.invalid(format!(
                 "extended L2 entries need clusters of 16 KiB, this image has {cluster_size}"
             )));
         }
         if refcount_order > 6 {
-            return Err(invalid(format!(
+            return Err(Format::Qcow2.invalid(format!(
                 "refcounts of 2^{refcount_order} bits, at most 64 bits are allowed"
             )));
         }
 
-        // Without the bit they are out of date.
+        // Without the bit they are out of date: a writer that knows no bitmaps has cleared it.
         let bitmaps = match autoclear & BITMAPS_VALID {
             0 => None,
             _ => extensions.bitmaps(cluster_size)?,
@@ -174,12 +169,12 @@ impl Header {
             extended_l2,
             l1_entries: 0,
             l1_size: 0,
-            l1_offset: long(40)?,
-            refcount_table_offset: long(48)?,
+            l1_offset: Host(long(40)?),
+            refcount_table_offset: Host(long(48)?),
             refcount_table_bytes: u64::from(word(56)?) << cluster_bits,
             refcount_order,
             snapshots: word(60)?,
-            snapshot_table_offset: long(64)?,
+            snapshot_table_offset: Host(long(64)?),
             bitmap_count: bitmaps.as_ref().map_or(0, |(count, _)| *count),
             bitmaps: bitmaps.map(|(_, directory)| directory),
             dirty: incompatible & DIRTY != 0,
@@ -193,12 +188,11 @@ impl Header {
 
     /// `size` is that of the disk before it is rounded: QEMU wants an entry for what is rounded off.
     fn with_l1_checked(mut self, size: u64, l1_size: u64) -> Result<Self, Error> {
-        let limit = MAX_L1_BYTES / 8;
-        if l1_size > limit {
+        if l1_size > MAX_L1_ENTRIES {
             return Err(Error::L1TooBig {
                 format: Format::Qcow2,
                 entries: l1_size,
-                limit,
+                limit: MAX_L1_ENTRIES,
             });
         }
         let needed = size.div_ceil(self.bytes_per_l2());
@@ -217,13 +211,13 @@ impl Header {
 
     fn check_tables(&self) -> Result<(), Error> {
         if self.refcount_table_bytes > MAX_REFTABLE_BYTES {
-            return Err(invalid(format!(
+            return Err(Format::Qcow2.invalid(format!(
                 "the refcount table has {} bytes, the limit is {MAX_REFTABLE_BYTES}",
                 self.refcount_table_bytes
             )));
         }
         if self.refcount_table_bytes == 0 {
-            return Err(invalid("the image does not contain a refcount table".into()));
+            return Err(Format::Qcow2.invalid("the image does not contain a refcount table"));
         }
         self.check_table(
             "refcount table",
@@ -233,7 +227,7 @@ impl Header {
         // What the table says of each snapshot is not looked at.
         let snapshots = u64::from(self.snapshots);
         if snapshots > MAX_SNAPSHOTS {
-            return Err(invalid(format!(
+            return Err(Format::Qcow2.invalid(format!(
                 "the snapshot table has {snapshots} entries, the limit is {MAX_SNAPSHOTS}"
             )));
         }
@@ -245,10 +239,10 @@ impl Header {
     }
 
     /// Tables start at a cluster and end where a file can, as QEMU checks.
-    fn check_table(&self, name: &str, offset: u64, bytes: u64) -> Result<(), Error> {
-        let end = offset.checked_add(bytes).filter(|end| *end <= MAX_OFFSET);
+    fn check_table(&self, name: &str, offset: Host, bytes: u64) -> Result<(), Error> {
+        let end = offset.checked_add(bytes).filter(|end| end.0 <= MAX_OFFSET);
         if !offset.is_multiple_of(self.cluster_size()) || end.is_none() {
-            return Err(invalid(format!("{name} offset {offset:#x} is invalid")));
+            return Err(Format::Qcow2.invalid(format!("{name} offset {offset:#x} is invalid")));
         }
         Ok(())
     }
@@ -293,15 +287,10 @@ impl Header {
     }
 }
 
-pub(super) fn invalid(what: String) -> Error {
-    let format = Format::Qcow2;
-    Error::Header { format, what }
-}
-
 fn header_length(stated: u32, cluster_size: u64) -> Result<usize, Error> {
     let length = stated as usize;
     if length < V3_LENGTH || u64::from(stated) > cluster_size {
-        return Err(invalid(format!(
+        return Err(Format::Qcow2.invalid(format!(
             "header length {stated}, must be {V3_LENGTH} to the cluster size {cluster_size}"
         )));
     }
@@ -313,7 +302,7 @@ fn compression(kind: u8, incompatible: u64) -> Result<Compression, Error> {
     match (kind, incompatible & COMPRESSION_TYPE != 0) {
         (0, false) => Ok(Compression::Deflate),
         (1, true) => Ok(Compression::Zstd),
-        (other, bit) => Err(invalid(format!(
+        (other, bit) => Err(Format::Qcow2.invalid(format!(
             "compression type {other} with its feature bit {}",
             if bit { "set" } else { "clear" }
         ))),
@@ -339,9 +328,8 @@ fn refuse_features(incompatible: u64, autoclear: u64, extensions: &Extensions) -
         ));
     }
     if autoclear & DATA_FILE_RAW != 0 {
-        return Err(invalid(
-            "an external data file is said to be the disk, and there is none (autoclear feature bit 1)"
-                .into(),
+        return Err(Format::Qcow2.invalid(
+            "an external data file is said to be the disk, and there is none (autoclear feature bit 1)",
         ));
     }
     Ok(())
@@ -353,9 +341,7 @@ fn backing_file(head: &[u8], offset: u64, length: u32, cluster_size: u64) -> Res
     }
     let length = length as usize;
     if offset > cluster_size || length > MAX_NAME {
-        return Err(invalid(format!(
-            "backing file name of {length} bytes at offset {offset}"
-        )));
+        return Err(Format::Qcow2.invalid(format!("backing file name of {length} bytes at offset {offset}")));
     }
     let start = usize::try_from(offset).unwrap_or(usize::MAX);
     let name = head.get(start..start.saturating_add(length)).unwrap_or_default();

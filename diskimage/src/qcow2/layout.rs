@@ -8,12 +8,12 @@ use super::map::{l2_tables, l2_wants};
 use super::refcounts::Refcounts;
 use super::table::{L1, L2, REFCOUNT_BLOCK, REFCOUNT_TABLE};
 use super::zeros::Zeros;
-use crate::check::Check;
-use crate::layout::{Access, Layout};
-use crate::wants::{Batch, Role, Table};
+use crate::layout::{Access, Check, Layout};
+use crate::offsets::{Guest, Host};
+use crate::wants::{Batch, Table};
 use crate::{Clusters, Error, Format};
 
-/// An image and what its tables have said so far.
+/// An image and the map that its tables have told so far.
 pub(super) struct Qcow2 {
     header: Header,
     refcounts: Refcounts,
@@ -76,15 +76,10 @@ impl Layout for Qcow2 {
         if header.l1_entries == 0 {
             return Ok(first);
         }
-        first.push(header.l1_offset, header.l1_entries * 8, Role::Table(L1), 0);
+        first.push_table(header.l1_offset, header.l1_entries * 8, L1, 0);
         if header.has_refcounts() {
-            let table = Role::Table(REFCOUNT_TABLE);
-            first.push(
-                header.refcount_table_offset,
-                header.refcount_table_bytes,
-                table,
-                0,
-            );
+            let (host, length) = (header.refcount_table_offset, header.refcount_table_bytes);
+            first.push_table(host, length, REFCOUNT_TABLE, 0);
         }
         Ok(first)
     }
@@ -94,7 +89,7 @@ impl Layout for Qcow2 {
             L1 => l2_tables(&self.header, bytes, batch)?,
             REFCOUNT_TABLE => Refcounts::ask_blocks(&self.header, bytes, batch),
             REFCOUNT_BLOCK => {
-                batch.counted = self.refcounts.learn_block(&self.header, table.at, bytes);
+                batch.counted = self.refcounts.learn_block(&self.header, Host(table.note), bytes);
             }
             _ => {
                 l2_wants(&self.header, table, bytes, batch)?;
@@ -126,15 +121,15 @@ impl Layout for Qcow2 {
         true
     }
 
-    fn refcount(&self, host: u64) -> Option<u64> {
+    fn refcount(&self, host: Host) -> Option<u64> {
         self.refcounts.of(&self.header, host)
     }
 
-    fn pass(&mut self, position: u64) {
+    fn pass(&mut self, position: Host) {
         self.refcounts.pass(&self.header, position);
     }
 
-    fn zeros(&self) -> &[Range<u64>] {
+    fn zeros(&self) -> &[Range<Guest>] {
         self.zeros.ranges()
     }
 }

@@ -1,8 +1,9 @@
-//! From tables to wants: what L1 and L2 tables say about the bytes of the image.
+//! From tables to wants: the bytes of the image that L1 and L2 tables name.
 
 use super::header::Header;
 use super::table::{L2, Mapping, SUBCLUSTERS, bit_runs, l1_entry, l2_entry};
 use crate::Error;
+use crate::offsets::Guest;
 use crate::wants::{Batch, Role, Table};
 
 /// Asks for the L2 tables that an L1 table refers to; each remembers the first guest byte that it maps.
@@ -11,13 +12,13 @@ pub(super) fn l2_tables(header: &Header, l1: &[u8], tables: &mut Batch) -> Resul
     for index in 0..entries.min(l1.len() / 8) {
         if let Some(offset) = l1_entry(header, l1, index)? {
             let guest = index as u64 * header.bytes_per_l2();
-            tables.push(offset, header.cluster_size(), Role::Table(L2), guest);
+            tables.push_table(offset, header.cluster_size(), L2, guest);
         }
     }
     Ok(())
 }
 
-/// The runs of stored subclusters within the first `left` bytes of a cluster: where each begins in it, and its length.
+/// The runs of stored subclusters within the first `left` bytes of a cluster: the place of each in it, and its length.
 fn parts(stored: u32, subcluster: u64, left: u64) -> impl Iterator<Item = (u64, u64)> {
     bit_runs(stored).filter_map(move |(first, count)| {
         let skip = u64::from(first) * subcluster;
@@ -26,20 +27,21 @@ fn parts(stored: u32, subcluster: u64, left: u64) -> impl Iterator<Item = (u64, 
     })
 }
 
-/// Asks for what one L2 table maps. Clipped to the virtual size.
+/// Asks for the clusters that one L2 table maps. Clipped to the virtual size.
 pub(super) fn l2_wants(header: &Header, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
     let cluster = header.cluster_size();
     let subcluster = cluster / u64::from(SUBCLUSTERS);
     let entries = usize::try_from(cluster / header.l2_entry_bytes()).unwrap_or(0);
     for index in 0..entries {
-        let guest = table.at + index as u64 * cluster;
-        if guest >= header.virtual_size {
+        let guest = Guest(table.note) + index as u64 * cluster;
+        let left = guest.left(header.virtual_size);
+        if left == 0 {
             break;
         }
-        let left = header.virtual_size - guest;
         match l2_entry(header, bytes, index, table.host)? {
             Mapping::Unmapped => {}
-            Mapping::ZeroAllocated { host } => batch.push(host, cluster, Role::Ignored, 0),
+            // It has a refcount, which is only explained if the reference is counted: else the cluster would wait until the end.
+            Mapping::ZeroAllocated { host } => batch.push_ignored(host, cluster),
             Mapping::Compressed { host, length } => batch.push(host, length, Role::Compressed, guest),
             Mapping::Data {
                 host,

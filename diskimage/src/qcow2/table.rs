@@ -2,6 +2,7 @@
 
 use super::header::Header;
 use crate::bytes_at::be64;
+use crate::offsets::Host;
 use crate::{Error, Format};
 
 /// The L1 table.
@@ -12,6 +13,14 @@ pub(super) const L2: u8 = 1;
 pub(super) const REFCOUNT_TABLE: u8 = 2;
 /// A refcount block; remembers the first host byte that it counts.
 pub(super) const REFCOUNT_BLOCK: u8 = 3;
+/// Only for a check: the snapshot table.
+pub(super) const SNAPSHOTS: u8 = 4;
+/// Only for a check: the L1 table of a snapshot.
+pub(super) const SNAPSHOT_L1: u8 = 5;
+/// Only for a check: the directory of bitmaps.
+pub(super) const BITMAPS: u8 = 6;
+/// Only for a check: the table of a bitmap.
+pub(super) const BITMAP_TABLE: u8 = 7;
 
 /// Bits 9-55 of L1 and standard L2 entries: a host offset.
 pub(super) const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
@@ -26,20 +35,20 @@ const REFBLOCK_MASK: u64 = !0x1ff;
 /// Subclusters of a cluster with extended L2 entries.
 pub(super) const SUBCLUSTERS: u32 = 32;
 
-/// What one L2 entry says about its cluster.
+/// The storage of a cluster, by its L2 entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mapping {
     /// Nothing is stored: reads as zeros, or as what a base has there unless [`zero_subclusters`] says zeros.
     Unmapped,
     /// A host cluster is allocated, yet the guest reads zeros.
     ZeroAllocated {
-        /// Offset of the host cluster.
-        host: u64,
+        /// The host cluster.
+        host: Host,
     },
     /// A whole cluster, or the set subclusters of it, is stored as it is.
     Data {
-        /// Offset of the host cluster.
-        host: u64,
+        /// The host cluster.
+        host: Host,
         /// Bit n set: subcluster n is stored. All set without extended L2.
         subclusters: u32,
         /// Nothing else refers to the host cluster.
@@ -47,55 +56,48 @@ pub(super) enum Mapping {
     },
     /// The cluster is stored compressed.
     Compressed {
-        /// Offset of the first compressed byte; not aligned.
-        host: u64,
+        /// The first compressed byte; not aligned.
+        host: Host,
         /// Bytes until the end of the last sector that holds compressed bytes.
         length: u64,
     },
 }
 
 /// The offset that an L1 entry holds, if any.
-pub(super) fn l1_entry(header: &Header, table: &[u8], index: usize) -> Result<Option<u64>, Error> {
-    let offset = be64(table, index.saturating_mul(8)).unwrap_or(0) & OFFSET_MASK;
-    if !offset.is_multiple_of(header.cluster_size()) {
-        return Err(Error::Corrupt {
-            format: Format::Qcow2,
-            what: format!("L1 entry {index} points to an unaligned L2 table"),
-            offset,
-        });
+pub(super) fn l1_entry(header: &Header, table: &[u8], index: usize) -> Result<Option<Host>, Error> {
+    let host = Host(be64(table, index.saturating_mul(8)).unwrap_or(0) & OFFSET_MASK);
+    if !host.is_multiple_of(header.cluster_size()) {
+        let what = format!("L1 entry {index} points to an unaligned L2 table");
+        return Err(Format::Qcow2.corrupt(what, host));
     }
-    Ok((offset != 0).then_some(offset))
+    Ok((host != Host(0)).then_some(host))
 }
 
 /// The offset that a refcount table entry holds, if any. Refcounts only help to save memory, so an entry that
 /// makes no sense counts as "unknown".
-pub(super) fn refcount_table_entry(header: &Header, table: &[u8], index: usize) -> Option<u64> {
-    let offset = be64(table, index.saturating_mul(8))? & REFBLOCK_MASK;
-    (offset != 0 && offset.is_multiple_of(header.cluster_size())).then_some(offset)
+pub(super) fn refcount_table_entry(header: &Header, table: &[u8], index: usize) -> Option<Host> {
+    let host = Host(be64(table, index.saturating_mul(8))? & REFBLOCK_MASK);
+    (host != Host(0) && host.is_multiple_of(header.cluster_size())).then_some(host)
 }
 
-/// What entry `index` of an L2 table says; `table_offset` is for messages.
+/// Reads entry `index` of an L2 table; `table_offset` is for messages.
 pub(super) fn l2_entry(
     header: &Header,
     table: &[u8],
     index: usize,
-    table_offset: u64,
+    table_offset: Host,
 ) -> Result<Mapping, Error> {
     let width = if header.extended_l2 { 16 } else { 8 };
     let at = index.saturating_mul(width);
     let entry = be64(table, at).unwrap_or(0);
-    let corrupt = |what: String| Error::Corrupt {
-        format: Format::Qcow2,
-        what,
-        offset: table_offset.saturating_add(at as u64),
-    };
+    let corrupt = |what: String| Format::Qcow2.corrupt(what, table_offset.saturating_add(at as u64));
 
     if entry & COMPRESSED != 0 {
         let (host, length) = compressed(header, entry);
         return Ok(Mapping::Compressed { host, length });
     }
     let is_sole = entry & COPIED != 0;
-    let host = entry & OFFSET_MASK;
+    let host = Host(entry & OFFSET_MASK);
     if !host.is_multiple_of(header.cluster_size()) {
         return Err(corrupt(format!(
             "L2 entry points to the unaligned cluster {host:#x}"
@@ -110,8 +112,8 @@ pub(super) fn l2_entry(
             )));
         }
         return match (host, stored) {
-            (0, 0) => Ok(Mapping::Unmapped),
-            (0, _) => Err(corrupt("subclusters stored in no cluster".into())),
+            (Host(0), 0) => Ok(Mapping::Unmapped),
+            (Host(0), _) => Err(corrupt("subclusters stored in no cluster".into())),
             (_, 0) => Ok(Mapping::ZeroAllocated { host }),
             _ => Ok(Mapping::Data {
                 host,
@@ -120,9 +122,10 @@ pub(super) fn l2_entry(
             }),
         };
     }
+    // QEMU takes the zero flag of version 2 for an error, and so do we: its writers cannot have meant it.
     match (entry & ZERO != 0, host) {
         (true, _) if header.version < 3 => Err(corrupt("zero cluster in a version 2 image".into())),
-        (true, 0) | (false, 0) => Ok(Mapping::Unmapped),
+        (_, Host(0)) => Ok(Mapping::Unmapped),
         (true, _) => Ok(Mapping::ZeroAllocated { host }),
         (false, _) => Ok(Mapping::Data {
             host,
@@ -150,12 +153,12 @@ pub(super) fn zero_subclusters(header: &Header, table: &[u8], index: usize) -> u
 }
 
 /// "Compressed Clusters Descriptor": x = 62 - (cluster_bits - 8) bits of offset, then a count of additional sectors.
-/// Where the cluster begins, and its bytes until the end of its last sector.
-pub(super) fn compressed(header: &Header, entry: u64) -> (u64, u64) {
+/// Returns the first byte of the cluster, and its bytes until the end of its last sector.
+pub(super) fn compressed(header: &Header, entry: u64) -> (Host, u64) {
     let offset_bits = 70 - header.cluster_bits;
     let host = entry & ((1 << offset_bits) - 1);
     let sectors = (entry & (COMPRESSED - 1)) >> offset_bits;
-    (host, (sectors + 1) * 512 - host % 512)
+    (Host(host), (sectors + 1) * 512 - host % 512)
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
@@ -185,6 +188,16 @@ pub(super) fn refcounts_per_block(header: &Header) -> u64 {
     (header.cluster_size() * 8) >> header.refcount_order
 }
 
+/// Bytes of the image whose refcounts fit one block.
+pub(super) fn bytes_per_block(header: &Header) -> u64 {
+    refcounts_per_block(header).saturating_mul(header.cluster_size())
+}
+
+/// The numbers of a table.
+pub(super) fn words(table: &[u8]) -> impl Iterator<Item = u64> {
+    (0..table.len() / 8).filter_map(|index| be64(table, index * 8))
+}
+
 /// Runs of consecutive set bits: (first, count).
 pub(super) fn bit_runs(mut bits: u32) -> impl Iterator<Item = (u32, u32)> {
     let mut base = 0;
@@ -211,7 +224,7 @@ mod tests {
     fn compressed_descriptor_of_64k_clusters() {
         // 64 KiB clusters: 54 bits of offset, 8 bits of sectors.
         let entry = COMPRESSED | (3 << 54) | 0x5_0123;
-        assert_eq!(compressed(&header(16), entry), (0x5_0123, 4 * 512 - 0x123));
+        assert_eq!(compressed(&header(16), entry), (Host(0x5_0123), 4 * 512 - 0x123));
     }
 
     #[test]
@@ -250,10 +263,10 @@ mod tests {
     fn zero_flag_is_refused_in_version_2() {
         let mut header = header(16);
         header.version = 2;
-        assert!(l2_entry(&header, &1u64.to_be_bytes(), 0, 0).is_err());
+        assert!(l2_entry(&header, &1u64.to_be_bytes(), 0, Host(0)).is_err());
         header.version = 3;
         assert_eq!(
-            l2_entry(&header, &1u64.to_be_bytes(), 0, 0),
+            l2_entry(&header, &1u64.to_be_bytes(), 0, Host(0)),
             Ok(Mapping::Unmapped)
         );
     }

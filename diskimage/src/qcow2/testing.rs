@@ -8,7 +8,7 @@ use flate2::read::DeflateDecoder;
 
 use super::header::Header;
 use crate::stream::testing;
-use crate::{Compression, Error, Facts, Format, Image, Sink};
+use crate::{Compression, Error, Facts, Format, Guest, Host, Image, Sink};
 
 /// A version 3 header for tests that need one.
 pub(crate) fn header(cluster_bits: u32) -> Header {
@@ -20,12 +20,12 @@ pub(crate) fn header(cluster_bits: u32) -> Header {
         extended_l2: false,
         l1_entries: 2,
         l1_size: 2,
-        l1_offset: 1 << cluster_bits,
-        refcount_table_offset: 2 << cluster_bits,
+        l1_offset: Host(1 << cluster_bits),
+        refcount_table_offset: Host(2 << cluster_bits),
         refcount_table_bytes: 1 << cluster_bits,
         refcount_order: 4,
         snapshots: 0,
-        snapshot_table_offset: 0,
+        snapshot_table_offset: Host(0),
         bitmap_count: 0,
         bitmaps: None,
         dirty: false,
@@ -38,7 +38,7 @@ pub(crate) fn header(cluster_bits: u32) -> Header {
 pub(crate) struct Array {
     pub(crate) disk: Vec<u8>,
     cluster: usize,
-    pub(crate) parked: BTreeMap<u64, Bytes>,
+    pub(crate) parked: BTreeMap<Host, Bytes>,
     pub(crate) most_parked: usize,
 }
 
@@ -57,14 +57,14 @@ impl Array {
 impl Sink for Array {
     type Error = Error;
 
-    fn data(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
-        let at = usize::try_from(guest).unwrap();
+    fn data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        let at = usize::try_from(guest.0).unwrap();
         self.disk[at..at + bytes.len()].copy_from_slice(&bytes);
         Ok(())
     }
 
-    fn compressed(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
-        let at = usize::try_from(guest).unwrap();
+    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        let at = usize::try_from(guest.0).unwrap();
         let end = self.disk.len().min(at + self.cluster);
         // Damaged ones are left out.
         DeflateDecoder::new(&bytes[..])
@@ -73,17 +73,17 @@ impl Sink for Array {
         Ok(())
     }
 
-    fn park(&mut self, host: u64, pieces: &[Bytes]) -> Result<(), Error> {
+    fn park(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Error> {
         self.parked.insert(host, pieces.concat().into());
         self.most_parked = self.most_parked.max(self.parked.len());
         Ok(())
     }
 
-    fn parked(&mut self, host: u64) -> Result<Bytes, Error> {
+    fn parked(&mut self, host: Host) -> Result<Bytes, Error> {
         Ok(self.parked[&host].clone())
     }
 
-    fn forget(&mut self, host: u64) -> Result<(), Error> {
+    fn forget(&mut self, host: Host) -> Result<(), Error> {
         self.parked.remove(&host).unwrap();
         Ok(())
     }

@@ -1,27 +1,27 @@
-//! What a delta says about zeros: a cluster that reads as zeros hides what the base has there, a cluster that is not
-//! mapped does not.
+//! The zeros of a delta: a cluster that reads as zeros hides what the base has there, a cluster that is not mapped does not.
 
 use std::ops::Range;
 
 use super::header::Header;
 use super::table::{SUBCLUSTERS, bit_runs, zero_subclusters};
+use crate::offsets::Guest;
 use crate::wants::{Batch, Table, bytes_of};
 
 /// The guest ranges that a delta makes zero.
 #[derive(Debug, Default)]
 pub(super) struct Zeros {
-    ranges: Vec<Range<u64>>,
+    ranges: Vec<Range<Guest>>,
 }
 
 impl Zeros {
-    /// Learns what an L2 table says. Clipped to the virtual size; what is remembered is charged to `batch`.
+    /// Learns the zeros of an L2 table. Clipped to the virtual size; the memory for them is charged to `batch`.
     pub(super) fn learn(&mut self, header: &Header, table: Table, bytes: &[u8], batch: &mut Batch) {
         let cluster = header.cluster_size();
         let subcluster = cluster / u64::from(SUBCLUSTERS);
         let entries = usize::try_from(cluster / header.l2_entry_bytes()).unwrap_or(0);
         for index in 0..entries {
-            let guest = table.at + index as u64 * cluster;
-            if guest >= header.virtual_size {
+            let guest = Guest(table.note) + index as u64 * cluster;
+            if guest.left(header.virtual_size) == 0 {
                 break;
             }
             match zero_subclusters(header, bytes, index) {
@@ -37,26 +37,26 @@ impl Zeros {
         }
     }
 
-    fn add(&mut self, header: &Header, range: Range<u64>, batch: &mut Batch) {
-        let range = range.start..range.end.min(header.virtual_size);
+    fn add(&mut self, header: &Header, range: Range<Guest>, batch: &mut Batch) {
+        let range = range.start..range.end.min(Guest(header.virtual_size));
         if range.is_empty() {
             return;
         }
         match self.ranges.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,
             // Charged twice: the list grows to twice its length at once.
-            _ if batch.charge(2 * bytes_of::<Range<u64>>(1)) => self.ranges.push(range),
+            _ if batch.charge(2 * bytes_of::<Range<Guest>>(1)) => self.ranges.push(range),
             _ => {}
         }
     }
 
     /// Bytes of memory that the ranges take.
     pub(super) fn bytes(&self) -> u64 {
-        bytes_of::<Range<u64>>(self.ranges.capacity())
+        bytes_of::<Range<Guest>>(self.ranges.capacity())
     }
 
     /// The ranges, in the order in which they were found.
-    pub(super) fn ranges(&self) -> &[Range<u64>] {
+    pub(super) fn ranges(&self) -> &[Range<Guest>] {
         &self.ranges
     }
 }

@@ -1,18 +1,17 @@
 //! A map from tables that are read before anything else.
 
-use std::ops::Range;
-
-use super::{Stream, name};
-use crate::check::Tables;
+use super::Stream;
 use crate::layout::{Access, Layout};
 use crate::memory::{Account, Memory};
+use crate::offsets::Host;
+use crate::tables::{TableRange, Tables};
 use crate::wants::{Batch, Role, Want, Wants, bytes_of};
 use crate::{Error, Facts, Image};
 
 /// Builds a complete map from tables that are fetched ahead of the data, one generation after the other.
 pub struct MapBuilder {
     layout: Box<dyn Layout>,
-    image_length: u64,
+    image_end: Host,
     /// Tables that were learned of and not handed out yet.
     tables: Vec<TableRange>,
     /// Bytes of memory that the tables take that were handed out last.
@@ -22,45 +21,25 @@ pub struct MapBuilder {
     account: Account,
 }
 
-/// A table to fetch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TableRange {
-    pub(crate) want: Want,
-    /// Where it ends; some of the table may lie behind the end of the image.
-    end: u64,
-}
-
-impl TableRange {
-    /// What of a wanted table lies in an image of `image_length` bytes.
-    pub(crate) fn within(want: Want, image_length: u64) -> Self {
-        let end = want.end().min(image_length);
-        Self { want, end }
-    }
-
-    /// Where it is in the image; within its length.
-    pub fn range(&self) -> Range<u64> {
-        self.want.host.min(self.end)..self.end
-    }
-}
-
 impl MapBuilder {
     /// A map for `image`, which is `image_length` bytes long. It is held in `memory`, see [`Stream::one_pass`].
     pub fn new(image: Image, image_length: u64, memory: impl Memory + 'static) -> Result<Self, Error> {
+        let image_end = Host(image_length);
         let mut builder = Self {
             layout: image.layout,
-            image_length,
+            image_end,
             tables: Vec::new(),
             handed_out: 0,
             wants: Wants::default(),
             mapped_bytes: 0,
             account: Account::new(memory),
         };
-        let first = builder.layout.begin(Access::Ranged { image_length })?;
+        let first = builder.layout.begin(Access::Ranged { image_end })?;
         builder.admit(first)?;
         Ok(builder)
     }
 
-    /// What the head of the image tells.
+    /// The facts that the head of the image tells.
     pub fn facts(&self) -> Facts {
         Facts::of(&*self.layout)
     }
@@ -109,7 +88,7 @@ impl MapBuilder {
             self.check_inside(want)?;
         }
         let tables = wants.iter().filter(|want| is_table(want));
-        let within = |want: &Want| TableRange::within(*want, self.image_length);
+        let within = |want: &Want| TableRange::within(*want, self.image_end);
         self.tables.extend(tables.map(within));
         wants.retain(|want| !is_table(want));
         self.mapped_bytes += wants.iter().map(|want| u64::from(want.length)).sum::<u64>();
@@ -123,11 +102,11 @@ impl MapBuilder {
             Role::Compressed => want.host.saturating_add(1),
             _ => want.end(),
         };
-        if end > self.image_length {
+        if end > self.image_end {
             return Err(Error::Truncated {
-                what: name(&*self.layout, want),
+                what: self.layout.name_of(want),
                 offset: want.host,
-                end: self.image_length,
+                end: self.image_end,
             });
         }
         Ok(())

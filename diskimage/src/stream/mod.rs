@@ -1,10 +1,10 @@
 //! The state machine: image bytes in file order in, guest bytes out.
 
-mod builder;
+pub(crate) mod builder;
 mod parking;
 mod passed;
 mod pieces;
-mod sink;
+pub(crate) mod sink;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -12,12 +12,12 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-pub use self::builder::{MapBuilder, TableRange};
 use self::parking::Parking;
 use self::pieces::Pieces;
-pub use self::sink::Sink;
+use self::sink::Sink;
 use crate::layout::{Access, Layout};
 use crate::memory::{Account, Memory};
+use crate::offsets::{Guest, Host};
 use crate::wants::{Batch, Role, Want, Wants, bytes_of};
 use crate::{Error, Facts, Image};
 
@@ -28,7 +28,7 @@ const TABLE_BYTES: u64 = 40 << 20;
 struct Active {
     want: Want,
     /// Other places that want the very same bytes.
-    also: Vec<u64>,
+    also: Vec<Guest>,
     /// Bytes so far, unless they are passed on at once.
     captured: Pieces,
 }
@@ -46,10 +46,10 @@ impl Active {
 /// Converts an image; see the documentation of the crate.
 pub struct Stream {
     layout: Box<dyn Layout>,
-    position: u64,
+    position: Host,
     wants: Wants,
     active: Vec<Active>,
-    /// Bytes that captures of compressed clusters may hold together: they overlap by a sector, not by the thousand.
+    /// Bytes that captures of compressed clusters may hold together. Those of a writer overlap by a sector.
     capture_limit: u64,
     /// Tables that the map lacks.
     tables_missing: usize,
@@ -59,7 +59,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream that learns the map as it passes by. What it remembers of it is held in `memory`: 24 bytes a run of adjacent
+    /// A stream that learns the map as it passes by. It holds the map in `memory`: 24 bytes a run of adjacent
     /// clusters, or a compressed cluster (40 MiB for 100 GiB of data in 64 KiB clusters).
     pub fn one_pass(image: Image, memory: impl Memory + 'static) -> Result<Self, Error> {
         let mut stream = Self::mapped(image.layout, Wants::default(), Account::new(memory));
@@ -78,7 +78,7 @@ impl Stream {
         let cluster = layout.clusters().map_or(0, |clusters| clusters.size);
         Self {
             layout,
-            position: 0,
+            position: Host(0),
             wants,
             active: Vec::new(),
             capture_limit: cluster.saturating_mul(16).max(4 << 20),
@@ -88,13 +88,13 @@ impl Stream {
         }
     }
 
-    /// What the head of the image tells.
+    /// The facts that the head of the image tells.
     pub fn facts(&self) -> Facts {
         Facts::of(&*self.layout)
     }
 
-    /// What a delta makes zero: all of it once the stream has finished. Whatever else it says lies elsewhere.
-    pub fn zeros(&self) -> &[Range<u64>] {
+    /// The ranges that a delta makes zero: all of them once the stream has finished. Its data lies elsewhere.
+    pub fn zeros(&self) -> &[Range<Guest>] {
         self.layout.zeros()
     }
 
@@ -104,7 +104,7 @@ impl Stream {
         let passing: u64 = self
             .active
             .iter()
-            .map(|active| bytes_of::<u64>(active.also.capacity()) + captured_bytes(&active.want))
+            .map(|active| bytes_of::<Guest>(active.also.capacity()) + captured_bytes(&active.want))
             .sum();
         let parking = self.parking.as_ref().map_or(0, Parking::bytes);
         self.wants.bytes() + passing + parking + self.layout.memory_bytes()
@@ -115,14 +115,14 @@ impl Stream {
         self.account.hold(self.bytes().saturating_add(more))
     }
 
-    /// Bytes of the image that were pushed or skipped.
-    pub fn position(&self) -> u64 {
+    /// The end of the image's bytes that were pushed or skipped.
+    pub fn position(&self) -> Host {
         self.position
     }
 
     /// The first image byte from here on that is needed; `None` when the guest's disk is complete. Everything
     /// is needed while something may have to wait.
-    pub fn next_needed(&self) -> Option<u64> {
+    pub fn next_needed(&self) -> Option<Host> {
         if self.parking.is_some() || !self.active.is_empty() {
             Some(self.position)
         } else {
@@ -131,7 +131,7 @@ impl Stream {
     }
 
     /// Tells that the image bytes before `offset`, none of them needed, will not be pushed.
-    pub fn skip_to(&mut self, offset: u64) {
+    pub fn skip_to(&mut self, offset: Host) {
         debug_assert!(self.next_needed().is_none_or(|needed| offset <= needed));
         self.position = self.position.max(offset);
     }
@@ -164,7 +164,7 @@ impl Stream {
                 _ => self.check_not_needed(&active.want)?,
             }
         }
-        while let Some(want) = self.wants.pop_until(u64::MAX) {
+        while let Some(want) = self.wants.pop_until(Host(u64::MAX)) {
             self.check_not_needed(&want)?;
         }
         Ok(self.layout.finish(self.position)?)
@@ -177,18 +177,15 @@ impl Stream {
             _ => {}
         }
         Err(Error::Truncated {
-            what: self.name(want),
+            what: self.layout.name_of(want),
             offset: want.host,
             end: self.position,
         })
     }
 
-    fn name(&self, want: &Want) -> &'static str {
-        name(&*self.layout, want)
-    }
-
     /// Moves the wants that begin here into the active set.
     fn activate(&mut self) -> Result<(), Error> {
+        // A range that goes on from the unit before refers to this unit as well.
         if let Some(parking) = &mut self.parking
             && self.position.is_multiple_of(parking.unit())
         {
@@ -206,7 +203,7 @@ impl Stream {
                     if (last.want.host, last.want.length, last.want.role)
                         == (want.host, want.length, want.role) =>
                 {
-                    last.also.push(want.at);
+                    last.also.push(want.guest());
                 }
                 _ => self.active.push(Active::new(want)),
             }
@@ -215,7 +212,7 @@ impl Stream {
         Ok(())
     }
 
-    fn check_captures(&mut self, offset: u64) -> Result<(), Error> {
+    fn check_captures(&mut self, offset: Host) -> Result<(), Error> {
         let (mut clusters, mut tables) = (0, 0);
         for active in &self.active {
             match active.want.role {
@@ -235,9 +232,9 @@ impl Stream {
         Err(Error::TooEntangled { format, what, offset })
     }
 
-    /// How far the bytes can be treated alike.
+    /// Bytes from here on that can be treated alike.
     fn piece_length(&self, available: usize) -> usize {
-        let mut end = u64::MAX;
+        let mut end = Host(u64::MAX);
         if let Some(next) = self.wants.next_host() {
             end = end.min(next);
         }
@@ -245,7 +242,7 @@ impl Stream {
             end = end.min(active.want.end());
         }
         if let Some(parking) = &self.parking {
-            end = end.min(self.position - self.position % parking.unit() + parking.unit());
+            end = end.min(self.position.unit(parking.unit()) + parking.unit());
         }
         usize::try_from(end - self.position).map_or(available, |length| length.min(available))
     }
@@ -255,8 +252,8 @@ impl Stream {
             match active.want.role {
                 Role::Data | Role::SoleData | Role::PartOfData => {
                     let skip = self.position - active.want.host;
-                    for at in std::iter::once(active.want.at).chain(active.also.iter().copied()) {
-                        sink.data(at + skip, piece.clone())?;
+                    for guest in std::iter::once(active.want.guest()).chain(active.also.iter().copied()) {
+                        sink.data(guest + skip, piece.clone())?;
                     }
                 }
                 Role::Ignored => {}
@@ -289,8 +286,8 @@ impl Stream {
 
     fn emit_compressed<S: Sink>(&self, active: Active, sink: &mut S) -> Result<(), S::Error> {
         let stored = active.captured.join();
-        for at in active.also.into_iter().chain([active.want.at]) {
-            sink.compressed(at, self.layout.payload(at, stored.clone())?)?;
+        for guest in active.also.into_iter().chain([active.want.guest()]) {
+            sink.compressed(guest, self.layout.payload(guest, stored.clone())?)?;
         }
         Ok(())
     }
@@ -347,7 +344,7 @@ impl Stream {
         self.tables_missing += wants.iter().filter(required).count();
     }
 
-    /// All tables known: what is parked now is of no use to anybody.
+    /// All tables are known: nothing refers to what is parked now.
     fn check_map_complete<S: Sink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         if self.tables_missing == 0
             && let Some(parking) = self.parking.take()
@@ -363,13 +360,5 @@ fn captured_bytes(want: &Want) -> u64 {
     match want.role {
         Role::Table(_) => 2 * u64::from(want.length),
         _ => 0,
-    }
-}
-
-/// What is wanted, for messages.
-pub(crate) fn name(layout: &dyn Layout, want: &Want) -> &'static str {
-    match want.role {
-        Role::Table(kind) => layout.table_name(kind),
-        _ => "a data cluster",
     }
 }

@@ -1,4 +1,4 @@
-//! Which passed parts of the image must be kept because a table that has not come yet may refer to them.
+//! The passed parts of the image that must be kept because a table that has not come yet may refer to them.
 //!
 //! Where the image counts its references, a unit is kept until as many of them have come. Where it does not say how many there
 //! are (its refcounts come later, or are not to be trusted), a table may still say that it is the only one; else the unit
@@ -9,9 +9,10 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::Sink;
 use super::pieces::Pieces;
+use super::sink::Sink;
 use crate::layout::Layout;
+use crate::offsets::Host;
 use crate::wants::Role;
 
 /// Bytes of memory for each parked unit: 48 in a node of a tree that is half full when units come in order.
@@ -20,10 +21,10 @@ const PARKED_BYTES: u64 = 104;
 /// The book of a stream whose map is not complete.
 pub(super) struct Parking {
     unit: u64,
-    /// Host offset of every parked unit.
-    parked: BTreeMap<u64, Usage>,
-    /// Where the passing unit begins.
-    start: u64,
+    /// Every parked unit by its first byte.
+    parked: BTreeMap<Host, Usage>,
+    /// The first byte of the passing unit.
+    start: Host,
     current: Current,
 }
 
@@ -92,7 +93,7 @@ impl Parking {
         Self {
             unit,
             parked: BTreeMap::new(),
-            start: 0,
+            start: Host(0),
             current: Current::default(),
         }
     }
@@ -131,7 +132,7 @@ impl Parking {
     pub(super) fn settle<S: Sink>(
         &mut self,
         layout: &mut dyn Layout,
-        end: u64,
+        end: Host,
         sink: &mut S,
     ) -> Result<(), S::Error> {
         let host = std::mem::replace(&mut self.start, end);
@@ -142,7 +143,8 @@ impl Parking {
             unused: current.bytes.saturating_sub(current.used),
             ..current.usage
         };
-        let is_header = host == 0 && layout.counts_references();
+        // The first cluster has a refcount and no table that refers to it: it would wait until the end.
+        let is_header = host == Host(0) && layout.counts_references();
         if current.is_done || is_header || usage.is_done(layout) {
             return Ok(());
         }
@@ -151,14 +153,14 @@ impl Parking {
     }
 
     /// True if all units that bytes `host..end` lie in are parked.
-    pub(super) fn holds(&self, host: u64, end: u64) -> bool {
-        let first = host - host % self.unit;
+    pub(super) fn holds(&self, host: Host, end: Host) -> bool {
+        let first = host.unit(self.unit);
         (0..(end - first).div_ceil(self.unit))
             .all(|index| self.parked.contains_key(&(first + index * self.unit)))
     }
 
     /// The bytes of the unit at `host`, if they are there: all of it, or what has passed of the current one.
-    pub(super) fn find<S: Sink>(&self, host: u64, sink: &mut S) -> Result<Option<Bytes>, S::Error> {
+    pub(super) fn find<S: Sink>(&self, host: Host, sink: &mut S) -> Result<Option<Bytes>, S::Error> {
         if self.parked.contains_key(&host) {
             return sink.parked(host).map(Some);
         }
@@ -170,7 +172,7 @@ impl Parking {
     pub(super) fn reference<S: Sink>(
         &mut self,
         layout: &dyn Layout,
-        host: u64,
+        host: Host,
         role: Role,
         bytes: u64,
         sink: &mut S,
@@ -195,7 +197,7 @@ impl Parking {
     pub(super) fn release<S: Sink>(
         &mut self,
         layout: &dyn Layout,
-        counted: Range<u64>,
+        counted: Range<Host>,
         sink: &mut S,
     ) -> Result<(), S::Error> {
         let mut done = Vec::new();

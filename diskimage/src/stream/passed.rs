@@ -1,15 +1,18 @@
-//! What was mapped only after it had passed: it is parked, or nobody kept it.
+//! Ranges that were mapped only after they had passed: they are parked, or were not kept.
 
 use bytes::Bytes;
 
-use super::{Active, Sink, Stream};
+use super::parking::Parking;
+use super::sink::Sink;
+use super::{Active, Stream};
 use crate::Error;
+use crate::offsets::Host;
 use crate::wants::{Role, Want};
 
 impl Stream {
     /// Serves a want that had begun to pass before it was known.
     pub(super) fn resolve_passed<S: Sink>(&mut self, want: Want, sink: &mut S) -> Result<(), S::Error> {
-        let unit = self.parking.as_ref().map(super::Parking::unit);
+        let unit = self.parking.as_ref().map(Parking::unit);
         let Some(unit) = unit.filter(|_| self.can_be_served(&want)) else {
             return match want.role {
                 Role::Ignored => Ok(()),
@@ -21,12 +24,13 @@ impl Stream {
         let mut active = Active::new(want);
         let mut at = want.host;
         while at < passed {
-            let first = at - at % unit;
+            let first = at.unit(unit);
             let end = passed.min(first.saturating_add(unit));
+            // What the guest does not read is not looked for, but it counts as a reference: with the last one the unit is let go.
             if want.role != Role::Ignored {
                 let bytes = self.kept(&want, first, at, end, sink)?;
                 if want.role.is_data() {
-                    sink.data(want.at + (at - want.host), bytes)?;
+                    sink.data(want.guest() + (at - want.host), bytes)?;
                 } else {
                     active.captured.push(&bytes);
                 }
@@ -53,9 +57,9 @@ impl Stream {
     fn kept<S: Sink>(
         &self,
         want: &Want,
-        first: u64,
-        at: u64,
-        end: u64,
+        first: Host,
+        at: Host,
+        end: Host,
         sink: &mut S,
     ) -> Result<Bytes, S::Error> {
         let found = match &self.parking {
@@ -69,7 +73,7 @@ impl Stream {
         match bytes.get(range.clone()) {
             Some(_) => Ok(bytes.slice(range)),
             None => Err(Error::Truncated {
-                what: self.name(want),
+                what: self.layout.name_of(want),
                 offset: at,
                 end: self.position,
             }
@@ -77,9 +81,9 @@ impl Stream {
         }
     }
 
-    /// Where references are counted, only a wrong count lets go of a unit too early, unless snapshots have a part in it.
-    fn not_kept(&self, want: &Want, offset: u64) -> Error {
-        let what = self.name(want);
+    /// The error of a range that was not kept. Of counted references, only a wrong count lets go of a unit too early, unless snapshots have a part in it.
+    fn not_kept(&self, want: &Want, offset: Host) -> Error {
+        let what = self.layout.name_of(want);
         if self.layout.counts_references() && self.layout.snapshots() == 0 {
             return Error::RefcountContradiction { what, offset };
         }
@@ -88,7 +92,12 @@ impl Stream {
     }
 
     /// The part of a passed want that still lies ahead.
-    fn continue_ahead<S: Sink>(&mut self, active: Active, passed: u64, sink: &mut S) -> Result<(), S::Error> {
+    fn continue_ahead<S: Sink>(
+        &mut self,
+        active: Active,
+        passed: Host,
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
         let want = active.want;
         if passed == want.end() {
             return match want.role {

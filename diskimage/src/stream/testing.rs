@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{AtMost, Error, Image, MapBuilder, Sink, Stream};
+use crate::{AtMost, Error, Host, Image, MapBuilder, Sink, Stream};
 
 /// Passes an image in chunks of `chunk` bytes, once.
 pub(crate) fn one_pass<S: Sink<Error = Error>>(
@@ -26,7 +26,7 @@ pub(crate) fn ranged<S: Sink<Error = Error>>(
     chunk: usize,
     mut sink: S,
 ) -> Result<S, Error> {
-    let at = |offset: u64| usize::try_from(offset).unwrap();
+    let at = |offset: Host| usize::try_from(offset.0).unwrap();
     let mut map = MapBuilder::new(opened, image.len() as u64, AtMost(u64::MAX))?;
     loop {
         let tables = map.next_tables();

@@ -1,15 +1,17 @@
-//! Is the block map consistent? As QEMU (`vdi_co_check`): each block has one entry, and as many are allocated as the header says.
+//! The check of the block map. As QEMU (`vdi_co_check`): each block has one entry, and as many are allocated as the header says.
 
 use super::header::{BLOCK_BYTES, Header};
-use super::{BLOCK_MAP, ENTRY_BYTES, FIRST_UNALLOCATED, map_parts};
-use crate::check::{Check, Findings};
+use super::map::{BLOCK_MAP, ENTRY_BYTES, entries, map_parts};
+use crate::Error;
+use crate::findings::Findings;
+use crate::layout::Check;
+use crate::offsets::{Guest, Host};
 use crate::wants::{Batch, Table, bytes_of};
-use crate::{Error, bytes_at};
 
 /// The check of an image.
 pub(super) struct VdiCheck {
     header: Header,
-    image_length: u64,
+    image_end: Host,
     has_begun: bool,
     /// A bit for each block of the image that an entry names.
     used: Vec<u64>,
@@ -20,7 +22,7 @@ impl VdiCheck {
     pub(super) fn new(header: Header, image_length: u64) -> Self {
         Self {
             header,
-            image_length,
+            image_end: Host(image_length),
             has_begun: false,
             used: Vec::new(),
             allocated: 0,
@@ -33,6 +35,7 @@ impl VdiCheck {
         let word = usize::try_from(block / 64)
             .ok()
             .and_then(|word| self.used.get_mut(word));
+        // As QEMU: a block that cannot be is not counted as allocated, one that two entries name is counted twice.
         let Some(word) = word.filter(|_| u64::from(block) < blocks) else {
             findings
                 .error(|| format!("entry {index} of the block map names block {block}, there are {blocks}"));
@@ -43,15 +46,14 @@ impl VdiCheck {
             findings.error(|| format!("two entries of the block map name block {block}"));
         }
         *word |= 1 << (block % 64);
-        let left = self.header.virtual_size.saturating_sub(index * BLOCK_BYTES);
-        let length = BLOCK_BYTES.min(left);
+        let length = BLOCK_BYTES.min(Guest(index * BLOCK_BYTES).left(self.header.virtual_size));
         findings.data_bytes += length;
         let end = self.header.data_offset + u64::from(block) * BLOCK_BYTES + length;
-        if length > 0 && end > self.image_length {
+        if length > 0 && end > self.image_end {
             findings.error_unknown_to_qemu(|| {
                 format!(
                     "block {block} ends at {end:#x}, the image at {:#x}",
-                    self.image_length
+                    self.image_end
                 )
             });
         }
@@ -71,11 +73,11 @@ impl Check for VdiCheck {
         let bytes = self.header.blocks * ENTRY_BYTES;
         findings.table_bytes += bytes;
         let end = self.header.map_offset + bytes;
-        if end > self.image_length {
+        if end > self.image_end {
             findings.error_unknown_to_qemu(|| {
                 format!(
                     "the block map ends at {end:#x}, the image at {:#x}",
-                    self.image_length
+                    self.image_end
                 )
             });
         }
@@ -95,10 +97,8 @@ impl Check for VdiCheck {
         _tables: &mut Batch,
     ) -> Result<(), Error> {
         debug_assert_eq!(table.kind, BLOCK_MAP);
-        let first = table.at / BLOCK_BYTES;
-        let entries = (0..bytes.len() / 4).filter_map(|index| bytes_at::le32(bytes, index * 4));
-        for (index, block) in (first..).zip(entries) {
-            if block < FIRST_UNALLOCATED {
+        for (index, block) in entries(table, bytes) {
+            if let Some(block) = block {
                 self.add(index, block, findings);
             }
         }

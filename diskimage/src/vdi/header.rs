@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::bytes_at::{le16, le32, le64};
+use crate::offsets::Host;
 use crate::{Error, Format};
 
 /// Bytes of a block: the only size that VirtualBox makes by itself, and that QEMU reads.
@@ -30,7 +31,7 @@ const LINK_UUID_AT: usize = 0x1a8;
 /// The state of that image.
 const PARENT_UUID_AT: usize = 0x1b8;
 
-/// How the image grows.
+/// The growth of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Blocks are added when they are first written.
@@ -54,10 +55,10 @@ pub(super) struct Header {
     pub(super) kind: Kind,
     /// Bytes of the virtual disk, rounded up to a sector of 512 bytes as QEMU does.
     pub(super) virtual_size: u64,
-    /// Where the block map is; a multiple of 512.
-    pub(super) map_offset: u64,
-    /// Where block 0 is; a multiple of 512.
-    pub(super) data_offset: u64,
+    /// The block map; a multiple of 512.
+    pub(super) map_offset: Host,
+    /// Block 0; a multiple of 512.
+    pub(super) data_offset: Host,
     /// Entries of the block map: at least one for each block of the disk.
     pub(super) blocks: u64,
     /// Entries that have a block.
@@ -68,11 +69,7 @@ impl Header {
     /// Reads the header from the beginning of the image.
     pub(super) fn parse(head: &[u8]) -> Result<Self, Error> {
         let Some(header) = head.get(..HEADER_BYTES) else {
-            return Err(Error::ShortHeader {
-                format: Format::Vdi,
-                needed: HEADER_BYTES as u64,
-                available: head.len() as u64,
-            });
+            return Err(Format::Vdi.short(HEADER_BYTES as u64, head));
         };
         // All fields lie in the header, so that none is ever missing.
         let number = |at| le32(header, at).unwrap_or_default();
@@ -101,7 +98,7 @@ fn check_version(version: u32) -> Result<(), Error> {
         return Ok(());
     }
     let (major, minor) = (version >> 16, version & 0xffff);
-    Err(unsupported(format!(
+    Err(Format::Vdi.unsupported(format!(
         "version {major}.{minor} is not read, only 1.1: clone it once with `VBoxManage clonemedium`"
     )))
 }
@@ -112,9 +109,7 @@ fn kind(kind: u32, header: &[u8]) -> Result<Kind, Error> {
         2 => Ok(Kind::Static),
         // Changes that can be undone, and differencing images.
         3 | 4 => Err(parent(header)),
-        other => Err(invalid(format!(
-            "image type {other}, must be 1 (dynamic) or 2 (static)"
-        ))),
+        other => Err(Format::Vdi.invalid(format!("image type {other}, must be 1 (dynamic) or 2 (static)"))),
     }
 }
 
@@ -146,18 +141,16 @@ fn uuid(header: &[u8], at: usize) -> Option<String> {
 
 fn check_geometry(sector_size: u32, block_size: u32, block_extra: u32) -> Result<(), Error> {
     if u64::from(sector_size) != SECTOR_BYTES {
-        return Err(invalid(format!(
-            "sectors of {sector_size} bytes, must be {SECTOR_BYTES}"
-        )));
+        return Err(Format::Vdi.invalid(format!("sectors of {sector_size} bytes, must be {SECTOR_BYTES}")));
     }
     if u64::from(block_size) != BLOCK_BYTES {
-        return Err(unsupported(format!(
+        return Err(Format::Vdi.unsupported(format!(
             "blocks of {block_size} bytes are not read, only {BLOCK_BYTES}: clone it once with `VBoxManage clonemedium`"
         )));
     }
-    // Nobody writes them. QEMU ignores the field, and so would read other bytes than VirtualBox.
+    // No program writes them. QEMU ignores the field, and so would read other bytes than VirtualBox.
     if block_extra != 0 {
-        return Err(unsupported(format!(
+        return Err(Format::Vdi.unsupported(format!(
             "{block_extra} bytes in front of each block are not read: clone it once with `VBoxManage clonemedium`"
         )));
     }
@@ -166,7 +159,7 @@ fn check_geometry(sector_size: u32, block_size: u32, block_extra: u32) -> Result
 
 fn virtual_size(size: u64, blocks: u64) -> Result<u64, Error> {
     if size > MAX_BLOCKS * BLOCK_BYTES || blocks > MAX_BLOCKS {
-        return Err(invalid(format!(
+        return Err(Format::Vdi.invalid(format!(
             "a disk of {size} bytes in {blocks} blocks, the limit is {MAX_BLOCKS} blocks"
         )));
     }
@@ -174,33 +167,17 @@ fn virtual_size(size: u64, blocks: u64) -> Result<u64, Error> {
     let size = size.next_multiple_of(SECTOR_BYTES);
     let mapped = blocks * BLOCK_BYTES;
     if size > mapped {
-        return Err(invalid(format!(
+        return Err(Format::Vdi.invalid(format!(
             "a disk of {size} bytes, the block map has room for {mapped}"
         )));
     }
     Ok(size)
 }
 
-fn aligned(what: &str, offset: u32) -> Result<u64, Error> {
-    let offset = u64::from(offset);
+fn aligned(what: &str, offset: u32) -> Result<Host, Error> {
+    let offset = Host(offset.into());
     if !offset.is_multiple_of(SECTOR_BYTES) {
-        return Err(invalid(format!(
-            "{what} is at {offset:#x}, no multiple of {SECTOR_BYTES}"
-        )));
+        return Err(Format::Vdi.invalid(format!("{what} is at {offset:#x}, no multiple of {SECTOR_BYTES}")));
     }
     Ok(offset)
-}
-
-fn invalid(what: String) -> Error {
-    Error::Header {
-        format: Format::Vdi,
-        what,
-    }
-}
-
-fn unsupported(what: String) -> Error {
-    Error::Unsupported {
-        format: Format::Vdi,
-        what,
-    }
 }

@@ -5,29 +5,17 @@
 
 mod check;
 mod header;
+mod map;
 #[cfg(test)]
 mod tests;
 
-use crate::bytes_at::le32;
-use crate::check::Check;
-use crate::layout::{Access, Layout};
+use self::check::VdiCheck;
+use self::header::{BLOCK_BYTES, Header};
+use self::map::{ENTRY_BYTES, entries, map_parts};
+use crate::layout::{Access, Check, Layout};
+use crate::offsets::Guest;
 use crate::wants::{Batch, Role, Table};
 use crate::{Error, Format};
-use check::VdiCheck;
-use header::{BLOCK_BYTES, Header};
-
-/// A part of the block map.
-const BLOCK_MAP: u8 = 0;
-
-/// Bytes of the block map that are one table: what is learned at once. They map 256 GiB of disk.
-const TABLE_BYTES: u64 = 1 << 20;
-
-/// Bytes of an entry of the block map.
-const ENTRY_BYTES: u64 = 4;
-
-/// Entries from here on are no numbers of blocks: 0xffff_fffe is a block of zeros, 0xffff_ffff one that was never
-/// written, which reads as zeros too (`VDICore.h`, `VDI_IMAGE_BLOCK_UNALLOCATED`).
-const FIRST_UNALLOCATED: u32 = 0xffff_fffe;
 
 /// Reads the header.
 pub(crate) fn open(head: &[u8]) -> Result<Box<dyn Layout>, Error> {
@@ -44,17 +32,6 @@ impl Vdi {
     /// Bytes of the block map, as far as it maps the disk.
     fn map_bytes(&self) -> u64 {
         self.header.virtual_size.div_ceil(BLOCK_BYTES) * ENTRY_BYTES
-    }
-}
-
-/// The first `bytes` of the block map, in parts.
-fn map_parts(header: &Header, bytes: u64, tables: &mut Batch) {
-    let mut at = 0;
-    while at < bytes {
-        let length = TABLE_BYTES.min(bytes - at);
-        let guest = at / ENTRY_BYTES * BLOCK_BYTES;
-        tables.push(header.map_offset + at, length, Role::Table(BLOCK_MAP), guest);
-        at += length;
     }
 }
 
@@ -79,7 +56,7 @@ impl Layout for Vdi {
         vec![self.header.kind.to_string()]
     }
 
-    /// Everybody writes the map before the blocks, and then nothing waits.
+    /// All writers put the map before the blocks, and then nothing waits.
     fn parking_unit(&self) -> Option<u64> {
         let map_end = self.header.map_offset + self.map_bytes();
         (self.header.data_offset < map_end).then_some(BLOCK_BYTES)
@@ -92,18 +69,13 @@ impl Layout for Vdi {
     }
 
     fn learn(&mut self, table: Table, bytes: &[u8], blocks: &mut Batch) -> Result<(), Error> {
-        let mut guest = table.at;
-        let mut at = 0;
-        while let Some(block) = le32(bytes, at)
-            && guest < self.header.virtual_size
-        {
-            if block < FIRST_UNALLOCATED {
+        for (index, block) in entries(table, bytes) {
+            let guest = Guest(index * BLOCK_BYTES);
+            let length = BLOCK_BYTES.min(guest.left(self.header.virtual_size));
+            if let Some(block) = block.filter(|_| length > 0) {
                 let host = self.header.data_offset + u64::from(block) * BLOCK_BYTES;
-                let length = BLOCK_BYTES.min(self.header.virtual_size - guest);
                 blocks.push(host, length, Role::Data, guest);
             }
-            guest += BLOCK_BYTES;
-            at += 4;
         }
         Ok(())
     }

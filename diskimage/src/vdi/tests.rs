@@ -1,3 +1,4 @@
+use super::map::FIRST_UNALLOCATED;
 use super::*;
 use crate::Image;
 
@@ -136,7 +137,7 @@ fn entries_become_runs_within_the_disk() {
     let mib = 1_u64 << 20;
     let found: Vec<_> = wants
         .iter()
-        .map(|want| (want.host, u64::from(want.length), want.at))
+        .map(|want| (want.host.0, u64::from(want.length), want.guest().0))
         .collect();
     assert_eq!(found, [(1024, mib - 512, 3 * mib), (1024 + 5 * mib, 2 * mib, 0)]);
 }
@@ -151,7 +152,7 @@ fn a_large_map_comes_in_parts() {
     let tables = vdi.begin(Access::OnePass).unwrap().sorted(Format::Vdi).unwrap();
     let found: Vec<_> = tables
         .iter()
-        .map(|want| (want.host, want.length, want.at))
+        .map(|want| (want.host.0, want.length, want.table().unwrap().note))
         .collect();
     let part = 1_u32 << 20;
     let mut expected: Vec<_> = (0..4).map(|n| (512 + (n << 20), part, n << 38)).collect();

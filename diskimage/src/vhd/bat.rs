@@ -2,8 +2,9 @@
 
 use super::dynamic::DynamicHeader;
 use super::footer::Footer;
-use crate::check::{Check, Mapped};
-use crate::layout::{Access, Layout};
+use crate::check::mapped::Mapped;
+use crate::layout::{Access, Check, Layout};
+use crate::offsets::{Guest, Host};
 use crate::reach::Reach;
 use crate::wants::{Batch, Role, Table};
 use crate::{Error, Format};
@@ -36,7 +37,7 @@ impl Vhd {
         let mut reach = Reach::default();
         // The table takes whole sectors.
         let table_bytes = u64::from(header.table_entries) * ENTRY_BYTES;
-        reach.extend((header.table_offset + table_bytes).next_multiple_of(512));
+        reach.extend((header.table_offset + table_bytes).next_unit(512));
         Self {
             virtual_size: footer.virtual_size,
             header,
@@ -44,8 +45,8 @@ impl Vhd {
         }
     }
 
-    /// Bytes of the bitmap before each block: a bit a sector, in whole sectors. Which sectors it calls unused only says
-    /// what a parent would have there, so it is not read; nor does QEMU.
+    /// Bytes of the bitmap before each block: a bit a sector, in whole sectors. The sectors that it calls unused are those of a
+    /// parent, so it is not read; nor does QEMU.
     fn bitmap_bytes(&self) -> u64 {
         (self.header.block_size / 512 / 8).next_multiple_of(512)
     }
@@ -56,10 +57,10 @@ impl Vhd {
             return;
         }
         let block_size = self.header.block_size;
-        let host = u64::from(entry) * 512 + self.bitmap_bytes();
+        let host = Host(u64::from(entry) * 512) + self.bitmap_bytes();
         self.reach.extend(host + block_size);
-        let guest = index * block_size;
-        let length = block_size.min(self.virtual_size.saturating_sub(guest));
+        let guest = Guest(index * block_size);
+        let length = block_size.min(guest.left(self.virtual_size));
         for skip in (0..length).step_by(RUN_BYTES) {
             let run = length.min(skip + RUN_BYTES as u64) - skip;
             batch.push(host + skip, run, Role::Data, guest + skip);
@@ -102,14 +103,13 @@ impl Layout for Vhd {
         let bytes = u64::from(self.header.table_entries) * ENTRY_BYTES;
         for skip in (0..bytes).step_by(PART_BYTES) {
             let length = bytes.min(skip + PART_BYTES as u64) - skip;
-            let table = Role::Table(BAT);
-            first.push(self.header.table_offset + skip, length, table, skip / ENTRY_BYTES);
+            first.push_table(self.header.table_offset + skip, length, BAT, skip / ENTRY_BYTES);
         }
         Ok(first)
     }
 
     fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
-        for (index, entry) in (table.at..).zip(bytes.as_chunks().0) {
+        for (index, entry) in (table.note..).zip(bytes.as_chunks().0) {
             self.add_block(index, u32::from_be_bytes(*entry), batch);
         }
         self.reach.check()
@@ -119,7 +119,7 @@ impl Layout for Vhd {
         "the block allocation table"
     }
 
-    fn finish(&mut self, end: u64) -> Result<(), Error> {
+    fn finish(&mut self, end: Host) -> Result<(), Error> {
         self.reach.finish(end)
     }
 }

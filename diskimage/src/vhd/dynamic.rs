@@ -1,14 +1,14 @@
 //! The dynamic disk header ("Dynamic Disk Header Format").
 
-use super::checksum;
-use super::footer::Footer;
+use super::footer::{Footer, checksum};
 use crate::bytes_at::{be32, be64};
+use crate::offsets::Host;
 use crate::{Error, Format};
 
 /// Bytes of the header.
 const HEADER_BYTES: usize = 1024;
 
-/// Where the fields are.
+/// The places of the fields.
 const TABLE_OFFSET_AT: usize = 16;
 const MAX_TABLE_ENTRIES_AT: usize = 28;
 const BLOCK_SIZE_AT: usize = 32;
@@ -17,7 +17,7 @@ const PARENT_NAME_AT: usize = 64;
 const PARENT_NAME_BYTES: usize = 512;
 
 /// Smallest block whose bitmap fills a byte. QEMU takes smaller ones, and takes them to have no bitmap; the specification says
-/// otherwise, and nobody writes them.
+/// otherwise, and no program writes them.
 const MIN_BLOCK_BYTES: u64 = 8 * 512;
 
 /// Most entries of a block allocation table, as QEMU: its bytes are counted in 31 bits.
@@ -26,8 +26,8 @@ const MAX_ENTRIES: u32 = i32::MAX.unsigned_abs() / 4;
 /// A header that fits its disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DynamicHeader {
-    /// Where the block allocation table is.
-    pub(super) table_offset: u64,
+    /// The block allocation table.
+    pub(super) table_offset: Host,
     /// Its entries: at least one for each block of the disk.
     pub(super) table_entries: u32,
     /// Bytes of a block without its bitmap: a power of two from 4 KiB to 2 GiB.
@@ -38,28 +38,29 @@ impl DynamicHeader {
     /// Reads the header that `footer` points to.
     pub(super) fn parse(head: &[u8], footer: &Footer) -> Result<Self, Error> {
         let header = find(head, footer)?;
-        let table_offset = be64(header, TABLE_OFFSET_AT).unwrap_or(0);
+        let table_offset = Host(be64(header, TABLE_OFFSET_AT).unwrap_or(0));
         let table_entries = be32(header, MAX_TABLE_ENTRIES_AT).unwrap_or(0);
+        // The block size first: the number of blocks and the end of the table are derived from it.
         let block_size = be32(header, BLOCK_SIZE_AT).map_or(0, u64::from);
         if !block_size.is_power_of_two() || block_size < MIN_BLOCK_BYTES {
-            return Err(wrong(format!(
+            return Err(Format::Vhd.invalid(format!(
                 "block size {block_size}, must be a power of two from {MIN_BLOCK_BYTES} on"
             )));
         }
         if table_entries > MAX_ENTRIES {
-            return Err(wrong(format!(
+            return Err(Format::Vhd.invalid(format!(
                 "the block allocation table has {table_entries} entries, the limit is {MAX_ENTRIES}"
             )));
         }
         let blocks = footer.virtual_size.div_ceil(block_size);
         if u64::from(table_entries) < blocks {
-            return Err(wrong(format!(
+            return Err(Format::Vhd.invalid(format!(
                 "the block allocation table has {table_entries} entries, the disk {blocks} blocks"
             )));
         }
         let end = table_offset.checked_add(u64::from(table_entries) * 4);
-        if end.is_none_or(|end| i64::try_from(end).is_err()) {
-            return Err(wrong(format!(
+        if end.is_none_or(|end| i64::try_from(end.0).is_err()) {
+            return Err(Format::Vhd.invalid(format!(
                 "the block allocation table cannot be at {table_offset:#x}"
             )));
         }
@@ -82,31 +83,20 @@ pub(super) fn parent_name(head: &[u8], footer: &Footer) -> Result<String, Error>
 }
 
 fn find<'h>(head: &'h [u8], footer: &Footer) -> Result<&'h [u8], Error> {
-    let short = |needed: u64| Error::ShortHeader {
-        format: Format::Vhd,
-        needed,
-        available: head.len() as u64,
-    };
     let start = footer.data_offset;
     let end = start.saturating_add(HEADER_BYTES as u64);
-    let range = usize::try_from(start).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
-    let header = head.get(range).ok_or_else(|| short(end))?;
+    let at = |place: Host| usize::try_from(place.0).unwrap_or(usize::MAX);
+    let header = head.get(at(start)..at(end));
+    let header = header.ok_or_else(|| Format::Vhd.short(end.0, head))?;
     if !header.starts_with(b"cxsparse") {
-        return Err(wrong(format!("there is no dynamic disk header at {start:#x}")));
+        return Err(Format::Vhd.invalid(format!("there is no dynamic disk header at {start:#x}")));
     }
     let stated = be32(header, CHECKSUM_AT).unwrap_or(0);
     let calculated = checksum(header, CHECKSUM_AT);
     if stated != calculated {
-        return Err(wrong(format!(
+        return Err(Format::Vhd.invalid(format!(
             "the dynamic disk header's checksum is {stated:#010x}, its content has {calculated:#010x}"
         )));
     }
     Ok(header)
-}
-
-fn wrong(what: String) -> Error {
-    Error::Header {
-        format: Format::Vhd,
-        what,
-    }
 }

@@ -1,6 +1,7 @@
 //! Fixed disks: the disk, then its footer.
 
 use super::footer::{FOOTER_BYTES, Footer};
+use crate::offsets::Host;
 use crate::{Error, Format};
 
 /// Bytes of the disk in a fixed image of `image_length` bytes whose last 512 bytes are `last`; an error says why it is none.
@@ -10,8 +11,8 @@ pub fn fixed_size(last: &[u8], image_length: u64) -> Result<u64, Error> {
     if footer.virtual_size > before {
         return Err(Error::Truncated {
             what: "the end of the disk",
-            offset: footer.virtual_size,
-            end: before,
+            offset: Host(footer.virtual_size),
+            end: Host(before),
         });
     }
     Ok(footer.virtual_size)
@@ -33,10 +34,7 @@ fn parse(last: &[u8], image_length: u64) -> Result<Footer, Error> {
     if footer.is_fixed() {
         return Ok(footer);
     }
-    Err(Error::Header {
-        format: Format::Vhd,
-        what: "the footer at the end of the image is not that of a fixed disk".into(),
-    })
+    Err(Format::Vhd.invalid("the footer at the end of the image is not that of a fixed disk"))
 }
 
 /// Bytes that the last sector of the image lacks.
@@ -44,7 +42,7 @@ fn padding(image_length: u64) -> u64 {
     image_length.wrapping_neg() % FOOTER_BYTES as u64
 }
 
-/// Where the last sector begins.
+/// Bytes before the last sector.
 fn before_footer(image_length: u64) -> u64 {
     image_length
         .saturating_add(padding(image_length))

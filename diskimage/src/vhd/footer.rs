@@ -1,17 +1,17 @@
 //! The hard disk footer ("Virtual Hard Disk Image Format Specification" 1.0, "Hard Disk Footer Format"): the last sector of
 //! every image; an image that grows begins with a copy of it.
 
-use super::checksum;
 use crate::bytes_at::{be16, be32, be64};
+use crate::offsets::Host;
 use crate::{Error, Format};
 
 /// Bytes of the footer, which takes a sector.
 pub const FOOTER_BYTES: usize = 512;
 
-/// What a footer begins with.
+/// The first bytes of a footer.
 pub const COOKIE: &[u8; 8] = b"conectix";
 
-/// Where the fields are ("Hard Disk Footer Format").
+/// The places of the fields ("Hard Disk Footer Format").
 const DATA_OFFSET_AT: usize = 16;
 const CREATOR_AT: usize = 28;
 const CURRENT_SIZE_AT: usize = 48;
@@ -20,7 +20,7 @@ const DISK_TYPE_AT: usize = 60;
 const CHECKSUM_AT: usize = 64;
 
 /// A data offset of all ones: nothing else follows ("Data Offset": fixed disks).
-const NO_DATA_OFFSET: u64 = u64::MAX;
+const NO_DATA_OFFSET: Host = Host(u64::MAX);
 
 /// Sectors of the largest geometry (65535 cylinders, 16 heads, 255 sectors): such a disk is larger than any geometry.
 const MAX_GEOMETRY_SECTORS: u64 = 65_535 * 16 * 255;
@@ -47,8 +47,8 @@ pub(super) enum DiskType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Footer {
     pub(super) disk_type: DiskType,
-    /// Where the dynamic disk header is.
-    pub(super) data_offset: u64,
+    /// The dynamic disk header.
+    pub(super) data_offset: Host,
     /// Bytes that the disk was given.
     pub(super) current_size: u64,
     /// Bytes of the disk as QEMU sees it: those of the geometry or the current size, in whole sectors.
@@ -59,23 +59,15 @@ impl Footer {
     /// Reads the footer that `sector` begins with.
     pub(super) fn parse(sector: &[u8]) -> Result<Self, Error> {
         let Some(sector) = sector.get(..FOOTER_BYTES) else {
-            return Err(Error::ShortHeader {
-                format: Format::Vhd,
-                needed: FOOTER_BYTES as u64,
-                available: sector.len() as u64,
-            });
-        };
-        let wrong = |what: String| Error::Header {
-            format: Format::Vhd,
-            what,
+            return Err(Format::Vhd.short(FOOTER_BYTES as u64, sector));
         };
         if !sector.starts_with(COOKIE) {
-            return Err(wrong("there is no footer where one should be".into()));
+            return Err(Format::Vhd.invalid("there is no footer where one should be"));
         }
         let stated = be32(sector, CHECKSUM_AT).unwrap_or(0);
         let calculated = checksum(sector, CHECKSUM_AT);
         if stated != calculated {
-            return Err(wrong(format!(
+            return Err(Format::Vhd.invalid(format!(
                 "the footer's checksum is {stated:#010x}, its content has {calculated:#010x}"
             )));
         }
@@ -83,18 +75,19 @@ impl Footer {
             2 => DiskType::Fixed,
             3 => DiskType::Dynamic,
             4 => DiskType::Differencing,
-            other => return Err(wrong(format!("disk type {other}, must be 2, 3 or 4"))),
+            other => return Err(Format::Vhd.invalid(format!("disk type {other}, must be 2, 3 or 4"))),
         };
+        // Compared with the limit of QEMU after the geometry has had its say, as QEMU does.
         let current_size = be64(sector, CURRENT_SIZE_AT).unwrap_or(0);
         let sectors = sectors(sector, current_size);
         if sectors > MAX_SECTORS {
-            return Err(wrong(format!(
+            return Err(Format::Vhd.invalid(format!(
                 "the disk has {sectors} sectors, the limit is {MAX_SECTORS} (2040 GiB)"
             )));
         }
         Ok(Self {
             disk_type,
-            data_offset: be64(sector, DATA_OFFSET_AT).unwrap_or(0),
+            data_offset: Host(be64(sector, DATA_OFFSET_AT).unwrap_or(0)),
             current_size,
             virtual_size: sectors * 512,
         })
@@ -119,4 +112,12 @@ fn sectors(footer: &[u8], current_size: u64) -> u64 {
     } else {
         current_size / 512
     }
+}
+
+/// "Checksum": the ones' complement of the sum of all bytes but those of the checksum itself, which are at `at`.
+pub(super) fn checksum(structure: &[u8], at: usize) -> u32 {
+    let bytes = structure.iter().enumerate();
+    !bytes
+        .filter(|(index, _)| !(at..at + 4).contains(index))
+        .fold(0, |sum: u32, (_, byte)| sum.wrapping_add(u32::from(*byte)))
 }

@@ -8,11 +8,6 @@ mod dynamic;
 mod fixed;
 mod footer;
 
-/// The tests of other crates build the same images.
-#[cfg(test)]
-#[path = "../../../testkit/src/images/vhd.rs"]
-#[allow(dead_code, unreachable_pub, reason = "each crate uses a part")]
-mod building;
 #[cfg(test)]
 mod tests;
 
@@ -37,17 +32,8 @@ pub(crate) fn open(head: &[u8]) -> Result<Box<dyn Layout>, Error> {
             format: Format::Vhd,
             name: dynamic::parent_name(head, &footer)?,
         }),
-        DiskType::Fixed => Err(Error::Header {
-            format: Format::Vhd,
-            what: "a fixed disk that begins with a footer: only dynamic ones do".into(),
-        }),
+        DiskType::Fixed => {
+            Err(Format::Vhd.invalid("a fixed disk that begins with a footer: only dynamic ones do"))
+        }
     }
-}
-
-/// "Checksum": the ones' complement of the sum of all bytes but those of the checksum itself, which are at `at`.
-fn checksum(structure: &[u8], at: usize) -> u32 {
-    let bytes = structure.iter().enumerate();
-    !bytes
-        .filter(|(index, _)| !(at..at + 4).contains(index))
-        .fold(0, |sum: u32, (_, byte)| sum.wrapping_add(u32::from(*byte)))
 }

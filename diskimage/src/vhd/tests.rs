@@ -3,14 +3,14 @@
 
 use proptest::prelude::*;
 
-use super::building::{
-    Dynamic, FOOTER_CHECKSUM_AT, Footer, HEADER_CHECKSUM_AT, Table, fixed, geometry, seal,
-};
 use super::{fixed_size, is_fixed};
 use crate::qcow2::testing::{one_pass_of, ranged_of};
 use crate::{Error, Format, Image};
+use testkit::images::vhd::{
+    Dynamic, FOOTER_CHECKSUM_AT, Footer, HEADER_CHECKSUM_AT, Table, fixed, geometry, seal,
+};
 
-/// Where the parts of [`Dynamic`] are.
+/// The places of the parts of [`Dynamic`].
 const HEADER: std::ops::Range<usize> = 512..1536;
 const TABLE_AT: usize = 1536;
 

@@ -1,24 +1,28 @@
-//! Is the block allocation table consistent? As QEMU (`vhdx_check_bat_entries`): blocks are within the image and in no region.
+//! The check of the block allocation table. As QEMU (`vhdx_check_bat_entries`): blocks are within the image and in no region.
 
 use super::bat::{Fault, Vhdx, entries};
 use crate::Error;
-use crate::check::{Check, Findings, Places};
-use crate::wants::{Batch, Role, Table, Want};
+use crate::check::places::Places;
+use crate::findings::Findings;
+use crate::layout::Check;
+use crate::offsets::Host;
+use crate::wants::{Batch, Table, Want};
 
 /// The check of an image.
 pub(super) struct VhdxCheck {
     image: Vhdx,
-    image_length: u64,
+    image_end: Host,
     places: Places,
     has_begun: bool,
 }
 
 impl VhdxCheck {
     pub(super) fn new(image: Vhdx, image_length: u64) -> Self {
+        let image_end = Host(image_length);
         Self {
             image,
-            image_length,
-            places: Places::new(image_length),
+            image_end,
+            places: Places::new(image_end),
             has_begun: false,
         }
     }
@@ -44,7 +48,7 @@ impl Check for VhdxCheck {
         tables: &mut Batch,
     ) -> Result<(), Error> {
         findings.table_bytes += bytes.len() as u64;
-        for (index, entry) in entries(table.at, bytes) {
+        for (index, entry) in entries(table.note, bytes) {
             let block = match self.image.block(index, entry) {
                 Ok(block) => block,
                 Err(fault) => {
@@ -58,22 +62,18 @@ impl Check for VhdxCheck {
                 }
             };
             let Some(block) = block else { continue };
-            if block.end > self.image_length {
+            // Not taken for a place: what lies behind the end overlaps nothing.
+            if block.end > self.image_end {
                 findings.error(|| {
                     format!(
                         "the block at {:#x} ends at {:#x}, the image at {:#x}",
-                        block.host, block.end, self.image_length
+                        block.host, block.end, self.image_end
                     )
                 });
                 continue;
             }
             let length = u32::try_from(block.length).unwrap_or(u32::MAX);
-            let want = Want {
-                host: block.host,
-                length,
-                role: Role::Data,
-                at: block.guest,
-            };
+            let want = Want::data(block.host, length, block.guest);
             self.places.add(&self.image, want, findings, tables);
         }
         Ok(())

@@ -3,30 +3,31 @@
 use std::ops::Range;
 
 use super::guid::{Guid, NONE};
-use super::{ALIGNMENT, bytes_of, is_intact, wrong};
+use super::head::{ALIGNMENT, bytes_of, is_intact};
 use crate::bytes_at::{le16, le32, le64};
+use crate::offsets::Host;
 use crate::{Error, Format};
 
-/// What the file begins with.
+/// The first bytes of the file.
 const IDENTIFIER: &[u8; 8] = b"vhdxfile";
-/// Where the two headers are.
-const HEADERS_AT: [u64; 2] = [64 << 10, 128 << 10];
+/// The places of the two headers.
+const HEADERS_AT: [Host; 2] = [Host(64 << 10), Host(128 << 10)];
 const HEADER_BYTES: u64 = 4 << 10;
 
 /// The header that counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Where the log is.
-    pub(super) log: Range<u64>,
+    /// The place of the log.
+    pub(super) log: Range<Host>,
 }
 
 impl Header {
     /// The newer one of the two headers, if its log is empty.
     pub(super) fn current(head: &[u8]) -> Result<Self, Error> {
         let [first, second] = HEADERS_AT;
-        let identifier = bytes_of(head, 0..second + HEADER_BYTES)?;
+        let identifier = bytes_of(head, Host(0)..second + HEADER_BYTES)?;
         if !identifier.starts_with(IDENTIFIER) {
-            return Err(wrong("there is no file identifier"));
+            return Err(Format::Vhdx.invalid("there is no file identifier"));
         }
         let current = newer(
             bytes_of(head, first..first + HEADER_BYTES)?,
@@ -36,26 +37,25 @@ impl Header {
     }
 
     fn parse(header: &[u8]) -> Result<Self, Error> {
+        // Replaying it is writing: QEMU refuses such an image too where it may only read.
         let log_guid: Guid = header
             .get(48..64)
             .and_then(|guid| guid.try_into().ok())
             .unwrap_or(NONE);
         if log_guid != NONE {
-            return Err(Error::Unsupported {
-                format: Format::Vhdx,
-                what: "it was not closed by its last writer, and its log has changes that are not in the disk yet: \
-                       replay it with `qemu-img check -r all`, or attach and detach it once in Hyper-V"
-                    .into(),
-            });
+            return Err(Format::Vhdx.unsupported(
+                "it was not closed by its last writer, and its log has changes that are not in the disk yet: \
+                       replay it with `qemu-img check -r all`, or attach and detach it once in Hyper-V",
+            ));
         }
         let log_version = le16(header, 64).unwrap_or(0);
         if log_version != 0 {
-            return Err(wrong(format!("log version {log_version}, must be 0")));
+            return Err(Format::Vhdx.invalid(format!("log version {log_version}, must be 0")));
         }
         let length = le32(header, 68).map_or(0, u64::from);
-        let start = le64(header, 72).unwrap_or(0);
-        if start < ALIGNMENT || !start.is_multiple_of(ALIGNMENT) {
-            return Err(wrong(format!(
+        let start = Host(le64(header, 72).unwrap_or(0));
+        if start < Host(ALIGNMENT) || !start.is_multiple_of(ALIGNMENT) {
+            return Err(Format::Vhdx.invalid(format!(
                 "the log begins at {start:#x}, must be a multiple of a MiB"
             )));
         }
@@ -70,8 +70,8 @@ impl Header {
 fn newer<'h>(first: &'h [u8], second: &'h [u8]) -> Result<&'h [u8], Error> {
     let sequence = |header: &[u8]| is_valid(header).then(|| le64(header, 8)).flatten();
     match (sequence(first), sequence(second)) {
-        (None, None) => Err(wrong("neither of its headers is intact and of version 1")),
-        (Some(one), Some(other)) if one == other && first != second => Err(wrong(format!(
+        (None, None) => Err(Format::Vhdx.invalid("neither of its headers is intact and of version 1")),
+        (Some(one), Some(other)) if one == other && first != second => Err(Format::Vhdx.invalid(format!(
             "its headers differ and have the same sequence number {one}"
         ))),
         // `None` is less than any number.

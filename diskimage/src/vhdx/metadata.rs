@@ -3,14 +3,15 @@
 use std::ops::Range;
 
 use super::guid::{Guid, guid};
+use super::head::bytes_of;
 use super::parent;
-use super::{bytes_of, wrong};
 use crate::bytes_at::{le16, le32, le64};
+use crate::offsets::Host;
 use crate::{Error, Format};
 
 /// Bytes of the metadata table at the beginning of the region (2.6.1).
 const TABLE_BYTES: u64 = 64 << 10;
-/// Where its entries begin, and how long each is.
+/// The place of its entries, and the length of each.
 const ENTRIES_AT: usize = 32;
 const ENTRY_BYTES: usize = 32;
 /// "This MUST be less than or equal to 2,047."
@@ -38,7 +39,7 @@ const BLOCK_SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=256 << 20;
 /// "The virtual disk size MUST be … less than or equal to 64 TB" (2.6.2.2).
 const MAX_SIZE: u64 = 64 << 40;
 
-/// What the metadata says of the disk.
+/// The disk, as the metadata describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Metadata {
     /// Bytes of the disk, in whole sectors.
@@ -52,14 +53,14 @@ pub(super) struct Metadata {
 }
 
 impl Metadata {
-    pub(super) fn parse(head: &[u8], region: &Range<u64>) -> Result<Self, Error> {
+    pub(super) fn parse(head: &[u8], region: &Range<Host>) -> Result<Self, Error> {
         let items = Items::parse(head, region)?;
         let mut fields = [0; REQUIRED.len()];
         for (field, (guid, name, length)) in fields.iter_mut().zip(REQUIRED) {
             let item = items.find(&guid);
-            let bytes = item.ok_or_else(|| wrong(format!("its metadata has no {name}")))?;
+            let bytes = item.ok_or_else(|| Format::Vhdx.invalid(format!("its metadata has no {name}")))?;
             if bytes.end - bytes.start < length {
-                return Err(wrong(format!("its {name} is shorter than {length} bytes")));
+                return Err(Format::Vhdx.invalid(format!("its {name} is shorter than {length} bytes")));
             }
             *field = number(bytes_of(head, bytes.start..bytes.start + length)?);
         }
@@ -87,18 +88,18 @@ impl Metadata {
     fn checked(self) -> Result<Self, Error> {
         let block_size = self.block_size;
         if !BLOCK_SIZES.contains(&block_size) || !block_size.is_power_of_two() {
-            return Err(wrong(format!(
+            return Err(Format::Vhdx.invalid(format!(
                 "block size {block_size}, must be a power of two from 1 MiB to 256 MiB"
             )));
         }
         if !matches!(self.sector_size, 512 | 4096) {
-            return Err(wrong(format!(
+            return Err(Format::Vhdx.invalid(format!(
                 "logical sector size {}, must be 512 or 4096",
                 self.sector_size
             )));
         }
         if self.virtual_size > MAX_SIZE {
-            return Err(wrong(format!(
+            return Err(Format::Vhdx.invalid(format!(
                 "the disk has {} bytes, the limit is {MAX_SIZE} (64 TiB)",
                 self.virtual_size
             )));
@@ -114,18 +115,18 @@ fn number(bytes: &[u8]) -> u64 {
         .unwrap_or(0)
 }
 
-/// Where the known items of the metadata table are in the image.
-struct Items(Vec<(Guid, Range<u64>)>);
+/// The known items of the metadata table, and their places in the image.
+struct Items(Vec<(Guid, Range<Host>)>);
 
 impl Items {
-    fn parse(head: &[u8], region: &Range<u64>) -> Result<Self, Error> {
+    fn parse(head: &[u8], region: &Range<Host>) -> Result<Self, Error> {
         let table = bytes_of(head, region.start..region.start.saturating_add(TABLE_BYTES))?;
         if !table.starts_with(b"metadata") {
-            return Err(wrong(format!("there is no metadata at {:#x}", region.start)));
+            return Err(Format::Vhdx.invalid(format!("there is no metadata at {:#x}", region.start)));
         }
         let count = le16(table, 10).unwrap_or(0);
         if count > MAX_ENTRIES {
-            return Err(wrong(format!(
+            return Err(Format::Vhdx.invalid(format!(
                 "its metadata has {count} items, the limit is {MAX_ENTRIES}"
             )));
         }
@@ -137,7 +138,7 @@ impl Items {
         Ok(items)
     }
 
-    fn add(&mut self, entry: &[u8], region: &Range<u64>) -> Result<(), Error> {
+    fn add(&mut self, entry: &[u8], region: &Range<Host>) -> Result<(), Error> {
         let guid = entry.first_chunk().copied().unwrap_or_default();
         let is_known = guid == PARENT_LOCATOR || REQUIRED.iter().any(|(known, ..)| *known == guid);
         if !is_known {
@@ -147,18 +148,18 @@ impl Items {
         let end = offset + le32(entry, 20).map_or(0, u64::from);
         // "Offset … MUST be at least 64 KB"; items lie in the region.
         if offset < TABLE_BYTES || end > region.end - region.start {
-            return Err(wrong(format!(
+            return Err(Format::Vhdx.invalid(format!(
                 "a metadata item at {offset:#x} to {end:#x}, outside of its region"
             )));
         }
         if self.find(&guid).is_some() {
-            return Err(wrong("its metadata has an item twice"));
+            return Err(Format::Vhdx.invalid("its metadata has an item twice"));
         }
         self.0.push((guid, region.start + offset..region.start + end));
         Ok(())
     }
 
-    fn find(&self, wanted: &Guid) -> Option<Range<u64>> {
+    fn find(&self, wanted: &Guid) -> Option<Range<Host>> {
         let mut items = self.0.iter();
         items
             .find(|(guid, _)| guid == wanted)
@@ -166,7 +167,7 @@ impl Items {
     }
 }
 
-/// "IsRequired": who does not know the item must not read the image.
+/// "IsRequired": a reader that does not know the item must not read the image.
 fn refuse_required(guid: Guid, entry: &[u8]) -> Result<(), Error> {
     if le32(entry, 24).is_none_or(|flags| flags & 4 == 0) {
         return Ok(());

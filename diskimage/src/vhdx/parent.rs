@@ -3,7 +3,7 @@
 use crate::bytes_at::{le16, le32};
 use crate::text::printable_utf16;
 
-/// Where the pairs begin, and how long each is.
+/// The place of the pairs, and the length of each.
 const ENTRIES_AT: usize = 20;
 const ENTRY_BYTES: usize = 12;
 

@@ -3,15 +3,16 @@
 use std::ops::Range;
 
 use super::guid::{Guid, guid};
+use super::head::{ALIGNMENT, bytes_of, is_intact};
 use super::header::Header;
-use super::{ALIGNMENT, bytes_of, is_intact, wrong};
-use crate::Error;
 use crate::bytes_at::{le32, le64};
+use crate::offsets::Host;
+use crate::{Error, Format};
 
-/// Where the table is. A second copy follows, which QEMU does not look at: where the two differ, it would see another disk.
-const TABLE_AT: u64 = 192 << 10;
+/// The place of the table. A second copy follows, which QEMU does not look at: where the two differ, it would see another disk.
+const TABLE_AT: Host = Host(192 << 10);
 const TABLE_BYTES: u64 = 64 << 10;
-/// Where its entries begin, and how long each is.
+/// The place of its entries, and the length of each.
 const ENTRIES_AT: usize = 16;
 const ENTRY_BYTES: usize = 32;
 /// "This MUST be less than or equal to 2,047."
@@ -24,10 +25,10 @@ const METADATA: Guid = guid(0x8B7CA206_4790_4B9A_B8FE_575F050F886E);
 /// The regions of an image, none of which overlap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Regions {
-    pub(super) bat: Range<u64>,
-    pub(super) metadata: Range<u64>,
+    pub(super) bat: Range<Host>,
+    pub(super) metadata: Range<Host>,
     /// All of them, the log included, in the order of the image.
-    all: Vec<Range<u64>>,
+    all: Vec<Range<Host>>,
 }
 
 impl Regions {
@@ -35,7 +36,7 @@ impl Regions {
         let table = intact_table(head)?;
         let count = le32(table, 8).unwrap_or(0);
         if count > MAX_ENTRIES {
-            return Err(wrong(format!(
+            return Err(Format::Vhdx.invalid(format!(
                 "its region table has {count} entries, the limit is {MAX_ENTRIES}"
             )));
         }
@@ -44,6 +45,7 @@ impl Regions {
         let mut all = vec![header.log.clone()];
         let (mut bat, mut metadata) = (None, None);
         for entry in entries.chunks_exact(ENTRY_BYTES).take(count) {
+            // Regions that are not known count too: no block may lie in one.
             let range = range(entry)?;
             all.push(range.clone());
             let known = match entry.first_chunk() {
@@ -55,18 +57,18 @@ impl Regions {
                 }
             };
             if known.replace(range).is_some() {
-                return Err(wrong("its region table has a region twice"));
+                return Err(Format::Vhdx.invalid("its region table has a region twice"));
             }
         }
         Ok(Self {
-            bat: bat.ok_or_else(|| wrong("it has no region with a block allocation table"))?,
-            metadata: metadata.ok_or_else(|| wrong("it has no metadata region"))?,
+            bat: bat.ok_or_else(|| Format::Vhdx.invalid("it has no region with a block allocation table"))?,
+            metadata: metadata.ok_or_else(|| Format::Vhdx.invalid("it has no metadata region"))?,
             all: apart(all)?,
         })
     }
 
     /// A region that shares bytes with `range`.
-    pub(super) fn overlapping(&self, range: &Range<u64>) -> Option<&Range<u64>> {
+    pub(super) fn overlapping(&self, range: &Range<Host>) -> Option<&Range<Host>> {
         let before = self.all.partition_point(|region| region.end <= range.start);
         self.all.get(before).filter(|region| region.start < range.end)
     }
@@ -78,23 +80,23 @@ fn intact_table(head: &[u8]) -> Result<&[u8], Error> {
     if table.starts_with(b"regi") && is_intact(table) {
         return Ok(table);
     }
-    Err(wrong(
+    Err(Format::Vhdx.invalid(
         "its first region table is damaged: if the second is not, Hyper-V may still read it (`Convert-VHD` makes a new image of it)",
     ))
 }
 
-fn range(entry: &[u8]) -> Result<Range<u64>, Error> {
-    let start = le64(entry, 16).unwrap_or(0);
+fn range(entry: &[u8]) -> Result<Range<Host>, Error> {
+    let start = Host(le64(entry, 16).unwrap_or(0));
     let length = le32(entry, 24).map_or(0, u64::from);
     match start.checked_add(length) {
-        Some(end) if start >= ALIGNMENT && start.is_multiple_of(ALIGNMENT) => Ok(start..end),
-        _ => Err(wrong(format!(
+        Some(end) if start >= Host(ALIGNMENT) && start.is_multiple_of(ALIGNMENT) => Ok(start..end),
+        _ => Err(Format::Vhdx.invalid(format!(
             "a region of {length} bytes at {start:#x}: regions begin at multiples of a MiB"
         ))),
     }
 }
 
-/// "Required": who does not know the region must not read the image.
+/// "Required": a reader that does not know the region must not read the image.
 fn refuse_required(entry: &[u8]) -> Result<(), Error> {
     let is_required = le32(entry, 28).is_some_and(|flags| flags & 1 != 0);
     if !is_required {
@@ -105,12 +107,12 @@ fn refuse_required(entry: &[u8]) -> Result<(), Error> {
 }
 
 /// In the order of the image, if none overlap.
-fn apart(mut regions: Vec<Range<u64>>) -> Result<Vec<Range<u64>>, Error> {
+fn apart(mut regions: Vec<Range<Host>>) -> Result<Vec<Range<Host>>, Error> {
     regions.retain(|region| !region.is_empty());
     regions.sort_unstable_by_key(|region| region.start);
     match regions.windows(2).find(|pair| pair[0].end > pair[1].start) {
         None => Ok(regions),
-        Some(pair) => Err(wrong(format!(
+        Some(pair) => Err(Format::Vhdx.invalid(format!(
             "its regions at {:#x} and {:#x} overlap",
             pair[0].start, pair[1].start
         ))),

@@ -3,12 +3,12 @@
 
 use proptest::prelude::*;
 
-use super::building::{
+use crate::qcow2::testing::{one_pass_of, ranged_of};
+use crate::{Error, Format, Image};
+use testkit::images::vhdx::{
     Block, HEADER_BYTES, HEADERS_AT, ITEMS_AT, METADATA_AT, REGION_TABLE_BYTES, REGION_TABLES_AT, Vhdx, guid,
     seal,
 };
-use crate::qcow2::testing::{one_pass_of, ranged_of};
-use crate::{Error, Format, Image};
 
 const MIB: usize = 1 << 20;
 

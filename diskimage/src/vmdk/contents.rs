@@ -1,13 +1,13 @@
-//! What the markers of a stream said, to be compared with its tables: QEMU goes by the tables alone, and both have to mean
-//! the same disk.
+//! The grains that the markers of a stream told, to be compared with its tables: QEMU goes by the tables alone, and both have to
+//! mean the same disk.
 
 use std::collections::BTreeMap;
 
-use super::corrupt;
 use super::header::{Header, SECTOR};
 use super::tables::{entries, grain_entries};
-use crate::Error;
+use crate::offsets::Host;
 use crate::wants::{Batch, bytes_of};
+use crate::{Error, Format};
 
 /// Bytes that an entry of one of the maps takes beside the entries of its table: key, value, its share of half-empty nodes, and
 /// what the allocator adds.
@@ -22,12 +22,12 @@ type Entries = Box<[u32]>;
 pub(super) struct Contents {
     /// By the markers: the tables that the image should have, by their place in the directory.
     marked: BTreeMap<u64, Entries>,
-    /// The tables that came and are as they should be: where each is.
-    confirmed: BTreeMap<u64, u64>,
+    /// The tables that came and are as they should be: the place of each.
+    confirmed: BTreeMap<u64, Host>,
     /// Other tables that came, by their place in the image: the directory will tell what they are.
-    unplaced: BTreeMap<u64, Entries>,
+    unplaced: BTreeMap<Host, Entries>,
     /// The directory's place and entries.
-    directory: Option<(u64, Entries)>,
+    directory: Option<(Host, Entries)>,
     /// The table that the last grain belongs to.
     latest: u64,
     /// Bytes of the entries of the tables that wait.
@@ -40,22 +40,20 @@ impl Contents {
         &mut self,
         header: &Header,
         number: u64,
-        host: u64,
+        host: Host,
         batch: &mut Batch,
     ) -> Result<(), Error> {
         let (table, index) = (number / header.table_entries, number % header.table_entries);
         self.latest = table;
-        let Ok(sector) = u32::try_from(host / SECTOR) else {
-            return Err(corrupt(
+        let Ok(sector) = u32::try_from(host.0 / SECTOR) else {
+            return Err(Format::Vmdk.corrupt(
                 "a grain lies beyond the 2 TiB that a grain table can refer to",
                 host,
             ));
         };
+        // Its entries are gone, so the grain could not be compared: nor could a reader that goes on after the table know of it.
         if self.confirmed.contains_key(&table) {
-            return Err(corrupt(
-                "a grain follows the grain table that should name it",
-                host,
-            ));
+            return Err(Format::Vmdk.corrupt("a grain follows the grain table that should name it", host));
         }
         if !self.marked.contains_key(&table) {
             if !self.reserve(header, batch) {
@@ -74,12 +72,12 @@ impl Contents {
                 *entry = sector;
                 Ok(())
             }
-            _ => Err(corrupt("two markers are of the same grain", host)),
+            _ => Err(Format::Vmdk.corrupt("two markers are of the same grain", host)),
         }
     }
 
     /// The grain table at `host`. Usually that of the latest grains.
-    pub(super) fn add_table(&mut self, header: &Header, host: u64, bytes: &[u8], batch: &mut Batch) {
+    pub(super) fn add_table(&mut self, header: &Header, host: Host, bytes: &[u8], batch: &mut Batch) {
         let is_latest = self
             .marked
             .get(&self.latest)
@@ -94,9 +92,9 @@ impl Contents {
     }
 
     /// The grain directory at `host`.
-    pub(super) fn add_directory(&mut self, host: u64, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
+    pub(super) fn add_directory(&mut self, host: Host, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
         if self.directory.is_some() {
-            return Err(corrupt("a second grain directory", host));
+            return Err(Format::Vmdk.corrupt("a second grain directory", host));
         }
         // The list grows to twice its length at once.
         if batch.charge(2 * bytes.len() as u64) {
@@ -122,38 +120,38 @@ impl Contents {
     }
 
     /// Everything has come, and the footer says that the directory is at `directory`.
-    pub(super) fn check(&mut self, header: &Header, directory: u64) -> Result<(), Error> {
+    pub(super) fn check(&mut self, header: &Header, directory: Host) -> Result<(), Error> {
         let (host, tables) = match self.directory.take() {
             Some((host, tables)) if host == directory => (host, tables),
             _ => {
-                return Err(corrupt(
+                return Err(Format::Vmdk.corrupt(
                     "the footer refers to a grain directory that did not come",
                     directory,
                 ));
             }
         };
         for (index, sector) in (0u64..).zip(tables.iter()) {
-            let table = u64::from(*sector) * SECTOR;
+            let table = Host(u64::from(*sector) * SECTOR);
             if !self.agrees(index, table) {
                 let start = index * header.table_span();
                 let what = format!(
                     "the grain table of disk offset {start:#x} contradicts the markers of its grains"
                 );
-                return Err(corrupt(what, if table == 0 { host } else { table }));
+                return Err(Format::Vmdk.corrupt(what, if table == Host(0) { host } else { table }));
             }
         }
         Ok(())
     }
 
     /// True if the table of this `index`, which is at `host` or at 0 if there is none, has the grains that were marked.
-    fn agrees(&mut self, index: u64, host: u64) -> bool {
+    fn agrees(&mut self, index: u64, host: Host) -> bool {
         let is_empty = |entries: &Entries| entries.iter().all(|entry| *entry == 0);
         if let Some(confirmed) = self.confirmed.remove(&index) {
             return confirmed == host;
         }
         match (self.marked.remove(&index), self.unplaced.remove(&host)) {
             (marked, Some(table)) => marked.map_or(is_empty(&table), |marked| marked == table),
-            (None, None) => host == 0,
+            (None, None) => host == Host(0),
             (Some(_), None) => false,
         }
     }

@@ -1,11 +1,18 @@
-//! The text descriptor: what kind of disk it is, and which files its extents are ("Virtual Disk Format 5.0", section
+//! The text descriptor: the kind of the disk, and the files of its extents ("Virtual Disk Format 5.0", section
 //! "The Disk Descriptor File"). Nothing that it names is ever opened; it is read to find out whether all of the disk is here.
 
-use super::QEMU_DESCRIPTOR_BYTES;
-use super::header::invalid;
+use super::header::Header;
+use crate::offsets::Host;
 use crate::{Error, Format};
 
-/// What a descriptor says, as far as it matters here.
+/// QEMU looks for the descriptor in the second sector, whatever the header says.
+const DESCRIPTOR_AT: Host = Host(512);
+/// Bytes of it that QEMU looks at: 20 sectors.
+const QEMU_DESCRIPTOR_BYTES: usize = 20 * 512;
+/// Largest descriptor: others have 10 KiB.
+const MAX_DESCRIPTOR_BYTES: u64 = 256 << 10;
+
+/// The lines of a descriptor that matter here.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Descriptor {
     /// Every `createType` that it names.
@@ -48,12 +55,45 @@ impl CreateType {
 /// Longest name that is shown.
 const MAX_NAME: usize = 255;
 
-/// The descriptor inside a sparse extent: the disk has to be this one file.
+/// The text of the descriptor, and behind it the other bytes that QEMU looks at.
+pub(super) fn text_of<'h>(header: &Header, head: &'h [u8]) -> Result<&'h [u8], Error> {
+    let place = &header.descriptor;
+    if place.is_empty() {
+        return Err(no_descriptor());
+    }
+    if place.start != DESCRIPTOR_AT || place.end - place.start > MAX_DESCRIPTOR_BYTES {
+        return Err(Format::Vmdk.invalid(format!(
+            "the descriptor has {} bytes at {:#x} instead of up to {MAX_DESCRIPTOR_BYTES} at {DESCRIPTOR_AT:#x}",
+            place.end - place.start,
+            place.start
+        )));
+    }
+    let available = Host(head.len() as u64);
+    if available < place.end {
+        return Err(Format::Vmdk.short(place.end.0, head));
+    }
+    // QEMU reads its 20 sectors whatever the header says, and finds in them what a shorter descriptor does not say.
+    let qemu_end = DESCRIPTOR_AT + QEMU_DESCRIPTOR_BYTES as u64;
+    let at = |place: Host| usize::try_from(place.0).unwrap_or(usize::MAX);
+    let end = place.end.max(qemu_end).min(available);
+    match head.get(at(place.start)..at(end)) {
+        None | Some([] | [0, ..]) => Err(no_descriptor()),
+        Some(text) => Ok(text),
+    }
+}
+
+fn no_descriptor() -> Error {
+    Format::Vmdk.unsupported(
+        "it has no descriptor, so it is one of several files of a disk: make one file of them with `qemu-img convert -O qcow2` and their descriptor",
+    )
+}
+
+/// Checks the descriptor inside a sparse extent: the disk has to be this one file.
 pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
     let descriptor = Descriptor::parse(text);
     for key in ["CID", "parentCID"] {
         if !has_number(text, key) {
-            return Err(invalid(format!("its descriptor has no {key}")));
+            return Err(Format::Vmdk.invalid(format!("its descriptor has no {key}")));
         }
     }
     if let Some(name) = descriptor.parent {
@@ -62,6 +102,7 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
             name,
         });
     }
+    // Judged together: a second kind, extent or a name in another folder could lead QEMU to other bytes than those of this file.
     let kinds: Option<Vec<_>> = descriptor
         .types
         .iter()
@@ -73,13 +114,11 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
         .find(|extent| !extent.may_be_this_file());
     match (kinds.as_deref(), elsewhere, &descriptor.extents[..]) {
         (Some([kind]), None, [_]) => Ok(*kind),
-        (Some([]), _, _) => Err(invalid(
-            "its descriptor does not say what kind of disk it is".into(),
-        )),
-        (Some([_]), None, []) => Err(invalid("its descriptor names no extent".into())),
-        (Some([_, _, ..]), _, _) => Err(invalid(
-            "its descriptor says twice what kind of disk it is".into(),
-        )),
+        (Some([]), _, _) => Err(Format::Vmdk.invalid("its descriptor does not say what kind of disk it is")),
+        (Some([_]), None, []) => Err(Format::Vmdk.invalid("its descriptor names no extent")),
+        (Some([_, _, ..]), _, _) => {
+            Err(Format::Vmdk.invalid("its descriptor says twice what kind of disk it is"))
+        }
         (Some([_]), None, [_, second, ..]) => Err(second.refuse("its second extent")),
         (Some([_]), Some(extent), _) => Err(extent.refuse("an extent")),
         (None, _, _) => Err(descriptor.refuse(Format::Vmdk)),
@@ -110,7 +149,7 @@ pub(crate) fn refuse_descriptor(head: &[u8]) -> Error {
 }
 
 impl Descriptor {
-    /// Reads text of whatever encoding, up to the first NUL.
+    /// Reads text of any encoding, up to the first NUL.
     fn parse(text: &[u8]) -> Self {
         let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
         let mut descriptor = Self::default();
@@ -145,7 +184,7 @@ impl Descriptor {
         }
     }
 
-    /// Says what kind of disk it is and where its data would be.
+    /// Refuses it with the kind of the disk and the place of its data.
     fn refuse(self, format: Format) -> Error {
         if let Some(name) = self.parent {
             return Error::Parent { format, name };
@@ -160,12 +199,9 @@ impl Descriptor {
             .first()
             .map(|extent| format!(" (its first one is \"{}\")", shortened(&extent.file)))
             .unwrap_or_default();
-        Error::Unsupported {
-            format,
-            what: format!(
-                "the data of a {kind} disk is in other files{place}, which are never opened: make one file of it with `qemu-img convert -O qcow2`"
-            ),
-        }
+        format.unsupported(format!(
+            "the data of a {kind} disk is in other files{place}, which are never opened: make one file of it with `qemu-img convert -O qcow2`"
+        ))
     }
 }
 
@@ -198,7 +234,7 @@ impl Extent {
     }
 }
 
-/// What stands between the quotes at the beginning of `text`; what follows them is an offset.
+/// The text between the quotes at the beginning of `text`; what follows them is an offset.
 fn quoted(text: &str) -> &str {
     match text.trim().strip_prefix('"') {
         Some(rest) => rest.split_once('"').map_or(rest, |(name, _)| name),

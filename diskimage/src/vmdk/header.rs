@@ -4,7 +4,8 @@
 use std::ops::Range;
 
 use crate::bytes_at::{le16, le32, le64};
-use crate::{Error, Format, MAX_OFFSET};
+use crate::offsets::{Host, MAX_OFFSET};
+use crate::{Error, Format};
 
 /// Bytes of a sector: the unit of every offset and size in the header and the tables.
 pub(super) const SECTOR: u64 = 512;
@@ -12,17 +13,17 @@ pub(super) const SECTOR: u64 = 512;
 pub(super) const HEADER_BYTES: usize = 512;
 /// `KDMV`.
 const MAGIC: u32 = 0x564d_444b;
-/// Most entries of a grain table: what everybody writes, and what QEMU allows.
+/// Most entries of a grain table: as many as all programs write, and as QEMU allows.
 const MAX_TABLE_ENTRIES: u32 = 512;
 /// Largest grain in sectors, as QEMU: 1 GiB.
 const MAX_GRAIN_SECTORS: u64 = 0x20_0000;
-/// Largest compressed grain in bytes: each of the threads that inflate holds one. Everybody writes 64 KiB.
+/// Largest compressed grain in bytes: each of the threads that inflate holds one. All programs write 64 KiB.
 const MAX_COMPRESSED_GRAIN: u64 = 2 << 20;
 /// Most entries of the grain directory: 64 TiB in the usual geometry, which is more than VMware allows.
 const MAX_DIRECTORY_ENTRIES: u64 = 2 << 20;
 /// Most entries for QEMU, which calls the directory L1 table.
 const MAX_L1_ENTRIES: u64 = 32 << 20;
-/// Where the grain directory is said to be if it comes last ("gdOffset", `GD_AT_END`).
+/// The place that the header gives for a grain directory that comes last ("gdOffset", `GD_AT_END`).
 const AT_END: u64 = u64::MAX;
 /// Flag: there is a redundant grain directory.
 const REDUNDANT: u32 = 1 << 1;
@@ -31,11 +32,11 @@ const ZEROED_GRAINS: u32 = 1 << 2;
 /// Flag: grains and tables have markers before them.
 const MARKERS: u32 = 1 << 17;
 
-/// Where the grain directory is.
+/// The place of the grain directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Directory {
     /// At this byte of the image.
-    At(u64),
+    At(Host),
     /// The footer tells.
     AtEnd,
 }
@@ -51,10 +52,10 @@ pub(super) struct Header {
     /// Entries of a grain table.
     pub(super) table_entries: u64,
     pub(super) directory: Directory,
-    /// Bytes before the first grain.
-    pub(super) overhead: u64,
-    /// Where the text descriptor is in the image; empty if there is none.
-    pub(super) descriptor: Range<u64>,
+    /// The first place where a grain may be.
+    pub(super) overhead: Host,
+    /// The place of the text descriptor; empty if there is none.
+    pub(super) descriptor: Range<Host>,
     /// The entry 1 of a grain table is a grain of zeros.
     pub(super) has_zeroed_grains: bool,
     /// Grains are zlib streams.
@@ -66,20 +67,16 @@ pub(super) struct Header {
 impl Header {
     /// Reads and checks the header at the beginning of `bytes`.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        let short = || Error::ShortHeader {
-            format: Format::Vmdk,
-            needed: HEADER_BYTES as u64,
-            available: bytes.len() as u64,
-        };
+        let short = || Format::Vmdk.short(HEADER_BYTES as u64, bytes);
         let header = bytes.get(..HEADER_BYTES).ok_or_else(short)?;
         let u16_at = |at| le16(header, at).ok_or_else(short);
         let u32_at = |at| le32(header, at).ok_or_else(short);
         let u64_at = |at| le64(header, at).ok_or_else(short);
         let magic = u32_at(0)?;
         if magic != MAGIC {
-            return Err(invalid(format!(
-                "it begins with {magic:#010x} instead of {MAGIC:#010x}"
-            )));
+            return Err(
+                Format::Vmdk.invalid(format!("it begins with {magic:#010x} instead of {MAGIC:#010x}"))
+            );
         }
         let flags = u32_at(8)?;
         // Not used, but QEMU looks whether it could be.
@@ -90,7 +87,7 @@ impl Header {
         let is_compressed = match u16_at(77)? {
             0 => false,
             1 => true,
-            other => return Err(invalid(format!("unknown compression algorithm {other}"))),
+            other => return Err(Format::Vmdk.invalid(format!("unknown compression algorithm {other}"))),
         };
         Self {
             version: version(u32_at(4)?)?,
@@ -99,9 +96,9 @@ impl Header {
             table_entries: table_entries(u32_at(44)?)?,
             directory: match u64_at(56)? {
                 AT_END => Directory::AtEnd,
-                sector => Directory::At(in_bytes("the offset of the grain directory", sector)?),
+                sector => Directory::At(Host(in_bytes("the offset of the grain directory", sector)?)),
             },
-            overhead: in_bytes("the overhead", u64_at(64)?)?,
+            overhead: Host(in_bytes("the overhead", u64_at(64)?)?),
             descriptor: descriptor(u64_at(28)?, u64_at(36)?)?,
             has_zeroed_grains: flags & ZEROED_GRAINS != 0,
             is_compressed,
@@ -112,7 +109,7 @@ impl Header {
 
     fn checked(self) -> Result<Self, Error> {
         if self.capacity == 0 {
-            return Err(invalid("the capacity is 0".into()));
+            return Err(Format::Vmdk.invalid("the capacity is 0"));
         }
         let entries = self.directory_entries();
         if entries > MAX_L1_ENTRIES {
@@ -179,17 +176,16 @@ impl Header {
 fn version(version: u32) -> Result<u32, Error> {
     match version {
         1..=3 => Ok(version),
-        _ => Err(Error::Unsupported {
-            format: Format::Vmdk,
-            what: format!("its version is {version}, and only 1, 2 and 3 are known"),
-        }),
+        _ => {
+            Err(Format::Vmdk.unsupported(format!("its version is {version}, and only 1, 2 and 3 are known")))
+        }
     }
 }
 
 fn grain(sectors: u64) -> Result<u64, Error> {
     match sectors {
         1..=MAX_GRAIN_SECTORS => Ok(sectors * SECTOR),
-        _ => Err(invalid(format!(
+        _ => Err(Format::Vmdk.invalid(format!(
             "a grain has {sectors} sectors, which is not from 1 to {MAX_GRAIN_SECTORS}"
         ))),
     }
@@ -198,18 +194,18 @@ fn grain(sectors: u64) -> Result<u64, Error> {
 fn table_entries(entries: u32) -> Result<u64, Error> {
     match entries {
         1..=MAX_TABLE_ENTRIES => Ok(entries.into()),
-        _ => Err(invalid(format!(
+        _ => Err(Format::Vmdk.invalid(format!(
             "a grain table has {entries} entries, which is not from 1 to {MAX_TABLE_ENTRIES}"
         ))),
     }
 }
 
-fn descriptor(offset: u64, size: u64) -> Result<Range<u64>, Error> {
-    let start = in_bytes("the offset of the descriptor", offset)?;
+fn descriptor(offset: u64, size: u64) -> Result<Range<Host>, Error> {
+    let start = Host(in_bytes("the offset of the descriptor", offset)?);
     let length = in_bytes("the size of the descriptor", size)?;
     match start.checked_add(length) {
         Some(end) => Ok(start..end),
-        None => Err(invalid(format!(
+        None => Err(Format::Vmdk.invalid(format!(
             "a descriptor of {size} sectors at sector {offset} ends nowhere"
         ))),
     }
@@ -221,24 +217,15 @@ fn in_bytes(what: &str, sectors: u64) -> Result<u64, Error> {
         .checked_mul(SECTOR)
         .filter(|bytes| *bytes < MAX_OFFSET)
         .ok_or_else(|| {
-            invalid(format!(
+            Format::Vmdk.invalid(format!(
                 "{what} is {sectors} sectors, which are more than {MAX_OFFSET} bytes"
             ))
         })
 }
 
-/// The header is not valid.
-pub(super) fn invalid(what: String) -> Error {
-    Error::Header {
-        format: Format::Vmdk,
-        what,
-    }
-}
-
 /// The header is valid, but for other programs.
 fn unsupported(what: &str) -> Error {
-    Error::Unsupported {
-        format: Format::Vmdk,
-        what: format!("{what}: convert it first with `qemu-img convert -O qcow2`"),
-    }
+    Format::Vmdk.unsupported(format!(
+        "{what}: convert it first with `qemu-img convert -O qcow2`"
+    ))
 }

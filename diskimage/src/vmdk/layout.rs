@@ -4,14 +4,15 @@ use bytes::Bytes;
 
 use super::descriptor::CreateType;
 use super::header::{Directory, HEADER_BYTES, Header, SECTOR};
+use super::kinds::{DIRECTORY, FOOTER, GRAIN_TABLE, MARKED_DIRECTORY, MARKED_FOOTER, MARKED_TABLE};
 use super::marker::{Kind, Marker, grain_range};
 use super::markers::{Markers, directory_of};
 use super::tables::Tables;
-use super::{DIRECTORY, FOOTER, GRAIN_TABLE, MARKED_DIRECTORY, MARKED_FOOTER, MARKED_TABLE, corrupt};
 use crate::bytes_at::le32;
-use crate::check::{Check, Mapped};
-use crate::layout::{Access, Layout};
-use crate::wants::{Batch, Role, Table};
+use crate::check::mapped::Mapped;
+use crate::layout::{Access, Check, Layout};
+use crate::offsets::{Guest, Host};
+use crate::wants::{Batch, Table};
 use crate::{Clusters, Compression, Error, Format};
 
 /// Bytes from the marker of the footer to the end of the image: marker, footer, end-of-stream marker.
@@ -19,7 +20,7 @@ const FOOTER_BYTES: u64 = 3 * SECTOR;
 /// Bytes that wait together, at most.
 const MAX_PARKING_UNIT: u64 = 2 << 20;
 
-/// An image and what it has said so far of where its grains are.
+/// An image, and the places of its grains as far as it has told them.
 pub(super) struct Vmdk {
     header: Header,
     kind: CreateType,
@@ -27,7 +28,7 @@ pub(super) struct Vmdk {
     is_one_pass: bool,
 }
 
-/// Who says where the grains are.
+/// The two things that tell the places of grains.
 enum Map {
     Tables(Tables),
     Markers(Markers),
@@ -44,35 +45,35 @@ impl Vmdk {
     }
 
     /// QEMU wants an image to reach as far as its first grain, even if it has none.
-    fn check_reaches_grains(&self, image_length: u64) -> Result<(), Error> {
-        if image_length.div_ceil(SECTOR) >= self.header.overhead / SECTOR {
+    fn check_reaches_grains(&self, image_end: Host) -> Result<(), Error> {
+        if image_end.next_unit(SECTOR) >= self.header.overhead {
             return Ok(());
         }
         Err(Error::Truncated {
             what: "the first grain",
             offset: self.header.overhead,
-            end: image_length,
+            end: image_end,
         })
     }
 
     /// Asks for the last three sectors of the image.
-    fn ask_footer(image_length: u64) -> Result<Batch, Error> {
-        let start = match image_length.checked_sub(FOOTER_BYTES) {
-            Some(start) if start.is_multiple_of(SECTOR) => start,
+    fn ask_footer(image_end: Host) -> Result<Batch, Error> {
+        let start = match image_end.0.checked_sub(FOOTER_BYTES) {
+            Some(start) if start.is_multiple_of(SECTOR) => Host(start),
             _ => {
                 return Err(Error::Truncated {
                     what: "the footer",
-                    offset: image_length - image_length % SECTOR,
-                    end: image_length,
+                    offset: image_end.unit(SECTOR),
+                    end: image_end,
                 });
             }
         };
         let mut first = Batch::default();
-        first.push(start, FOOTER_BYTES, Role::Table(FOOTER), 0);
+        first.push_table(start, FOOTER_BYTES, FOOTER, 0);
         Ok(first)
     }
 
-    fn read_footer(&self, host: u64, bytes: &[u8]) -> Result<u64, Error> {
+    fn read_footer(&self, host: Host, bytes: &[u8]) -> Result<Host, Error> {
         let sector = HEADER_BYTES;
         let is_marker = |at: usize, kind: Kind| {
             let marker = bytes.get(at..).and_then(Marker::parse);
@@ -81,7 +82,7 @@ impl Vmdk {
         };
         let end = bytes.get(2 * sector..2 * sector + 16);
         if !is_marker(0, Kind::Footer) || end.is_none_or(|end| end.iter().any(|byte| *byte != 0)) {
-            return Err(corrupt("the image does not end with a footer", host));
+            return Err(Format::Vmdk.corrupt("the image does not end with a footer", host));
         }
         let footer = bytes.get(sector..).unwrap_or_default();
         directory_of(&self.header, host + SECTOR, footer)
@@ -128,31 +129,32 @@ impl Layout for Vmdk {
     fn begin(&mut self, access: Access) -> Result<Batch, Error> {
         let mut tables = Tables::default();
         self.is_one_pass = access == Access::OnePass;
-        if let Access::Ranged { image_length } = access {
-            tables.add_place(image_length);
+        if let Access::Ranged { image_end } = access {
+            tables.add_place(image_end);
         }
+        // QEMU goes by the tables, and so do we wherever they can be had before the data. Only where they come last and the image
+        // comes once, the markers have to do.
         match (self.header.directory, access) {
             (Directory::At(host), _) => {
-                if let Access::Ranged { image_length } = access {
-                    self.check_reaches_grains(image_length)?;
+                if let Access::Ranged { image_end } = access {
+                    self.check_reaches_grains(image_end)?;
                 }
                 let mut first = Batch::default();
                 tables.ask_directory(&self.header, host, &mut first);
                 self.map = Map::Tables(tables);
                 Ok(first)
             }
-            (Directory::AtEnd, Access::Ranged { image_length }) => {
+            (Directory::AtEnd, Access::Ranged { image_end }) => {
                 self.map = Map::Tables(tables);
-                Self::ask_footer(image_length)
+                Self::ask_footer(image_end)
             }
             (Directory::AtEnd, Access::OnePass) if self.header.is_compressed && self.header.has_markers => {
                 self.map = Map::Markers(Markers::default());
                 Ok(Markers::begin(&self.header))
             }
-            (Directory::AtEnd, Access::OnePass) => Err(Error::Unsupported {
-                format: Format::Vmdk,
-                what: "only its end says where its grains belong: serve it uncompressed from a server with ranges, or convert it once with `qemu-img convert -O qcow2`".into(),
-            }),
+            (Directory::AtEnd, Access::OnePass) => Err(Format::Vmdk.unsupported(
+                "only its end says where its grains belong: serve it uncompressed from a server with ranges, or convert it once with `qemu-img convert -O qcow2`",
+            )),
         }
     }
 
@@ -179,7 +181,7 @@ impl Layout for Vmdk {
         }
     }
 
-    fn payload(&self, guest: u64, stored: Bytes) -> Result<Bytes, Error> {
+    fn payload(&self, guest: Guest, stored: Bytes) -> Result<Bytes, Error> {
         match self.map {
             Map::Tables(_) if self.header.has_markers => {
                 Ok(stored.slice(grain_range(&self.header, guest, &stored)?))
@@ -188,7 +190,7 @@ impl Layout for Vmdk {
         }
     }
 
-    fn finish(&mut self, end: u64) -> Result<(), Error> {
+    fn finish(&mut self, end: Host) -> Result<(), Error> {
         match &self.map {
             Map::Markers(markers) => markers.finish(end),
             Map::Tables(_) if self.is_one_pass => self.check_reaches_grains(end),

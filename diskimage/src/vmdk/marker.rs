@@ -1,12 +1,12 @@
-//! Markers: what stands before each grain and each table of a stream ("Virtual Disk Format 5.0", section "Stream-Optimized
+//! Markers: a few bytes before each grain and each table of a stream ("Virtual Disk Format 5.0", section "Stream-Optimized
 //! Compressed Sparse Extents"). A marker begins at a sector.
 
 use std::ops::Range;
 
-use super::corrupt;
 use super::header::{Header, SECTOR};
-use crate::Error;
 use crate::bytes_at::{le32, le64};
+use crate::offsets::{Guest, Host};
+use crate::{Error, Format};
 
 /// Bytes that every marker has; those of a grain follow at once.
 pub(super) const MARKER_BYTES: u64 = 12;
@@ -22,7 +22,7 @@ pub(super) struct Marker {
     pub(super) size: u32,
 }
 
-/// What follows a marker that is not a grain's.
+/// The part that follows a marker which is not a grain's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     EndOfStream,
@@ -41,20 +41,20 @@ impl Marker {
     }
 
     /// Checks the marker of a grain, which is at `host`. Returns the first byte of the grain on the disk.
-    pub(super) fn grain(self, header: &Header, host: u64) -> Result<u64, Error> {
+    pub(super) fn grain(self, header: &Header, host: Host) -> Result<Guest, Error> {
         let longest = longest_grain(header) - MARKER_BYTES;
         if u64::from(self.size) > longest {
             let what = format!(
                 "the marker of a compressed grain says {} bytes, the limit is {longest}",
                 self.size
             );
-            return Err(corrupt(what, host));
+            return Err(Format::Vmdk.corrupt(what, host));
         }
-        match self.value.checked_mul(SECTOR) {
-            Some(guest) if guest < header.capacity && guest.is_multiple_of(header.grain) => Ok(guest),
+        match self.value.checked_mul(SECTOR).map(Guest) {
+            Some(guest) if guest.left(header.capacity) > 0 && guest.is_multiple_of(header.grain) => Ok(guest),
             _ => {
                 let what = format!("a marker is of sector {}, where no grain begins", self.value);
-                Err(corrupt(what, host))
+                Err(Format::Vmdk.corrupt(what, host))
             }
         }
     }
@@ -78,8 +78,8 @@ pub(super) fn longest_grain(header: &Header) -> u64 {
     header.grain * 2
 }
 
-/// What is compressed in `stored`, which begins with the marker of the grain at `guest`.
-pub(super) fn grain_range(header: &Header, guest: u64, stored: &[u8]) -> Result<Range<usize>, Error> {
+/// The compressed bytes in `stored`, which begins with the marker of the grain at `guest`.
+pub(super) fn grain_range(header: &Header, guest: Guest, stored: &[u8]) -> Result<Range<usize>, Error> {
     let broken = |what: String| Error::CompressedCluster {
         guest,
         cluster_size: header.grain,
@@ -88,11 +88,12 @@ pub(super) fn grain_range(header: &Header, guest: u64, stored: &[u8]) -> Result<
     let Some(marker) = Marker::parse(stored) else {
         return Err(broken("the image ends inside its marker".into()));
     };
-    if marker.value.checked_mul(SECTOR) != Some(guest) {
+    // QEMU does not look at it: a grain that its table gives to another place would be another disk for each of two readers.
+    if marker.value.checked_mul(SECTOR).map(Guest) != Some(guest) {
         return Err(broken(format!(
             "its marker says that it is of sector {}, a grain table that it is of sector {}",
             marker.value,
-            guest / SECTOR
+            guest.0 / SECTOR
         )));
     }
     let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);

@@ -1,21 +1,22 @@
-//! Where the grains are, by the markers before them: a stream that comes once, whose directory is behind its grains. What
-//! its tables say in the end has to be the same.
+//! The places of grains by the markers before them: of a stream that comes once, whose directory is behind its grains. Its tables
+//! have to say the same in the end.
 
 use super::contents::Contents;
 use super::header::{Directory, HEADER_BYTES, Header, SECTOR};
+use super::kinds::{MARKED_DIRECTORY, MARKED_FOOTER, MARKED_TABLE, MARKER, MARKER_TYPE};
 use super::marker::{Kind, MARKER_BYTES, Marker, TYPE_BYTES};
-use super::{MARKED_DIRECTORY, MARKED_FOOTER, MARKED_TABLE, MARKER, MARKER_TYPE, corrupt};
-use crate::Error;
+use crate::offsets::Host;
 use crate::wants::{Batch, Role, Table};
+use crate::{Error, Format};
 
-/// The way from marker to marker.
+/// The walk from marker to marker.
 #[derive(Debug, Default)]
 pub(super) struct Markers {
     contents: Contents,
-    /// Where the footer says that the directory is.
-    directory: Option<u64>,
+    /// The place of the directory, as the footer says.
+    directory: Option<Host>,
     /// The byte after the end-of-stream marker, once it has come.
-    end: Option<u64>,
+    end: Option<Host>,
 }
 
 impl Markers {
@@ -53,29 +54,29 @@ impl Markers {
     fn learn_marker(
         &mut self,
         header: &Header,
-        host: u64,
+        host: Host,
         bytes: &[u8],
         next: &mut Batch,
     ) -> Result<(), Error> {
         let Some(marker) = Marker::parse(bytes) else {
-            return Err(corrupt("a marker is cut short", host));
+            return Err(Format::Vmdk.corrupt("a marker is cut short", host));
         };
         let behind = host + MARKER_BYTES;
         if marker.size == 0 {
-            next.push(behind, TYPE_BYTES, Role::Table(MARKER_TYPE), marker.value);
+            next.push_table(behind, TYPE_BYTES, MARKER_TYPE, marker.value);
             return Ok(());
         }
         self.check_no_footer(host)?;
         let guest = marker.grain(header, host)?;
         self.contents
-            .add_grain(header, guest / header.grain, host, next)?;
+            .add_grain(header, guest.0 / header.grain, host, next)?;
         let size = u64::from(marker.size);
         next.push(behind, size, Role::Compressed, guest);
-        push_marker(next, (behind + size).next_multiple_of(SECTOR));
+        push_marker(next, (behind + size).next_unit(SECTOR));
         Ok(())
     }
 
-    /// `table.at` is the value of the marker.
+    /// The note of the table is the value of the marker.
     fn learn_type(
         &mut self,
         header: &Header,
@@ -83,15 +84,16 @@ impl Markers {
         bytes: &[u8],
         next: &mut Batch,
     ) -> Result<(), Error> {
-        let host = table.host - MARKER_BYTES;
+        let host = Host(table.host.0 - MARKER_BYTES);
         let number = crate::bytes_at::le32(bytes, 0);
         let Some(kind) = number.and_then(Kind::from_number) else {
-            return Err(corrupt(format!("a marker of the unknown type {number:?}"), host));
+            return Err(Format::Vmdk.corrupt(format!("a marker of the unknown type {number:?}"), host));
         };
+        // The marker says how far to go, the header how much to read: VMware pads its tables.
         let (role, length, sectors) = match kind {
-            Kind::EndOfStream => return self.learn_end(header, host, table.at),
-            Kind::GrainTable => (MARKED_TABLE, header.table_bytes(), table.at),
-            Kind::Directory => (MARKED_DIRECTORY, header.directory_bytes(), table.at),
+            Kind::EndOfStream => return self.learn_end(header, host, table.note),
+            Kind::GrainTable => (MARKED_TABLE, header.table_bytes(), table.note),
+            Kind::Directory => (MARKED_DIRECTORY, header.directory_bytes(), table.note),
             // One sector, whatever its marker says: QEMU looks for it at the end of the image.
             Kind::Footer => (MARKED_FOOTER, HEADER_BYTES as u64, 1),
         };
@@ -102,82 +104,78 @@ impl Markers {
             .and_then(|bytes| start.checked_add(bytes));
         match end {
             Some(end) if end - start >= length => {
-                next.push(start, length, Role::Table(role), 0);
+                next.push_table(start, length, role, 0);
                 push_marker(next, end);
                 Ok(())
             }
             _ => {
                 let what = format!("a marker says {sectors} sectors for a table of {length} bytes");
-                Err(corrupt(what, host))
+                Err(Format::Vmdk.corrupt(what, host))
             }
         }
     }
 
-    fn check_no_footer(&self, host: u64) -> Result<(), Error> {
+    fn check_no_footer(&self, host: Host) -> Result<(), Error> {
         match self.directory {
             None => Ok(()),
-            Some(_) => Err(corrupt(
+            Some(_) => Err(Format::Vmdk.corrupt(
                 "something other than the end of the stream follows the footer",
                 host,
             )),
         }
     }
 
-    fn learn_footer(&mut self, header: &Header, host: u64, bytes: &[u8]) -> Result<(), Error> {
+    fn learn_footer(&mut self, header: &Header, host: Host, bytes: &[u8]) -> Result<(), Error> {
         self.directory = Some(directory_of(header, host, bytes)?);
         Ok(())
     }
 
-    fn learn_end(&mut self, header: &Header, host: u64, value: u64) -> Result<(), Error> {
+    fn learn_end(&mut self, header: &Header, host: Host, value: u64) -> Result<(), Error> {
         let Some(directory) = self.directory else {
-            return Err(corrupt("the stream ends without a footer", host));
+            return Err(Format::Vmdk.corrupt("the stream ends without a footer", host));
         };
         if value != 0 {
-            return Err(corrupt(
-                format!("the end-of-stream marker says {value} sectors"),
-                host,
-            ));
+            return Err(Format::Vmdk.corrupt(format!("the end-of-stream marker says {value} sectors"), host));
         }
         self.end = Some(host + SECTOR);
         self.contents.check(header, directory)
     }
 
     /// The image ends at `end`.
-    pub(super) fn finish(&self, end: u64) -> Result<(), Error> {
+    pub(super) fn finish(&self, end: Host) -> Result<(), Error> {
         match self.end {
-            Some(expected) if end > expected => Err(corrupt(
+            Some(expected) if end > expected => Err(Format::Vmdk.corrupt(
                 format!("{} bytes follow the end of the stream", end - expected),
                 expected,
             )),
             Some(expected) if end == expected => Ok(()),
             _ => Err(Error::Truncated {
                 what: "the end-of-stream marker",
-                offset: self.end.map_or(end, |expected| expected - SECTOR),
+                offset: self.end.map_or(end, |expected| Host(expected.0 - SECTOR)),
                 end,
             }),
         }
     }
 }
 
-/// Where the footer at `host` says that the directory is. The rest of what it says has to be what `header` says.
-pub(super) fn directory_of(header: &Header, host: u64, footer: &[u8]) -> Result<u64, Error> {
+/// The place of the directory, as the footer at `host` says. For the rest the footer has to agree with `header`.
+pub(super) fn directory_of(header: &Header, host: Host, footer: &[u8]) -> Result<Host, Error> {
     let footer = Header::parse(footer)?;
     if !header.agrees_with(&footer) {
-        return Err(corrupt("the footer contradicts the header", host));
+        return Err(Format::Vmdk.corrupt("the footer contradicts the header", host));
     }
     // QEMU wants the image to reach as far as its first grain.
     if footer.overhead > host {
-        return Err(corrupt("the footer says that all grains are behind it", host));
+        return Err(Format::Vmdk.corrupt("the footer says that all grains are behind it", host));
     }
     match footer.directory {
         Directory::At(directory) => Ok(directory),
-        Directory::AtEnd => Err(corrupt(
-            "the footer does not say where the grain directory is",
-            host,
-        )),
+        Directory::AtEnd => {
+            Err(Format::Vmdk.corrupt("the footer does not say where the grain directory is", host))
+        }
     }
 }
 
-fn push_marker(batch: &mut Batch, host: u64) {
-    batch.push(host, MARKER_BYTES, Role::Table(MARKER), 0);
+fn push_marker(batch: &mut Batch, host: Host) {
+    batch.push_table(host, MARKER_BYTES, MARKER, 0);
 }

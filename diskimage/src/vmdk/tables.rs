@@ -1,19 +1,20 @@
-//! Where the grains are, by the grain directory and the grain tables ("Virtual Disk Format 5.0", section "Hosted Sparse
+//! The places of grains by the grain directory and the grain tables ("Virtual Disk Format 5.0", section "Hosted Sparse
 //! Extent Metadata"). The redundant directory is not looked at: QEMU only keeps it up to date.
 
 use super::header::{Header, SECTOR};
+use super::kinds::{DIRECTORY, GRAIN_TABLE};
 use super::marker::longest_grain;
-use super::{DIRECTORY, GRAIN_TABLE};
 use crate::bytes_at;
+use crate::offsets::{Guest, Host};
 use crate::wants::{Batch, Role, Table, bytes_of};
 
 /// An entry that reads as zeros, where the header allows that.
 const ZEROED: u32 = 1;
 
-/// A list grows to twice its length at once: so much is charged for each value.
+/// A list grows to twice its length at once, so each value is charged twice.
 const LIST_FACTOR: u64 = 2;
 
-/// What the directory and the tables have said so far.
+/// The places that the directory and the tables have told so far.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     /// Grain tables that have not come yet.
@@ -24,7 +25,7 @@ pub(super) struct Tables {
     places: Vec<u32>,
 }
 
-/// A compressed grain: where it is in the image and on the disk. Both fit 32 bits, see the limits of the header.
+/// A compressed grain: its place in the image and its number on the disk. Both fit 32 bits, see the limits of the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Grain {
     sector: u32,
@@ -33,14 +34,14 @@ struct Grain {
 
 impl Tables {
     /// Asks for the grain directory, which is at `host`.
-    pub(super) fn ask_directory(&mut self, header: &Header, host: u64, first: &mut Batch) {
+    pub(super) fn ask_directory(&mut self, header: &Header, host: Host, first: &mut Batch) {
         self.add_place(host);
-        first.push(host, header.directory_bytes(), Role::Table(DIRECTORY), 0);
+        first.push_table(host, header.directory_bytes(), DIRECTORY, 0);
     }
 
     /// No compressed grain goes beyond `host`.
-    pub(super) fn add_place(&mut self, host: u64) {
-        self.places.extend(u32::try_from(host.div_ceil(SECTOR)));
+    pub(super) fn add_place(&mut self, host: Host) {
+        self.places.extend(u32::try_from(host.0.div_ceil(SECTOR)));
     }
 
     /// Asks for the grain tables.
@@ -48,8 +49,8 @@ impl Tables {
         for (index, sector) in entries(directory).enumerate() {
             if sector != 0 {
                 let guest = index as u64 * header.table_span();
-                let host = u64::from(sector) * SECTOR;
-                tables.push(host, header.table_bytes(), Role::Table(GRAIN_TABLE), guest);
+                let host = at_sector(sector);
+                tables.push_table(host, header.table_bytes(), GRAIN_TABLE, guest);
                 if tables.charge(LIST_FACTOR * bytes_of::<u32>(1)) {
                     self.add_place(host);
                 }
@@ -62,19 +63,18 @@ impl Tables {
     pub(super) fn learn_table(&mut self, header: &Header, table: Table, bytes: &[u8], grains: &mut Batch) {
         self.missing = self.missing.saturating_sub(1);
         for (index, sector) in grain_entries(header, bytes).enumerate() {
-            let guest = table.at + index as u64 * header.grain;
-            let left = header.capacity.saturating_sub(guest);
+            let guest = Guest(table.note) + index as u64 * header.grain;
+            let left = guest.left(header.capacity);
             if sector == 0 || left == 0 {
                 continue;
             }
             if header.is_compressed {
-                let number = u32::try_from(guest / header.grain).unwrap_or(u32::MAX);
+                let number = u32::try_from(guest.0 / header.grain).unwrap_or(u32::MAX);
                 if grains.charge(LIST_FACTOR * bytes_of::<Grain>(1)) {
                     self.compressed.push(Grain { sector, number });
                 }
             } else {
-                let host = u64::from(sector) * SECTOR;
-                grains.push(host, header.grain.min(left), Role::Data, guest);
+                grains.push(at_sector(sector), header.grain.min(left), Role::Data, guest);
             }
         }
         if self.missing == 0 {
@@ -87,7 +87,7 @@ impl Tables {
         bytes_of::<Grain>(self.compressed.capacity()) + bytes_of::<u32>(self.places.capacity())
     }
 
-    /// No table says how long a compressed grain is. It ends where the next grain or table begins at the latest, so this
+    /// No table says the length of a compressed grain. It ends where the next grain or table begins at the latest, so this
     /// waits until all of them are known.
     fn place_compressed(&mut self, header: &Header, grains: &mut Batch) {
         self.compressed.sort_unstable();
@@ -101,8 +101,8 @@ impl Tables {
                 .map_or(next_grain, |place| next_grain.min(*place));
             // The very last sector that a table can refer to has no next one.
             let room = u64::from(next - grain.sector).max(1) * SECTOR;
-            let guest = u64::from(grain.number) * header.grain;
-            let host = u64::from(grain.sector) * SECTOR;
+            let guest = Guest(u64::from(grain.number) * header.grain);
+            let host = at_sector(grain.sector);
             grains.push(host, room.min(longest_grain(header)), Role::Compressed, guest);
             if index > 0
                 && self
@@ -115,6 +115,11 @@ impl Tables {
         }
         self.compressed = Vec::new();
     }
+}
+
+/// The place of a sector of the image.
+fn at_sector(sector: u32) -> Host {
+    Host(u64::from(sector) * SECTOR)
 }
 
 /// The entries of a directory or a grain table.

@@ -18,8 +18,8 @@ use std::process::ExitCode;
 
 use app::job::{self as background, COMMAND_GRACE, Ended};
 use app::{command_line, start};
+use datapath::facts::ImageFacts;
 use datapath::target;
-use datapath::transfer::ImageFacts;
 
 use self::args::{Cli, Command};
 use self::failure::CommandFailed;

@@ -13,7 +13,7 @@ use url::Url;
 
 use super::message::ImportFailed;
 
-/// How often the ready file is looked for, and how many times.
+/// Pause between two looks for the ready file, and their number.
 pub(super) const POLL: Duration = Duration::from_secs(1);
 const POLLS: u32 = 60;
 
@@ -22,7 +22,7 @@ const MAX_READY_BYTES: u64 = 4096;
 /// The largest answer about the container that is read.
 const MAX_INFO_BYTES: usize = 1 << 20;
 
-/// What the side container's server names the disk until it knows better.
+/// Name of the disk until the side container's server knows a better one.
 const DEFAULT_DISK: &str = "disk.img";
 
 /// Waits until `file` exists and returns its content: the name of the disk in the side container.
@@ -72,7 +72,7 @@ pub(super) fn endpoint_of(endpoint: &Url, name: &str) -> Url {
     url
 }
 
-/// Where the side container tells about itself.
+/// The URL at which the side container tells about itself.
 pub(super) fn info_url(endpoint: &Url) -> Url {
     let mut url = endpoint.clone();
     url.set_path("/info");

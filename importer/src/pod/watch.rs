@@ -1,8 +1,8 @@
 //! What an import tells the log and the metrics.
 
 use daemon::metrics::{Counter, IMPORT_PROGRESS, Progress, Registry};
+use datapath::facts::ImageFacts;
 use datapath::observe::{Observer, Phase};
-use datapath::transfer::ImageFacts;
 use volume::watch::{self, Phases};
 use volume::wording::Made;
 

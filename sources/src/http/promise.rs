@@ -1,4 +1,4 @@
-//! The promise of an `https` URL: nobody between the server and us has changed what comes.
+//! The promise of an `https` URL: what comes was not changed between the server and us.
 
 use datapath::error::{SourceError, SourceErrorKind};
 use url::Url;
@@ -8,7 +8,7 @@ use super::config::origin;
 /// Whether `url` may be asked on behalf of an import that `start` names.
 ///
 /// Who writes `https` relies on TLS for the integrity of the image, also if the server hands the request on: one hop without TLS,
-/// wherever it is in the chain, lets everybody on the way send another image. A digest that was given with the import
+/// wherever it is in the chain, lets anyone in between send another image. A digest that was given with the import
 /// (`is_checked`) gives integrity back. Without one the request is refused, in the pod too: a disk from who knows whom is worse than
 /// none, and its author can put the checksum, or an `http` URL, into the DataVolume.
 pub(crate) fn keeps_promise(start: &Url, url: &Url, is_checked: bool) -> Result<Promise, SourceError> {

@@ -16,7 +16,7 @@ pub struct Regions(Arc<[Range<u64>]>);
 pub(super) enum Piece {
     /// Bytes to be asked for.
     Data(Range<u64>),
-    /// So many zeros.
+    /// A number of zeros.
     Zeros(u64),
 }
 

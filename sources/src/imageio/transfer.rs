@@ -207,7 +207,7 @@ impl Shared {
             .map(drop)
     }
 
-    /// Tells the engine that somebody is still interested.
+    /// Tells the engine that the transfer is still wanted.
     pub(super) async fn extend(&self) -> Result<(), SourceError> {
         self.act("extend").await
     }

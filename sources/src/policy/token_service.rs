@@ -1,6 +1,6 @@
 //! Which token services may hear the password of a registry.
 //!
-//! A registry says in its challenge where tokens are to be had: at any URL. Whoever can write that challenge would have the
+//! A registry says in its challenge where tokens are to be had: at any URL. An author of that challenge would have the
 //! password sent anywhere, so the place has to belong to the registry: its own host, a neighbour below the same
 //! domain, or one that is known or was named.
 

@@ -16,7 +16,7 @@ pub(super) enum Challenge {
     },
 }
 
-/// The best of the ways that an answer offers: a token can be had by whoever has a password.
+/// The best of the ways that an answer offers: a token can be had for a password.
 pub(super) fn challenge(headers: &HeaderMap) -> Option<Challenge> {
     let offers: Vec<Challenge> = headers
         .get_all(header::WWW_AUTHENTICATE)

@@ -18,7 +18,7 @@ const HEADERS: [(&str, Algorithm); 5] = [
 ];
 
 /// What the bytes of the object can be compared with. Checksums of checksums, `…-N` for N parts, say nothing about them
-/// to whoever does not know the parts.
+/// to a reader that does not know the parts.
 pub(super) fn announced(headers: &HeaderMap) -> Option<Checksum> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     if text(KIND).is_some_and(|kind| !kind.eq_ignore_ascii_case("FULL_OBJECT")) {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::log::Log;
 use crate::pumped::stopped;
 
-/// How long nbdkit may take to listen: it loads the library, but connects only when somebody connects to it.
+/// How long nbdkit may take to listen: it loads the library, but connects only when a client connects to it.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
 /// How long nbdkit may take to close the disk before it is killed.

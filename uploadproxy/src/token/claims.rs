@@ -85,7 +85,7 @@ impl Claims {
         Ok(())
     }
 
-    /// What they allow. Names end up in the name of a host: whoever signed them, only valid ones are used.
+    /// What they allow. Names end up in the name of a host: only valid ones are used, whatever was signed.
     pub(super) fn grant(self) -> Result<Grant, TokenRefused> {
         if self.operation != OPERATION {
             return Err(TokenRefused::Unsuitable("it is for another operation"));

@@ -14,16 +14,16 @@ use super::{Content, Place, Unavailable, Volume, WORDS_CHARS};
 use crate::names;
 use crate::token::Grant;
 
-/// How long an upload server that is not ready is waited for.
+/// Time for which an upload server that is not ready is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often it is looked at meanwhile.
+/// Pause between two looks at it.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where upload servers listen.
+/// The port of upload servers.
 const PORT: u16 = 8443;
 
-/// For so long what was seen of a PVC is told to others who ask. Less than [`INTERVAL`], so that whoever waits alone looks each time.
+/// Time for which a look at a PVC is shared with others who ask. Less than [`INTERVAL`], so that a request that waits alone looks each time.
 const SHARED: Duration = Duration::from_millis(250);
 
 /// Objects that are got at the same time: one takes a few milliseconds, and what an API server may say of it some memory.
@@ -36,7 +36,7 @@ pub(crate) struct Claims {
     permits: Semaphore,
 }
 
-/// What was seen of a PVC last, and when. Who holds it looks, and the others wait for that.
+/// The last look at a PVC and its time. The request that holds it looks, and the others wait for that.
 #[derive(Default)]
 struct Look(AsyncMutex<Option<(Instant, Seen)>>);
 
@@ -44,7 +44,7 @@ struct Look(AsyncMutex<Option<(Instant, Seen)>>);
 type Seen = Result<Option<(String, Content)>, Unavailable>;
 
 impl Look {
-    /// False if nobody has asked for a while.
+    /// False if it was not asked for of late.
     fn is_of_use(self: &Arc<Self>) -> bool {
         let is_fresh = |(when, _): &(Instant, Seen)| when.elapsed() < SHARED;
         Arc::strong_count(self) > 1
@@ -95,7 +95,7 @@ impl Claims {
         Arc::clone(looks.entry(grant.clone()).or_default())
     }
 
-    /// What is known of a PVC now. However many ask, the API server is asked a few times a second.
+    /// Looks at a PVC. However many requests want that, the API server is asked a few times a second.
     async fn look(&self, grant: &Grant, shared: &Look) -> Seen {
         let mut last = shared.0.lock().await;
         if let Some((when, seen)) = &*last

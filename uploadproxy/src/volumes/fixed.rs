@@ -14,7 +14,7 @@ use crate::token::Grant;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Routes(HashMap<Grant, Volume>);
 
-/// Why a file with routes cannot be used.
+/// A reason why a file with routes cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RoutesError {
     #[error("cannot read {}: {source}", path.display())]

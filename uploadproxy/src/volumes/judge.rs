@@ -1,4 +1,4 @@
-//! What the annotations of a PVC say about an upload. Without any I/O: CDI's controller writes them, and we read.
+//! The meaning of a PVC's annotations for an upload. Without any I/O: CDI's controller writes them, and we read.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
@@ -19,7 +19,7 @@ const PRIME: &str = "cdi.kubevirt.io/storage.populator.pvcPrime";
 /// The populator of uploads.
 const POPULATOR: (&str, &str) = ("cdi.kubevirt.io", "VolumeUploadSource");
 
-/// Which PVC is filled.
+/// The PVC that is filled.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Filled {
     /// This one.
@@ -30,7 +30,7 @@ pub(super) enum Filled {
     NotYet,
 }
 
-/// Which PVC is filled when somebody uploads to this one.
+/// The PVC that is filled by an upload to this one.
 pub(super) fn filled(pvc: &PersistentVolumeClaim) -> Filled {
     let source = pvc.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
     let by_populator = source.is_some_and(|source| {
@@ -49,7 +49,7 @@ pub(super) fn filled(pvc: &PersistentVolumeClaim) -> Filled {
     }
 }
 
-/// What is to be uploaded to the PVC that is filled, on behalf of `asked`; `None` while its upload server is not ready.
+/// The content to be uploaded to the PVC that is filled, on behalf of `asked`; `None` while its upload server is not ready.
 pub(super) fn judge(asked: &str, pvc: &PersistentVolumeClaim) -> Result<Option<Content>, Unavailable> {
     let annotations = pvc.annotations();
     let name = pvc.name_any();

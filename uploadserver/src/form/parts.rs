@@ -19,7 +19,7 @@ const FILE: &str = "file";
 /// until it ends.
 const MAX_PREAMBLE_BYTES: u64 = 4 << 20;
 
-/// Why there is no file.
+/// A reason why there is no file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormError {
     #[error("this is not a form: {0}")]
@@ -35,7 +35,7 @@ pub(crate) enum FormError {
 /// The body of a request, for the parser and for what comes after it.
 pub(super) type Shared<B> = Arc<Mutex<B>>;
 
-/// Why the parser gets no more.
+/// A reason why the parser gets no more.
 #[derive(Debug, thiserror::Error)]
 enum BodyError {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! What the headers of a request ask for, in both protocols: tus 1.0.0 (<https://tus.io/protocols/resumable-upload>) and
+//! The meaning of a request's headers, in both protocols: tus 1.0.0 (<https://tus.io/protocols/resumable-upload>) and
 //! draft-ietf-httpbis-resumable-upload.
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -14,7 +14,7 @@ pub(super) const VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
 /// The content type of a part, in tus and in the draft.
 const PARTS: [&str; 2] = ["application/offset+octet-stream", "application/partial-upload"];
 
-/// Why a request makes no sense.
+/// A reason why a request makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) status: StatusCode,
@@ -43,11 +43,11 @@ impl Refused {
     }
 }
 
-/// Which protocol a client speaks.
+/// The protocol that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     Tus,
-    /// tus in a version that nobody has defined yet, or no more.
+    /// tus in a version that is not defined yet, or no more.
     OtherTus,
     Draft,
 }
@@ -62,11 +62,11 @@ impl Dialect {
     }
 }
 
-/// What a request that brings bytes asks for.
+/// The demands of a request that brings bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) dialect: Dialect,
-    /// Where the bytes belong.
+    /// The offset of the bytes in the object.
     pub(super) offset: u64,
     /// Bytes of the whole upload, as far as this request says.
     pub(super) total: Option<u64>,

@@ -111,7 +111,7 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
     }
 }
 
-/// Says how far the upload is. Whoever asks will send next: a request that still hangs on the old connection ends.
+/// Says how far the upload is. The client that asks will send next: a request that still hangs on the old connection ends.
 async fn head(job: &Job, dialect: Dialect) -> Reply {
     if let Some(Err(_)) = job.result() {
         // Clients begin anew when they see this, and get to know the reason if it comes again.
@@ -153,7 +153,7 @@ async fn append(
     };
     let received = job.progress.received();
     if asked.offset < received {
-        // A straggler from a connection that is no more: whoever sends now is not disturbed.
+        // A straggler from a connection that is no more: the current sender is not disturbed.
         return reply::refuse(protocol::wrong_offset(asked, received), request, peer);
     }
     let Some((intake, replaced)) = resumable.take_turn().await else {

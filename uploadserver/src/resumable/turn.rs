@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::intake::Intake;
 
-/// An upload that nobody has continued for so long makes room for a new one.
+/// Time after which an upload that was not continued makes room for a new one.
 const ABANDONED: Duration = Duration::from_secs(10);
 
 /// How long the request before may take to let go of the upload. It may be waiting for the disk.
@@ -26,7 +26,7 @@ pub(crate) struct Resumable {
     /// Where its bytes go; taken by the request that feeds it, and gone when all have come.
     intake: Arc<AsyncMutex<Option<Intake>>>,
     turn: Mutex<Turn>,
-    /// The turn is another one's, or nobody's.
+    /// The turn is another one's, or free.
     changed: Notify,
 }
 
@@ -37,7 +37,7 @@ struct Turn {
     number: u64,
     /// Ends the feeding by the last request.
     replaced: CancellationToken,
-    /// Since when nobody sends.
+    /// Time since which the turn is free.
     waiting_since: Option<Instant>,
     /// How long that was so before, without [`PROGRESS_BYTES`] in between.
     waited: Duration,
@@ -97,7 +97,7 @@ impl Resumable {
         Some((intake, replaced))
     }
 
-    /// Nobody sends from now on; so many bytes have come.
+    /// Frees the turn; `received` bytes have come.
     pub(crate) fn rest(&self, received: u64) {
         let now = Instant::now();
         let mut turn = self.turn();
@@ -107,7 +107,7 @@ impl Resumable {
             turn.counted_from = received;
             turn.waited = Duration::ZERO;
         }
-        // Whoever only asks, or sends nothing, does not keep others waiting.
+        // A request that only asks, or sends nothing, does not keep others waiting.
         if turn.last_byte.is_none_or(|(before, _)| before != received) {
             turn.last_byte = Some((received, now));
         }
@@ -130,9 +130,9 @@ impl Resumable {
         self.changed.notified().await;
     }
 
-    /// Ends the upload, unless somebody has sent since `rest` began. True if it did.
+    /// Ends the upload, unless a request has sent since `rest` began. True if it did.
     pub(crate) async fn expire(&self, rest: Rest, limit: Duration) -> bool {
-        // Whoever holds the intake has a turn of its own.
+        // The request that holds the intake has a turn of its own.
         let Ok(mut intake) = self.intake.try_lock() else {
             return false;
         };

@@ -1,11 +1,12 @@
 //! Dirty bitmaps: a directory, a table each, and the clusters that the tables name (qcow2.rst, "Bitmaps extension").
 
 use super::clusters::{Clusters, Use};
-use super::{BITMAP_TABLE, BITMAPS, words};
 use crate::bytes_at::{be16, be32, be64};
-use crate::check::Findings;
+use crate::findings::Findings;
+use crate::offsets::Host;
 use crate::qcow2::header::Header;
-use crate::wants::{Batch, Role, Table};
+use crate::qcow2::table::{BITMAP_TABLE, BITMAPS, OFFSET_MASK, words};
+use crate::wants::{Batch, Table};
 use crate::{Error, Format};
 
 /// The fixed part of an entry of the directory.
@@ -17,13 +18,12 @@ const GRANULARITY_BITS: std::ops::RangeInclusive<u8> = 9..=31;
 const MAX_NAME_BYTES: usize = 1023;
 /// The one type that there is: dirty tracking.
 const DIRTY_TRACKING: u8 = 1;
-/// Flag: the bitmap was not written back, and what it has is not looked at.
+/// Flag: the bitmap was not written back, and is not looked at.
 const IN_USE: u32 = 1 << 0;
 /// Flags that mean nothing.
 const RESERVED_FLAGS: u32 = !3;
 /// Bits of table entries that mean nothing: 1-8 and 56-63.
 const RESERVED: u64 = 0xff00_0000_0000_01fe;
-const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 /// Bit 0 of an entry without a cluster: all bits of it are set.
 const ALL_ONES: u64 = 1;
 
@@ -31,7 +31,7 @@ const ALL_ONES: u64 = 1;
 pub(super) fn begin(header: &Header, tables: &mut Batch) {
     if let Some(directory) = &header.bitmaps {
         let length = directory.end - directory.start;
-        tables.push(directory.start, length, Role::Table(BITMAPS), 0);
+        tables.push_table(directory.start, length, BITMAPS, 0);
     }
 }
 
@@ -51,22 +51,18 @@ pub(super) fn learn(
     while let Some(entry) = directory.get(at..).filter(|entry| !entry.is_empty()) {
         count += 1;
         let bitmap = Bitmap::parse(header, entry).ok_or_else(|| {
-            broken(
-                place.start,
-                format!("the directory of bitmaps is wrong at {at:#x}"),
-            )
+            let what = format!("the directory of bitmaps is wrong at {at:#x}");
+            Format::Qcow2.corrupt(what, place.start)
         })?;
         let length = bitmap.table_entries * 8;
         clusters.count(Use::Other, bitmap.table_offset, length, 1, findings);
-        tables.push(bitmap.table_offset, length, Role::Table(BITMAP_TABLE), 0);
+        tables.push_table(bitmap.table_offset, length, BITMAP_TABLE, 0);
         at += bitmap.bytes;
     }
     if count != header.bitmap_count {
         let said = header.bitmap_count;
-        return Err(broken(
-            place.start,
-            format!("the directory has {count} bitmaps, the header says {said}"),
-        ));
+        let what = format!("the directory has {count} bitmaps, the header says {said}");
+        return Err(Format::Qcow2.corrupt(what, place.start));
     }
     Ok(())
 }
@@ -80,15 +76,13 @@ pub(super) fn learn_table(
     findings: &mut Findings,
 ) -> Result<(), Error> {
     for entry in words(bytes) {
-        let host = entry & OFFSET_MASK;
-        let is_place = host == 0 || entry & ALL_ONES == 0 && host.is_multiple_of(header.cluster_size());
+        let host = Host(entry & OFFSET_MASK);
+        let is_place = host == Host(0) || entry & ALL_ONES == 0 && host.is_multiple_of(header.cluster_size());
         if entry & RESERVED != 0 || !is_place {
-            return Err(broken(
-                table.host,
-                format!("the table of a bitmap has an entry {entry:#x}"),
-            ));
+            let what = format!("the table of a bitmap has an entry {entry:#x}");
+            return Err(Format::Qcow2.corrupt(what, table.host));
         }
-        if host != 0 {
+        if host != Host(0) {
             clusters.count(Use::Other, host, header.cluster_size(), 1, findings);
         }
     }
@@ -99,14 +93,14 @@ pub(super) fn learn_table(
 struct Bitmap {
     /// Bytes of the entry.
     bytes: usize,
-    table_offset: u64,
+    table_offset: Host,
     table_entries: u64,
 }
 
 impl Bitmap {
     /// Reads an entry, if it is as QEMU wants it.
     fn parse(header: &Header, entry: &[u8]) -> Option<Self> {
-        let table_offset = be64(entry, 0)?;
+        let table_offset = Host(be64(entry, 0)?);
         let table_entries = u64::from(be32(entry, 8)?);
         let flags = be32(entry, 12)?;
         let (kind, granularity) = (*entry.get(16)?, *entry.get(17)?);
@@ -115,6 +109,7 @@ impl Bitmap {
         let bytes = (ENTRY_BYTES + name).next_multiple_of(8);
         let bitmap_bytes = table_entries.checked_mul(header.cluster_size())?;
         let needed = needed_bytes(header, granularity);
+        // QEMU reads no bitmap that was not written back, and so does not compare its size with that of the disk.
         let has_size = if flags & IN_USE == 0 {
             table_entries == needed.div_ceil(header.cluster_size())
         } else {
@@ -126,7 +121,7 @@ impl Bitmap {
             && flags & RESERVED_FLAGS == 0
             && name <= MAX_NAME_BYTES
             && GRANULARITY_BITS.contains(&granularity)
-            && table_offset != 0
+            && table_offset != Host(0)
             && table_offset.is_multiple_of(header.cluster_size())
             && (1..=MAX_BITMAP_BYTES).contains(&bitmap_bytes)
             && has_size;
@@ -142,12 +137,4 @@ impl Bitmap {
 fn needed_bytes(header: &Header, granularity: u8) -> u64 {
     let bits = header.virtual_size.div_ceil(1 << granularity.min(63));
     bits.div_ceil(64) * 8
-}
-
-fn broken(offset: u64, what: String) -> Error {
-    Error::Corrupt {
-        format: Format::Qcow2,
-        what,
-        offset,
-    }
 }

@@ -1,13 +1,14 @@
-//! What refers to each cluster of the image, and how often it is counted.
+//! The clusters of the image: the references to each, and its refcount.
 
 use std::fmt;
 
-use crate::check::Findings;
+use crate::findings::Findings;
+use crate::offsets::Host;
 use crate::qcow2::header::Header;
 use crate::qcow2::table::{COPIED, refcount, refcounts_per_block};
 use crate::wants::{Batch, bytes_of};
 
-/// What a cluster is used for.
+/// The use of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Header,
@@ -51,7 +52,7 @@ impl Cluster {
 /// have a part.
 pub(super) struct Clusters {
     bits: u32,
-    image_length: u64,
+    image_end: Host,
     clusters: Vec<Cluster>,
 }
 
@@ -59,14 +60,14 @@ impl Clusters {
     pub(super) fn new(bits: u32, image_length: u64) -> Self {
         Self {
             bits,
-            image_length,
+            image_end: Host(image_length),
             clusters: Vec::new(),
         }
     }
 
     /// Takes memory for all clusters, if `batch` has room for them.
     pub(super) fn begin(&mut self, batch: &mut Batch) {
-        let count = self.image_length.div_ceil(1 << self.bits).saturating_add(1);
+        let count = self.image_end.0.div_ceil(1 << self.bits).saturating_add(1);
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         if batch.charge(bytes_of::<Cluster>(count)) {
             self.clusters = vec![Cluster::default(); count];
@@ -78,35 +79,35 @@ impl Clusters {
         bytes_of::<Cluster>(self.clusters.len())
     }
 
-    /// Where the last cluster of the image ends.
-    pub(super) fn end(&self) -> u64 {
-        self.image_length.next_multiple_of(1 << self.bits)
+    /// The end of the image's last cluster.
+    pub(super) fn end(&self) -> Host {
+        self.image_end.next_unit(1 << self.bits)
     }
 
-    fn at(&mut self, host: u64) -> Option<&mut Cluster> {
-        self.clusters.get_mut(usize::try_from(host >> self.bits).ok()?)
+    fn at(&mut self, host: Host) -> Option<&mut Cluster> {
+        self.clusters.get_mut(usize::try_from(host.0 >> self.bits).ok()?)
     }
 
     /// Bytes `host..host + length` are referred to, `times` times.
-    pub(super) fn count(&mut self, used: Use, host: u64, length: u64, times: u32, findings: &mut Findings) {
+    pub(super) fn count(&mut self, used: Use, host: Host, length: u64, times: u32, findings: &mut Findings) {
         if !matches!(used, Use::Data | Use::Compressed) {
             findings.table_bytes += length;
         }
         let end = host.saturating_add(length);
         // The last cluster may be cut.
-        if end > self.image_length && end - self.image_length >= 1 << self.bits {
+        if end > self.image_end && end - self.image_end >= 1 << self.bits {
             findings.error(|| {
                 format!(
                     "{} at {host:#x} of {length} bytes is behind the end of the image, which is at {:#x}",
                     name(used),
-                    self.image_length
+                    self.image_end
                 )
             });
             return;
         }
         let times = u16::try_from(times).unwrap_or(u16::MAX);
-        for host in (host >> self.bits << self.bits..end).step_by(1 << self.bits) {
-            if let Some(cluster) = self.at(host) {
+        for cluster in (host.unit(1 << self.bits).0..end.0).step_by(1 << self.bits) {
+            if let Some(cluster) = self.at(Host(cluster)) {
                 cluster.references = cluster.references.saturating_add(times);
                 cluster.uses |= 1 << used as u8;
             }
@@ -114,7 +115,7 @@ impl Clusters {
     }
 
     /// A refcount block that counts the clusters from host offset `first`.
-    pub(super) fn learn_block(&mut self, header: &Header, first: u64, block: &[u8]) {
+    pub(super) fn learn_block(&mut self, header: &Header, first: Host, block: &[u8]) {
         for index in 0..refcounts_per_block(header) {
             let Some(cluster) = self.at(first.saturating_add(index << self.bits)) else {
                 break;
@@ -124,8 +125,8 @@ impl Clusters {
         }
     }
 
-    /// The `entry` of a table that refers to the cluster at `host` says whether its refcount is one.
-    pub(super) fn compare_flag(&mut self, host: u64, entry: u64, findings: &mut Findings) {
+    /// Compares the refcount of the cluster at `host` with what the `entry` of a table says of it: one, or not one.
+    pub(super) fn compare_flag(&mut self, host: Host, entry: u64, findings: &mut Findings) {
         let refcount = self.at(host).map_or(0, |cluster| cluster.refcount);
         let says_one = entry & COPIED != 0;
         if says_one != (refcount == 1) {
@@ -138,10 +139,10 @@ impl Clusters {
         }
     }
 
-    /// What is in use must be counted as often; what is counted more often is lost.
+    /// Compares references and refcounts: more references are an error, a higher refcount is lost space.
     pub(super) fn compare(&self, findings: &mut Findings) {
         for (index, cluster) in self.clusters.iter().enumerate() {
-            let host = (index as u64) << self.bits;
+            let host = Host((index as u64) << self.bits);
             // Nothing may share a refcount block, however often it is counted.
             let is_shared_block = cluster.is_used(Use::RefcountBlock) && cluster.references > 1;
             if cluster.refcount < cluster.references || is_shared_block {

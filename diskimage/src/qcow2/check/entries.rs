@@ -1,22 +1,29 @@
 //! Entries of L2 tables.
 
-use super::L2Uses;
 use super::clusters::{Clusters, Use};
 use crate::bytes_at::be64;
-use crate::check::Findings;
+use crate::findings::Findings;
+use crate::offsets::Host;
 use crate::qcow2::header::Header;
-pub(super) use crate::qcow2::table::OFFSET_MASK;
-use crate::qcow2::table::{COMPRESSED, COPIED, SUBCLUSTERS, ZERO, compressed, low_half};
+use crate::qcow2::table::{COMPRESSED, COPIED, OFFSET_MASK, SUBCLUSTERS, ZERO, compressed, low_half};
 
 /// Bits of standard L2 entries that mean nothing: 1-8 and 56-61.
 const RESERVED: u64 = 0x3f00_0000_0000_01fe;
 
-/// One entry, and what is known of its table.
+/// The references to an L2 table.
+pub(super) struct L2Uses {
+    pub(super) host: Host,
+    pub(super) times: u32,
+    /// The disk refers to it, not only snapshots.
+    pub(super) is_active: bool,
+}
+
+/// One entry, and the references to its table.
 struct Entry<'a> {
     header: &'a Header,
     uses: &'a L2Uses,
-    /// Where it is in the image.
-    at: u64,
+    /// Its place in the image.
+    at: Host,
     entry: u64,
     /// Subclusters that are stored, and that are zero; none without extended L2.
     stored: u32,
@@ -72,16 +79,17 @@ impl Entry<'_> {
     }
 
     fn look_at_standard(&self, clusters: &mut Clusters, findings: &mut Findings) {
+        // A mistake in an entry does not end the look at it: QEMU counts the reference nevertheless.
         if self.entry & RESERVED != 0 {
             findings.error(|| self.said("has reserved bits set"));
         }
-        let host = self.entry & OFFSET_MASK;
+        let host = Host(self.entry & OFFSET_MASK);
         let is_zero = self.entry & ZERO != 0 && !self.header.extended_l2;
         if is_zero && self.header.version < 3 {
             findings
                 .error_unknown_to_qemu(|| self.said("is of a zero cluster, which version 2 does not have"));
         }
-        if host == 0 {
+        if host == Host(0) {
             if self.stored != 0 {
                 findings.error(|| self.said("has subclusters stored in no cluster"));
             }

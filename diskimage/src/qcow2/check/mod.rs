@@ -1,4 +1,4 @@
-//! Do all references to each cluster agree with its refcount? As QEMU (`qcow2_check_refcounts`): the tables of the disk, of snapshots
+//! The check that all references to each cluster agree with its refcount. As QEMU (`qcow2_check_refcounts`): the tables of the disk, of snapshots
 //! and of bitmaps, entry by entry, compared with the refcounts and with what the entries say of them.
 
 mod bitmaps;
@@ -7,48 +7,35 @@ mod entries;
 mod snapshots;
 
 use self::clusters::{Clusters, Use};
+use self::entries::L2Uses;
 use super::header::Header;
-use super::table::{L1, L2, REFCOUNT_BLOCK, REFCOUNT_TABLE, refcounts_per_block};
-use crate::check::{Check, Findings};
-use crate::wants::{Batch, Role, Table, bytes_of};
-use crate::{Error, bytes_at};
-
-/// The snapshot table.
-const SNAPSHOTS: u8 = 4;
-/// The L1 table of a snapshot.
-const SNAPSHOT_L1: u8 = 5;
-/// The directory of bitmaps.
-const BITMAPS: u8 = 6;
-/// The table of a bitmap.
-const BITMAP_TABLE: u8 = 7;
+use super::table::{
+    BITMAP_TABLE, BITMAPS, L1, L2, OFFSET_MASK, REFCOUNT_BLOCK, REFCOUNT_TABLE, SNAPSHOT_L1, SNAPSHOTS,
+    bytes_per_block, words,
+};
+use crate::Error;
+use crate::findings::Findings;
+use crate::layout::Check;
+use crate::offsets::Host;
+use crate::wants::{Batch, Table, bytes_of};
 
 /// Bits of L1 entries that mean nothing: 0-8 and 56-62.
 const L1_RESERVED: u64 = 0x7f00_0000_0000_01ff;
 /// Bits of refcount table entries that mean nothing: 0-8.
 const REFCOUNT_TABLE_RESERVED: u64 = 0x1ff;
-/// Most entries of an L1 table, as QEMU.
-const MAX_L1_ENTRIES: u64 = (32 << 20) / 8;
 
 /// The check of an image.
 pub(super) struct Qcow2Check {
     header: Header,
     clusters: Clusters,
     phase: Phase,
-    /// L2 tables that L1 tables name: where, and whether by that of the disk. Known when all L1 tables have come.
-    l2_tables: Vec<(u64, bool)>,
+    /// The places of L2 tables that L1 tables name; true for those that the disk's own names. Known when all L1 tables have come.
+    l2_tables: Vec<(Host, bool)>,
     /// References to the L2 tables that are being looked at, in their order.
     l2_uses: Vec<L2Uses>,
 }
 
-/// How often an L2 table is referred to.
-struct L2Uses {
-    host: u64,
-    times: u32,
-    /// The disk refers to it, not only snapshots.
-    is_active: bool,
-}
-
-/// What comes next. Refcounts are known before what is compared with them.
+/// The tables that come next. Refcounts are known before what is compared with them.
 enum Phase {
     Refcounts,
     Tables,
@@ -74,9 +61,9 @@ impl Qcow2Check {
             self.header.refcount_table_bytes,
         );
         self.clusters
-            .count(Use::Header, 0, self.header.cluster_size(), 1, findings);
+            .count(Use::Header, Host(0), self.header.cluster_size(), 1, findings);
         self.clusters.count(Use::Refcounts, host, length, 1, findings);
-        tables.push(host, length, Role::Table(REFCOUNT_TABLE), 0);
+        tables.push_table(host, length, REFCOUNT_TABLE, 0);
     }
 
     fn begin_tables(&mut self, findings: &mut Findings, tables: &mut Batch) {
@@ -84,13 +71,13 @@ impl Qcow2Check {
         if bytes > 0 {
             self.clusters
                 .count(Use::L1, self.header.l1_offset, bytes, 1, findings);
-            tables.push(self.header.l1_offset, bytes, Role::Table(L1), 0);
+            tables.push_table(self.header.l1_offset, bytes, L1, 0);
         }
         snapshots::begin(&self.header, tables);
         bitmaps::begin(&self.header, tables);
     }
 
-    /// Each table is looked at once, however many refer to it.
+    /// Each table is looked at once, however often it is referred to.
     fn begin_l2_tables(&mut self, tables: &mut Batch) {
         self.l2_tables.sort_unstable();
         for same in self.l2_tables.chunk_by(|one, other| one.0 == other.0) {
@@ -103,19 +90,19 @@ impl Qcow2Check {
                 times: u32::try_from(same.len()).unwrap_or(u32::MAX),
                 is_active: same.iter().any(|(_, is_active)| *is_active),
             });
-            tables.push(*host, self.header.cluster_size(), Role::Table(L2), 0);
+            tables.push_table(*host, self.header.cluster_size(), L2, 0);
         }
         self.l2_tables = Vec::new();
     }
 
     fn learn_refcount_table(&mut self, table: &[u8], findings: &mut Findings, blocks: &mut Batch) {
-        let host_per_block = refcounts_per_block(&self.header).saturating_mul(self.header.cluster_size());
         for (index, entry) in words(table).enumerate() {
-            let host = entry & !REFCOUNT_TABLE_RESERVED;
+            let host = Host(entry & !REFCOUNT_TABLE_RESERVED);
             if entry == 0 {
                 continue;
             }
-            if entry != host || !self.is_aligned(host) {
+            // What is no block, or behind the end, is an error and is not read: QEMU goes on with the other blocks as well.
+            if entry != host.0 || !self.is_aligned(host) {
                 findings
                     .error(|| format!("refcount table entry {index} is {entry:#x}, which no block can have"));
                 continue;
@@ -128,13 +115,8 @@ impl Qcow2Check {
             }
             self.clusters
                 .count(Use::RefcountBlock, host, self.header.cluster_size(), 1, findings);
-            let counts_from = (index as u64).saturating_mul(host_per_block);
-            blocks.push(
-                host,
-                self.header.cluster_size(),
-                Role::Table(REFCOUNT_BLOCK),
-                counts_from,
-            );
+            let counts_from = (index as u64).saturating_mul(bytes_per_block(&self.header));
+            blocks.push_table(host, self.header.cluster_size(), REFCOUNT_BLOCK, counts_from);
         }
     }
 
@@ -143,12 +125,12 @@ impl Qcow2Check {
             if entry == 0 {
                 continue;
             }
-            let host = entry & entries::OFFSET_MASK;
+            let host = Host(entry & OFFSET_MASK);
             if entry & L1_RESERVED != 0 {
                 findings.error(|| format!("L1 entry {index} has reserved bits set: {entry:#x}"));
             }
             // Both are no place of a table: what is there is not looked at.
-            if host == 0 || !self.is_aligned(host) {
+            if host == Host(0) || !self.is_aligned(host) {
                 findings.error(|| format!("L1 entry {index} refers to an L2 table at {host:#x}: {entry:#x}"));
                 continue;
             }
@@ -163,7 +145,7 @@ impl Qcow2Check {
         }
     }
 
-    fn is_aligned(&self, host: u64) -> bool {
+    fn is_aligned(&self, host: Host) -> bool {
         host.is_multiple_of(self.header.cluster_size())
     }
 }
@@ -197,7 +179,7 @@ impl Check for Qcow2Check {
     ) -> Result<(), Error> {
         match table.kind {
             REFCOUNT_TABLE => self.learn_refcount_table(bytes, findings, tables),
-            REFCOUNT_BLOCK => self.clusters.learn_block(&self.header, table.at, bytes),
+            REFCOUNT_BLOCK => self.clusters.learn_block(&self.header, Host(table.note), bytes),
             L1 => self.learn_l1(bytes, true, findings, tables),
             SNAPSHOT_L1 => self.learn_l1(bytes, false, findings, tables),
             SNAPSHOTS => snapshots::learn(&self.header, bytes, &mut self.clusters, findings, tables)?,
@@ -215,16 +197,11 @@ impl Check for Qcow2Check {
 
     fn memory_bytes(&self) -> u64 {
         self.clusters.bytes()
-            + bytes_of::<(u64, bool)>(self.l2_tables.capacity())
+            + bytes_of::<(Host, bool)>(self.l2_tables.capacity())
             + bytes_of::<L2Uses>(self.l2_uses.capacity())
     }
 
     fn finish(&mut self, findings: &mut Findings) {
         self.clusters.compare(findings);
     }
-}
-
-/// The entries of a table.
-fn words(table: &[u8]) -> impl Iterator<Item = u64> {
-    (0..table.len() / 8).filter_map(|index| bytes_at::be64(table, index * 8))
 }

@@ -1,11 +1,12 @@
 //! Snapshots: a table of entries of any length, and an L1 table each (qcow2.rst, "Snapshots").
 
 use super::clusters::{Clusters, Use};
-use super::{MAX_L1_ENTRIES, SNAPSHOT_L1, SNAPSHOTS};
 use crate::bytes_at::{be16, be32, be64};
-use crate::check::Findings;
-use crate::qcow2::header::Header;
-use crate::wants::{Batch, Role};
+use crate::findings::Findings;
+use crate::offsets::Host;
+use crate::qcow2::header::{Header, MAX_L1_ENTRIES};
+use crate::qcow2::table::{SNAPSHOT_L1, SNAPSHOTS};
+use crate::wants::Batch;
 use crate::{Error, Format};
 
 /// The fixed part of an entry.
@@ -18,11 +19,11 @@ const MAX_ENTRY_BYTES: u64 = ENTRY_BYTES + 1024 + 2 * 0xffff + 8;
 /// Largest table, as QEMU (`QCOW_MAX_SNAPSHOTS_SIZE`).
 const MAX_TABLE_BYTES: u64 = 64 << 20;
 
-/// Asks for the table, however long it may be.
+/// Asks for the table. Its length is not known before it is read.
 pub(super) fn begin(header: &Header, tables: &mut Batch) {
     let length = (u64::from(header.snapshots) * MAX_ENTRY_BYTES).min(MAX_TABLE_BYTES);
     if length > 0 {
-        tables.push(header.snapshot_table_offset, length, Role::Table(SNAPSHOTS), 0);
+        tables.push_table(header.snapshot_table_offset, length, SNAPSHOTS, 0);
     }
 }
 
@@ -39,13 +40,11 @@ pub(super) fn learn(
         at = at.next_multiple_of(8);
         let entry = table.get(at..).unwrap_or_default();
         let number = |place: usize| be32(entry, place).unwrap_or(0);
-        let (l1_offset, l1_size) = (be64(entry, 0).unwrap_or(0), u64::from(number(8)));
+        let (l1_offset, l1_size) = (Host(be64(entry, 0).unwrap_or(0)), u64::from(number(8)));
         let extra = number(36);
         if extra > MAX_EXTRA_BYTES {
-            return Err(broken(
-                header,
-                format!("snapshot {index} has {extra} bytes of extra data"),
-            ));
+            let what = format!("snapshot {index} has {extra} bytes of extra data");
+            return Err(broken(header, what));
         }
         if header.version >= 3 && extra < MIN_EXTRA_BYTES {
             findings.error(|| format!("snapshot {index} has only {extra} bytes of extra data"));
@@ -60,7 +59,7 @@ pub(super) fn learn(
                 .error(|| format!("snapshot {index} has an L1 table of {l1_size} entries at {l1_offset:#x}"));
         } else if l1_size > 0 {
             clusters.count(Use::L1, l1_offset, l1_size * 8, 1, findings);
-            tables.push(l1_offset, l1_size * 8, Role::Table(SNAPSHOT_L1), index.into());
+            tables.push_table(l1_offset, l1_size * 8, SNAPSHOT_L1, index.into());
         }
     }
     clusters.count(Use::Other, header.snapshot_table_offset, at as u64, 1, findings);
@@ -69,9 +68,5 @@ pub(super) fn learn(
 
 /// QEMU does not open an image of which it cannot read the snapshots.
 fn broken(header: &Header, what: String) -> Error {
-    Error::Corrupt {
-        format: Format::Qcow2,
-        what,
-        offset: header.snapshot_table_offset,
-    }
+    Format::Qcow2.corrupt(what, header.snapshot_table_offset)
 }

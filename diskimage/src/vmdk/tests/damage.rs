@@ -1,4 +1,4 @@
-//! What contradicts itself is refused.
+//! Images that contradict themselves are refused.
 
 use testkit::images::vmdk::{Grain, Tables, Vmdk, descriptor, marker};
 
@@ -66,7 +66,7 @@ fn the_offsets_of_this_test_are_right() {
 
 type Damage = fn(&mut Vec<u8>);
 
-/// What QEMU makes of the tables, and what the markers say, is not the same any more.
+/// The tables, by which QEMU goes, and the markers are not of the same disk any more.
 #[test]
 fn a_stream_that_says_two_things_is_refused() {
     let cases: [(&str, Damage); 18] = [
@@ -284,7 +284,7 @@ fn data_in_other_files_is_refused_with_their_names() {
     );
 }
 
-/// Two entries for one table or one grain: nobody writes that.
+/// Two entries for one table or one grain: no program writes that.
 #[test]
 fn shared_tables_are_refused() {
     let mut image = vmdk(Tables::Last, false).build();

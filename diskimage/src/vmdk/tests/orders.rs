@@ -26,7 +26,7 @@ pub(super) fn images() -> impl Strategy<Value = Vmdk> {
     )
 }
 
-/// What only comes once cannot be read if only its last sectors say what it is.
+/// An image that comes once cannot be read if only its last sectors say what it is.
 fn needs_ranges(vmdk: &Vmdk) -> bool {
     vmdk.tables == Tables::Footer && !vmdk.compressed
 }

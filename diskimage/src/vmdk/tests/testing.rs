@@ -7,12 +7,12 @@ use bytes::Bytes;
 use flate2::read::ZlibDecoder;
 
 use crate::stream::testing;
-use crate::{Error, Format, Image, Sink};
+use crate::{Error, Format, Guest, Host, Image, Sink};
 
 /// The disk, and what waits.
 pub(super) struct Array {
     pub(super) disk: Vec<u8>,
-    parked: BTreeMap<u64, Bytes>,
+    parked: BTreeMap<Host, Bytes>,
     pub(super) most_parked: usize,
     grain: usize,
 }
@@ -20,14 +20,14 @@ pub(super) struct Array {
 impl Sink for Array {
     type Error = Error;
 
-    fn data(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
-        let at = usize::try_from(guest).unwrap();
+    fn data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        let at = usize::try_from(guest.0).unwrap();
         self.disk[at..at + bytes.len()].copy_from_slice(&bytes);
         Ok(())
     }
 
     /// As QEMU: a stream with its checksum, not longer than a grain, at least as long as the disk.
-    fn compressed(&mut self, guest: u64, bytes: Bytes) -> Result<(), Error> {
+    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         let failed = |reason: String| Error::CompressedCluster {
             guest,
             cluster_size: self.grain as u64,
@@ -38,7 +38,7 @@ impl Sink for Array {
             .take(self.grain as u64 + 1)
             .read_to_end(&mut inflated)
             .map_err(|error| failed(error.to_string()))?;
-        let at = usize::try_from(guest).unwrap();
+        let at = usize::try_from(guest.0).unwrap();
         let end = self.disk.len().min(at + self.grain);
         match inflated.get(..end - at) {
             Some(bytes) if inflated.len() <= self.grain => self.disk[at..end].copy_from_slice(bytes),
@@ -47,17 +47,17 @@ impl Sink for Array {
         Ok(())
     }
 
-    fn park(&mut self, host: u64, pieces: &[Bytes]) -> Result<(), Error> {
+    fn park(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Error> {
         self.parked.insert(host, pieces.concat().into());
         self.most_parked = self.most_parked.max(self.parked.len());
         Ok(())
     }
 
-    fn parked(&mut self, host: u64) -> Result<Bytes, Error> {
+    fn parked(&mut self, host: Host) -> Result<Bytes, Error> {
         Ok(self.parked[&host].clone())
     }
 
-    fn forget(&mut self, host: u64) -> Result<(), Error> {
+    fn forget(&mut self, host: Host) -> Result<(), Error> {
         self.parked.remove(&host).unwrap();
         Ok(())
     }

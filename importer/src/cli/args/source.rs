@@ -7,7 +7,7 @@ use std::time::Duration;
 use app::command_line::values::byte_rate;
 use clap::{Args, ValueHint};
 use datapath::floor::{SPEED_TIME, SpeedLimit};
-use datapath::transfer::Envelope;
+use datapath::options::Payload;
 use diskimage::Format;
 
 /// What to read and how: shared by the subcommands.
@@ -124,8 +124,8 @@ impl SourceArgs {
 /// How the content of a source is taken.
 #[derive(Debug, Clone, Args)]
 pub struct ContentArgs {
-    /// Take the image for this format (raw, qcow2, vmdk, vdi, vhd, vhdx) instead of recognizing it by content
-    #[arg(long, value_name = "FORMAT", help_heading = "Source")]
+    /// The format, if the content shall not decide
+    #[arg(long, value_name = "FORMAT", help_heading = "Source", help = format!("Take the image for this format ({}) instead of recognizing it by content", Format::list(Format::flag)))]
     pub format: Option<Format>,
 
     /// The source is an OVA, a tar with one disk image in it: take that one, and verify what the manifest says of it
@@ -134,12 +134,12 @@ pub struct ContentArgs {
 }
 
 impl ContentArgs {
-    /// What lies around the image.
-    pub fn envelope(&self) -> Envelope {
+    /// The image, or the archive that it is in.
+    pub fn payload(&self) -> Payload {
         if self.ova {
-            Envelope::Ova
+            Payload::Appliance(self.format)
         } else {
-            Envelope::Sniffed
+            Payload::Image(self.format)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the header alone tells. Both routes over whole images: `references`.
+//! The header alone. Both routes over whole images: `references`.
 
 use testkit::images::qcow2::{Guest, Qcow2};
 

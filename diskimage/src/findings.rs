@@ -1,20 +1,20 @@
-//! What a check finds.
+//! The findings of a check.
 
 /// Sentences that are kept; more are only counted.
 const MAX_SENTENCES: usize = 20;
 
-/// What was found.
+/// Bytes that were looked at, and what is wrong with the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Findings {
     /// Bytes of the image that hold guest data.
     pub data_bytes: u64,
     /// Bytes of its tables.
     pub table_bytes: u64,
-    /// What the guest could read wrongly because of it, or what a writer would destroy.
+    /// Sentences about what the guest could read wrongly, or what a writer would destroy: the first 20.
     pub errors: Vec<String>,
-    /// How many errors there are.
+    /// Errors in all.
     pub error_count: u64,
-    /// How many of them `qemu-img check` does not look for: with those alone it calls the image clean.
+    /// Errors that `qemu-img check` does not look for: with those alone it calls the image clean.
     pub unknown_to_qemu: u64,
     /// Clusters that are counted more often than they are used: lost space, no lost data.
     pub leaked_clusters: u64,

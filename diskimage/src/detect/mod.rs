@@ -1,9 +1,9 @@
-//! Which format an image has: by its content, once, and without guessing.
+//! Recognition of the format of an image: by its content, once, and without guessing.
 //!
 //! A file that is a disk image by its signature may at the same time be a disk: a boot sector and a partition table
 //! fit around most headers. Then two programs disagree about what the guest sees, which is what such files are made
 //! for; they are refused with both names, and `--format` decides. What has no image's signature is a raw disk,
-//! whatever else it looks like: hybrids of ISO 9660, MBR and GPT are one disk for everybody.
+//! whatever else it looks like: hybrids of ISO 9660, MBR and GPT are one disk for every program.
 //!
 //! No genuine image may be refused for what its guest has written. So the marks of disks count only where the container
 //! keeps its own metadata, or where its writers cannot put the guest's bytes that would read as such; see [`marks_end`].
@@ -11,7 +11,7 @@
 use crate::bytes_at::{be32, le32};
 use crate::{Error, Format};
 
-/// Where ISO 9660 has its first volume descriptor: sector 16 of 2048 bytes (ECMA-119, 6.2.1).
+/// The first volume descriptor of ISO 9660: sector 16 of 2048 bytes (ECMA-119, 6.2.1).
 const ISO_DESCRIPTOR: usize = 16 * 2048;
 
 /// Bytes that [`Format::detect`] wants to see: the fixed bytes of a volume descriptor are the last ones.
@@ -99,7 +99,7 @@ fn is_vmdk_descriptor(head: &[u8]) -> bool {
         .is_some_and(|version| matches!(version, b"1" | b"2" | b"3"))
 }
 
-/// What the head of an image of the format `container` has besides: the mark of a disk or an archive.
+/// The mark of a disk or an archive that the head of an image of the format `container` has besides.
 fn mark(head: &[u8], container: Format) -> Option<&'static str> {
     let own = head.get(..marks_end(head, container)).unwrap_or(head);
     let has = |at: usize, mark: &[u8]| own.get(at..).is_some_and(|rest| rest.starts_with(mark));
@@ -117,7 +117,7 @@ fn mark(head: &[u8], container: Format) -> Option<&'static str> {
     }
 }
 
-/// How much of the head cannot hold guest bytes that by right look like a mark.
+/// The part of the head that cannot hold guest bytes which by right look like a mark.
 ///
 /// * qcow2: the header's cluster. With small clusters, the next ones may be the guest's: the 4 KiB clusters of an ISO
 ///   image, converted, can come to lie where they were. In the header cluster are numbers and names; 0x55 0xaa is

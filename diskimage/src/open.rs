@@ -1,0 +1,26 @@
+//! The formats that are read: each opens an image by its head.
+
+use crate::{Error, Format, Image, qcow2, vdi, vhd, vhdx, vmdk};
+
+impl Image {
+    /// Reads the head of an image: [`HEAD_BYTES`](crate::HEAD_BYTES) of it, or all there is. An image that needs more of it, up to
+    /// [`MAX_HEAD_BYTES`](crate::MAX_HEAD_BYTES), fails with [`Error::ShortHeader`].
+    pub fn open(format: Format, head: &[u8]) -> Result<Self, Error> {
+        let layout = match format {
+            Format::Qcow2 => qcow2::open(head)?,
+            Format::Vdi => vdi::open(head)?,
+            Format::Vhd => vhd::open(head)?,
+            Format::Vhdx => vhdx::open(head)?,
+            Format::Vmdk => vmdk::open(head)?,
+            Format::VmdkDescriptor => return Err(vmdk::refuse_descriptor(head)),
+            other => return Err(Error::UnsupportedFormat(other)),
+        };
+        Ok(Self { layout })
+    }
+
+    /// Reads the head of a qcow2 image that is the difference to another: also the name that it gives the other.
+    pub fn open_delta(head: &[u8]) -> Result<(Self, String), Error> {
+        let (layout, base) = qcow2::open_delta(head)?;
+        Ok((Self { layout }, base))
+    }
+}

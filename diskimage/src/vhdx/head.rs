@@ -1,0 +1,35 @@
+//! The structures in the head of an image.
+
+use std::ops::Range;
+
+use crate::image::MAX_HEAD_BYTES;
+use crate::offsets::Host;
+use crate::{Error, Format};
+
+/// Regions and blocks begin at multiples of it (2.1: "Objects in the file are aligned to 1 MB").
+pub(super) const ALIGNMENT: u64 = 1 << 20;
+
+/// Bytes of the head, which may have to be longer for them.
+pub(super) fn bytes_of(head: &[u8], range: Range<Host>) -> Result<&[u8], Error> {
+    if range.end > Host(MAX_HEAD_BYTES as u64) {
+        return Err(Format::Vhdx.unsupported(format!(
+            "what tells its size lies up to offset {:#x}, behind the first {MAX_HEAD_BYTES} bytes: convert it once with `qemu-img convert -O qcow2`",
+            range.end
+        )));
+    }
+    let at = |place: Host| usize::try_from(place.0).unwrap_or(usize::MAX);
+    let bytes = head.get(at(range.start)..at(range.end));
+    bytes.ok_or_else(|| Format::Vhdx.short(range.end.0, head))
+}
+
+/// The CRC-32C of a structure whose checksum, at bytes 4 to 7, counts as zero (2.2.2, 2.2.3.1).
+pub(super) fn is_intact(structure: &[u8]) -> bool {
+    let Some((signature, rest)) = structure.split_at_checked(4) else {
+        return false;
+    };
+    let Some((stated, rest)) = rest.split_at_checked(4) else {
+        return false;
+    };
+    let calculated = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(signature), &[0; 4]), rest);
+    stated == calculated.to_le_bytes()
+}
