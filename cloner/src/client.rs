@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use daemon::cdi::{CONTENT_HEADER, ENCODING_HEADER, FRAMES, UPLOAD_ASYNC};
 use daemon::report::chain;
 use daemon::sockets;
 use daemon::tls::{self, IdentityError, Roots};
@@ -20,7 +21,6 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use url::Url;
-use volume::clone::{CONTENT_HEADER, ENCODING_HEADER, FRAMES};
 
 use crate::outgoing::Outgoing;
 
@@ -30,9 +30,6 @@ const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the question may take whether the server is one of ours.
 const QUESTION_PATIENCE: Duration = Duration::from_secs(5);
-
-/// What every upload server of CDI answers a HEAD of, whatever it is doing.
-const QUESTION_PATH: &str = "/v1beta1/upload-async";
 
 /// Bytes that wait in front of TLS at most, and of an answer that are read ahead.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -112,7 +109,7 @@ impl Client {
     }
 
     async fn ask(&self) -> Result<bool, String> {
-        let mut request = self.request(Method::HEAD, QUESTION_PATH, Empty::<Bytes>::new())?;
+        let mut request = self.request(Method::HEAD, UPLOAD_ASYNC, Empty::<Bytes>::new())?;
         // Whoever asks nothing is told nothing.
         let frames = HeaderValue::from_static(FRAMES);
         request.headers_mut().insert(ENCODING_HEADER, frames);

@@ -85,5 +85,5 @@ pub(crate) async fn run(
 /// Threads that encode.
 pub(crate) fn encoders() -> NonZeroUsize {
     let most = NonZeroUsize::MIN.saturating_add(MAX_ENCODERS - 1);
-    volume::work::data_threads().min(most)
+    app::job::data_threads().min(most)
 }

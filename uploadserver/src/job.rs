@@ -1,6 +1,6 @@
 //! One upload on its way to the disk. It outlives the request that began it.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use datapath::facts::ImageFacts;
 use datapath::observe::{Observer, Phase};
 use tokio::sync::watch::Sender as Steps;
 use tokio_util::sync::CancellationToken;
-use volume::watch;
+use volume::watch::{self, Phases};
 use volume::wording::Made;
 
 use crate::checksum::Promise;
@@ -172,27 +172,23 @@ pub(crate) struct Progress {
     written: AtomicU64,
     /// How much of both is in the metrics already.
     counted: [AtomicU64; 2],
-    /// The [`Phase`] as a number.
-    phase: AtomicU8,
+    phases: Phases,
     facts: OnceLock<ImageFacts>,
-    made: Made,
     step: Steps<Step>,
 }
 
 impl Progress {
     fn new(step: Steps<Step>, plan: &Plan) -> Self {
         Self {
-            made: if plan.content == Content::Archive {
-                Made::Directory
-            } else {
-                Made::Disk
-            },
+            phases: Phases::new(match plan.content {
+                Content::Archive => Made::Directory,
+                Content::Image | Content::DeviceClone(_) | Content::FilesClone(_) => Made::Disk,
+            }),
             began: Instant::now(),
             total: plan.total,
             received: Arc::default(),
             written: AtomicU64::new(0),
             counted: Default::default(),
-            phase: AtomicU8::new(Phase::Info as u8),
             facts: OnceLock::new(),
             step,
         }
@@ -223,18 +219,13 @@ impl Progress {
 
     /// The phase that began last.
     pub(crate) fn current_phase(&self) -> Phase {
-        let number = self.phase.load(Ordering::Relaxed);
-        [Phase::Transfer, Phase::Resize, Phase::Complete]
-            .into_iter()
-            .find(|&phase| phase as u8 == number)
-            .unwrap_or(Phase::Info)
+        self.phases.current()
     }
 }
 
 impl Observer for Progress {
     fn phase(&self, phase: Phase) {
-        self.phase.store(phase as u8, Ordering::Relaxed);
-        watch::log_phase(phase, self.made);
+        self.phases.begin(phase);
         // Everything that can be wrong with what was sent has been found by now.
         if phase == Phase::Resize {
             self.step.send_replace(Step::Verified);

@@ -33,7 +33,7 @@ pub(crate) enum Refused {
     /// RFC 9110 §14.5: a part must not be taken for the whole.
     #[error(
         "Content-Range says that this is a part: send all of it at once, or its parts to {}",
-        crate::routes::RESUMABLE
+        daemon::cdi::RESUMABLE
     )]
     Part,
     /// RFC 9110 §15.5.16.

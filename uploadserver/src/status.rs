@@ -96,7 +96,7 @@ impl Status {
             resume: job
                 .resumable
                 .is_some()
-                .then(|| format!("{}/{}", crate::routes::RESUMABLE, job.id)),
+                .then(|| format!("{}/{}", daemon::cdi::RESUMABLE, job.id)),
         }
     }
 }

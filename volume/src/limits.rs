@@ -24,6 +24,14 @@ pub fn of_command(wanted: Option<u64>) {
     Budget::limit_process(wanted.unwrap_or(PROCESS_BYTES.min(allowed)));
 }
 
+/// The help of `--memory`.
+pub fn memory_help() -> String {
+    format!(
+        "Memory that the whole process may take; images that need more are refused [default: {}Mi, or less if a cgroup allows less]",
+        PROCESS_BYTES >> 20
+    )
+}
+
 /// The speed below which a pod gives up.
 pub fn speed_of_pod(reader: &mut EnvReader<'_>) -> Option<SpeedLimit> {
     let number = |text: &str| {

@@ -79,11 +79,11 @@ impl Source {
         }
     }
 
-    /// The value of [`volume::clone::CONTENT_HEADER`].
+    /// The value of [`daemon::cdi::CONTENT_HEADER`].
     pub(crate) fn content_type(&self) -> &'static str {
         match self {
-            Self::Device(_) => volume::clone::DEVICE,
-            Self::Files(_) => volume::clone::FILES,
+            Self::Device(_) => daemon::cdi::DEVICE_CLONE,
+            Self::Files(_) => daemon::cdi::FILES_CLONE,
         }
     }
 

@@ -19,9 +19,9 @@ pub(super) fn connect(kind: &str) -> String {
     }
 }
 
-/// Why the pod did not do its work.
+/// A pod that did not do its work.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum ImportFailed {
     /// Exit 1 with this text; an empty text leaves the termination message alone.
     Text(String),
     /// Exit 0 with this text as JSON: the controller must not try again.
@@ -30,7 +30,7 @@ pub(super) enum Failure {
     Stopped,
 }
 
-impl Failure {
+impl ImportFailed {
     /// The source could not be opened.
     pub(super) fn connect(kind: &str, error: &SourceError) -> Self {
         match error.kind() {
@@ -78,7 +78,7 @@ mod tests {
             expected: "md5:a".to_owned(),
             calculated: "md5:b".to_owned(),
         };
-        let Failure::Final(text) = Failure::transfer(&wrong, Phase::Transfer, Made::Disk) else {
+        let ImportFailed::Final(text) = ImportFailed::transfer(&wrong, Phase::Transfer, Made::Disk) else {
             panic!("final")
         };
         assert_eq!(
@@ -87,14 +87,17 @@ mod tests {
              checksum mismatch: expected md5:a, calculated md5:b"
         );
         let stopped = SourceError::new(SourceErrorKind::Stopped, "stopped");
-        assert!(matches!(Failure::connect("s3", &stopped), Failure::Stopped));
         assert!(matches!(
-            Failure::transfer(&stopped.into(), Phase::Transfer, Made::Disk),
-            Failure::Stopped
+            ImportFailed::connect("s3", &stopped),
+            ImportFailed::Stopped
         ));
         assert!(matches!(
-            Failure::transfer(&Error::Stopped, Phase::Info, Made::Disk),
-            Failure::Stopped
+            ImportFailed::transfer(&stopped.into(), Phase::Transfer, Made::Disk),
+            ImportFailed::Stopped
+        ));
+        assert!(matches!(
+            ImportFailed::transfer(&Error::Stopped, Phase::Info, Made::Disk),
+            ImportFailed::Stopped
         ));
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Grant {
     pub(crate) pvc: String,
 }
 
-/// Why a request is not allowed.
+/// A request that is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TokenRefused {
     #[error("there is no bearer token in the header Authorization")]
@@ -39,6 +39,9 @@ impl TokenRefused {
         }
     }
 }
+
+/// The time that a token of CDI's API server is good for.
+pub(crate) const LIFETIME: Duration = Duration::from_secs(5 * 60);
 
 /// The first line of a public key (RFC 7468 §13).
 const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----";

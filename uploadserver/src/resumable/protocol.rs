@@ -1,6 +1,7 @@
 //! The answers of both protocols, and what they refuse beside what the headers of their own say.
 
 use daemon::body;
+use daemon::cdi::RESUMABLE;
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 
@@ -11,7 +12,6 @@ use crate::failure::UploadFailed;
 use crate::job::Job;
 use crate::reply::{self, Reply};
 use crate::representation::{self, Coded};
-use crate::routes::RESUMABLE;
 
 const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
 const TUS_EXTENSION: HeaderName = HeaderName::from_static("tus-extension");

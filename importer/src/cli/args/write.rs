@@ -3,11 +3,11 @@
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
-use app::command_line::byte_rate;
+use app::command_line::OutputArgs;
+use app::command_line::values::byte_rate;
+use app::progress::ProgressArgs;
 use clap::{Args, ValueEnum, ValueHint};
 use datapath::digest::Checksum;
-
-use super::{LogArgs, Progress};
 
 /// How a disk is written: shared by `import` and `convert`.
 #[derive(Debug, Args)]
@@ -56,17 +56,9 @@ pub struct WriteArgs {
     #[arg(long, value_name = "N", help_heading = "Transfer")]
     pub threads: Option<NonZeroUsize>,
 
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Progress::Auto, help_heading = "Output")]
-    pub progress: Progress,
-
-    /// Print nothing but errors
-    #[arg(short, long, conflicts_with = "progress", help_heading = "Output")]
-    pub quiet: bool,
-
-    /// How much to log.
+    /// How much is shown.
     #[command(flatten)]
-    pub log: LogArgs,
+    pub shown: ProgressArgs,
 }
 
 /// How a job is done that has no target of its own making: shared by `unpack` and `apply`.
@@ -84,13 +76,9 @@ pub struct JobArgs {
     #[arg(long, value_name = "N", help_heading = "Transfer")]
     pub threads: Option<NonZeroUsize>,
 
-    /// Print nothing but errors
-    #[arg(short, long, help_heading = "Output")]
-    pub quiet: bool,
-
-    /// How much to log.
+    /// How much is shown.
     #[command(flatten)]
-    pub log: LogArgs,
+    pub output: OutputArgs,
 }
 
 /// `--route`.
