@@ -7,11 +7,11 @@ use daemon::signal::{Shutdown, Signal};
 
 use crate::panics;
 
-/// How long the work of a pod may clean up after a signal. The kubelet kills after 30 s by default (`terminationGracePeriodSeconds`), so
+/// Time for the work of a pod to clean up after a signal. The kubelet kills after 30 s by default (`terminationGracePeriodSeconds`), so
 /// the partial target is gone well before that.
 pub const POD_GRACE: Duration = Duration::from_secs(10);
 
-/// How long a command may clean up after a signal. Unlinking a file takes no time; a person who presses Ctrl-C while the kernel is busy
+/// Time for a command to clean up after a signal. Unlinking a file takes no time; a person who presses Ctrl-C while the kernel is busy
 /// with an `fsync` need not wait for its end.
 pub const COMMAND_GRACE: Duration = Duration::from_secs(2);
 

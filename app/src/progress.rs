@@ -21,17 +21,17 @@ const BAR_PERIOD: Duration = Duration::from_millis(100);
 const BAR: &str =
     "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
 
-/// What stands for the bar until that is known.
+/// The stand-in for the bar until that is known.
 const SPINNER: &str = "{spinner} {binary_bytes} read  {binary_bytes_per_sec}";
 
 /// `--progress`, `-q` and `-v`.
 #[derive(Debug, Clone, Args)]
 pub struct ProgressArgs {
-    /// How to show progress
+    /// Display of progress
     #[arg(long, value_enum, default_value_t = Progress::Auto, conflicts_with = "quiet", help_heading = "Output")]
     pub progress: Progress,
 
-    /// How much to print.
+    /// Verbosity.
     #[command(flatten)]
     pub output: OutputArgs,
 }

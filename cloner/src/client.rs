@@ -24,17 +24,17 @@ use url::Url;
 
 use crate::outgoing::Outgoing;
 
-/// How long a connection and a handshake may take (as Go's dialer and transport).
+/// Time limits of a connection and a handshake (as Go's dialer and transport).
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the question may take whether the server is one of ours.
+/// Time limit of the question whether the server is one of ours.
 const QUESTION_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Bytes that wait in front of TLS at most, and of an answer that are read ahead.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// How much of the reason in an answer is read, and for how long.
+/// Limits of the reason in an answer: bytes, and time to read them.
 const REASON_BYTES: usize = 16 << 10;
 const REASON_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -45,7 +45,7 @@ pub(crate) struct Identity<'p> {
     pub(crate) authorities: &'p [u8],
 }
 
-/// Why there can be no connection.
+/// A reason why there can be no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SetupError {
     #[error("{0:?} is not the https URL of an upload server")]
@@ -60,7 +60,7 @@ pub(crate) enum SetupError {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    /// What the server says about it; maybe nothing.
+    /// The server's words about it; maybe none.
     pub(crate) reason: String,
 }
 
@@ -93,7 +93,7 @@ impl Client {
         })
     }
 
-    /// Whether the server takes frames. Whoever does not answer as ours do gets what CDI's cloner sends.
+    /// True if the server takes frames. A server that does not answer as ours do gets what CDI's cloner sends.
     pub(crate) async fn takes_frames(&self) -> bool {
         match timeout(QUESTION_PATIENCE, self.ask()).await {
             Ok(Ok(takes)) => takes,

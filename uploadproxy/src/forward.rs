@@ -1,4 +1,4 @@
-//! What of a message is passed on: everything but what concerns only one of the two connections (RFC 9110 §7.6.1), and
+//! The part of a message that is passed on: everything but what concerns only one of the two connections (RFC 9110 §7.6.1), and
 //! what would give an upload server more than it has to know.
 
 use std::net::IpAddr;

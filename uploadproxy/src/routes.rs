@@ -4,7 +4,7 @@ use daemon::cdi::{self, ARCHIVES, RESUMABLE, STATUS};
 
 use crate::page::Asset;
 
-/// What a path stands for. Paths match exactly.
+/// The meaning of a path. Paths match exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route<'p> {
     /// Is the process there? For the kubelet.
@@ -32,7 +32,7 @@ pub(crate) enum Endpoint<'p> {
         /// The path as it came.
         path: &'p str,
     },
-    /// What the upload server is doing.
+    /// The state of the upload server.
     Status,
 }
 

@@ -107,7 +107,7 @@ async fn receive(
     payload.drain();
 }
 
-/// What the request asks for; with the boundary of its form.
+/// The plan of the request; with the boundary of its form.
 fn plan(endpoint: Endpoint, request: &Request<Incoming>) -> Result<(Plan, Option<String>), UploadFailed> {
     let headers = request.headers();
     let bad = |reason: String| UploadFailed::new(StatusCode::BAD_REQUEST, reason);

@@ -15,7 +15,7 @@ use crate::checksum::Promise;
 use crate::failure::UploadFailed;
 use crate::resumable::turn::Resumable;
 
-/// What a clone is wrapped in.
+/// The wrapping of a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrapping {
     /// Framed snappy: CDI's cloner.
@@ -24,7 +24,7 @@ pub(crate) enum Wrapping {
     Frames,
 }
 
-/// What a body is.
+/// The content of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     /// A disk image in any format and compression.
@@ -44,7 +44,7 @@ impl Content {
     }
 }
 
-/// What a request asks for.
+/// The plan of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) content: Content,
@@ -56,14 +56,14 @@ pub(crate) struct Plan {
     pub(crate) is_resumable: bool,
 }
 
-/// What became of an upload.
+/// The success of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Success {
     pub(crate) content: Content,
     pub(crate) preallocated: bool,
 }
 
-/// How far an upload is.
+/// The progress of an upload.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// Bytes are coming, or are waited for.
@@ -86,7 +86,7 @@ pub(crate) struct Job {
     pub(crate) progress: Arc<Progress>,
     /// Ends it soon.
     pub(crate) stop: CancellationToken,
-    /// What lets it be continued, if it may be.
+    /// The state by which it can be continued, if it may be.
     pub(crate) resumable: Option<Resumable>,
     step: Steps<Step>,
 }
@@ -142,7 +142,7 @@ impl Job {
         self.step.send_replace(Step::Ended(result));
     }
 
-    /// What became of it, once that is known.
+    /// The result, once it is known.
     pub(crate) fn result(&self) -> Option<Result<Success, UploadFailed>> {
         match &*self.step.borrow() {
             Step::Ended(result) => Some(result.clone()),
@@ -170,7 +170,7 @@ pub(crate) struct Progress {
     /// Bytes that came over the network.
     pub(crate) received: Arc<AtomicU64>,
     written: AtomicU64,
-    /// How much of both is in the metrics already.
+    /// The part of both that is in the metrics already.
     counted: [AtomicU64; 2],
     phases: Phases,
     facts: OnceLock<ImageFacts>,
@@ -212,7 +212,7 @@ impl Progress {
         (since(self.received(), received), since(self.written(), written))
     }
 
-    /// What the image is, once it is recognised.
+    /// The facts of the image, once it is recognised.
     pub(crate) fn facts(&self) -> Option<&ImageFacts> {
         self.facts.get()
     }

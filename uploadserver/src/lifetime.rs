@@ -15,7 +15,7 @@ use crate::job::Success;
 use crate::server::Server;
 use crate::slot::State;
 
-/// How long a client may take to read its answer when the server is about to end.
+/// Time for a client to read its answer when the server is about to end.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
 
 /// The end of a server.

@@ -2,14 +2,14 @@
 
 use daemon::cdi;
 
-/// What a path stands for. Paths match exactly.
+/// The meaning of a path. Paths match exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route<'p> {
     /// Is the server there? For the kubelet.
     Health,
     /// For Prometheus.
     Metrics,
-    /// What is going on, as JSON.
+    /// The status as JSON.
     Status,
     /// An upload in one request.
     Upload(Endpoint),
@@ -21,7 +21,7 @@ pub(crate) enum Route<'p> {
     Unknown,
 }
 
-/// How an upload in one request comes and is answered.
+/// The form of an upload in one request, and of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Endpoint {
     /// In the part `file` of multipart/form-data.

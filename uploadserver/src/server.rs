@@ -1,4 +1,4 @@
-//! What all requests of a server share.
+//! The state that all requests of a server share.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::job::{Job, Plan, Success};
 use crate::slot::{Occupied, Slot, State};
 use crate::write;
 
-/// How long the end of an abandoned upload is waited for when a new one takes its place.
+/// Time for which the end of an abandoned upload is waited for when a new one takes its place.
 const TAKE_OVER: Duration = Duration::from_secs(5);
 
 /// A server: its settings, and what it is doing.
@@ -42,7 +42,7 @@ impl Server {
         }
     }
 
-    /// Whether a new upload may begin. A resumable one that nobody has continued for a while makes room.
+    /// Allows or refuses a new upload. A resumable one that was not continued for a while makes room.
     pub(crate) async fn make_way(&self) -> Result<(), Occupied> {
         match self.slot.state() {
             State::Idle => Ok(()),

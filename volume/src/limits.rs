@@ -1,4 +1,4 @@
-//! What a job may cost: memory, and time for a sender that hardly sends.
+//! Limits of a job: memory, and time for a sender that hardly sends.
 
 use std::num::NonZeroU64;
 use std::time::Duration;

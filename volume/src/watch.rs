@@ -1,4 +1,4 @@
-//! What a transfer says in the log, under the names that CDI's importer and upload server use.
+//! Lines of the log about a transfer, under the names that CDI's importer and upload server use.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -143,7 +143,7 @@ pub struct OutputArgs {
     #[arg(short, long, help_heading = "Output")]
     pub quiet: bool,
 
-    /// How much to log.
+    /// Verbosity.
     #[command(flatten)]
     pub log: LogArgs,
 }

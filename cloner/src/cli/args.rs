@@ -36,7 +36,7 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "cdi-cloner")]
 pub(super) struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -53,7 +53,7 @@ pub(super) enum Command {
 
 #[derive(Debug, Args)]
 pub(super) struct CloneArgs {
-    /// What to read.
+    /// The volume to read.
     #[command(flatten)]
     pub(super) source: SourceArgs,
 
@@ -73,26 +73,26 @@ pub(super) struct CloneArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "TLS")]
     pub(super) key: PathBuf,
 
-    /// What the bytes are sent in
+    /// Encoding of the bytes that are sent
     #[arg(long, value_enum, default_value = "auto", help_heading = "Stream")]
     pub(super) encoding: WireEncoding,
 
-    /// How much is shown.
+    /// Verbosity.
     #[command(flatten)]
     pub(super) shown: ProgressArgs,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct PackArgs {
-    /// What to read.
+    /// The volume to read.
     #[command(flatten)]
     pub(super) source: SourceArgs,
 
-    /// What the bytes are written in
+    /// Encoding of the bytes that are written
     #[arg(long, value_enum, default_value = "snappy", help_heading = "Stream")]
     pub(super) encoding: FileEncoding,
 
-    /// How much to log.
+    /// Verbosity.
     #[command(flatten)]
     pub(super) log: LogArgs,
 }

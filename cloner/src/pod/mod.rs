@@ -33,7 +33,7 @@ const PROGRAM: &str = "cdi-cloner";
 /// The name by which CDI's image starts it.
 const SCRIPT: &str = "cloner_startup.sh";
 
-/// How often the progress is brought up to date.
+/// Time between two updates of the progress.
 const PERIOD: Duration = Duration::from_secs(1);
 
 const FLAGS: [OwnFlag; 3] = [

@@ -10,7 +10,7 @@ use super::names::{CONTENT_TYPE_FLAG, MODE_VARIABLE, MOUNT_FLAG, PREALLOCATION_V
 use crate::estimate::{self, Count};
 use crate::source::Source;
 
-/// Where the volume is.
+/// The path of the volume.
 const MOUNT_VARIABLE: &str = "MOUNT_POINT";
 
 /// The arguments that the script passes, and what it prints meanwhile; or the sentence with which it ends, by exit code 1.

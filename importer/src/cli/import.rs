@@ -24,7 +24,7 @@ use super::watch::Watch;
 /// Opens the source once the runtime is there; told whether a checksum of the whole object will be verified.
 type Open = dyn FnOnce(&Context, bool) -> Result<Box<dyn Source>, CommandFailed> + Send;
 
-/// What is brought where.
+/// Source and target of an import.
 struct Job {
     verb: &'static str,
     open: Box<Open>,

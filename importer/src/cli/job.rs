@@ -1,4 +1,4 @@
-//! What `unpack` and `apply` have in common: a log, progress, one line at the end.
+//! The common part of `unpack` and `apply`: a log, progress, one line at the end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -74,7 +74,7 @@ fn kinds(facts: &ImageFacts) -> String {
     layers.join(" > ")
 }
 
-/// What a summary says of a checksum.
+/// The words of a summary for a checksum.
 fn verified(checksum: Option<&str>) -> String {
     checksum.map_or_else(String::new, |checksum| format!(", {checksum} verified"))
 }

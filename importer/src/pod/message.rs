@@ -1,4 +1,4 @@
-//! What the pod says when it fails: CDI's controllers, tests and users know these sentences.
+//! The messages of a pod that fails: CDI's controllers, tests and users know these sentences.
 
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::observe::Phase;
@@ -8,10 +8,10 @@ use volume::wording::{self, Made};
 /// Everything after that.
 pub(super) const PROCESS: &str = "Unable to process data: ";
 
-/// What upstream says when it reads a container image, which it does when the transfer has begun.
+/// Upstream's words when it reads a container image, which it does when the transfer has begun.
 const REGISTRY: &str = "Unable to transfer source data to scratch space: Failed to read registry image: ";
 
-/// What comes before the reason why a source of this `kind` could not be opened.
+/// The words before the reason why a source of this `kind` could not be opened.
 pub(super) fn connect(kind: &str) -> String {
     match kind {
         "registry" => format!("{PROCESS}{REGISTRY}"),

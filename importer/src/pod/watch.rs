@@ -1,4 +1,4 @@
-//! What an import tells the log and the metrics.
+//! The observer of an import, for log and metrics.
 
 use daemon::metrics::{Counter, IMPORT_PROGRESS, Progress, Registry};
 use datapath::facts::ImageFacts;

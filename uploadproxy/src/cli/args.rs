@@ -37,7 +37,7 @@ Paths:
 #[derive(Debug, Parser)]
 #[command(name = "cdi-uploadproxy")]
 pub(super) struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -57,7 +57,7 @@ pub(super) enum Command {
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
-    /// Which upload server belongs to which PVC (TOML)
+    /// Upload server of each PVC (TOML)
     #[arg(long = "static", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Uploads")]
     pub(super) routes: PathBuf,
 
@@ -97,7 +97,7 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert", help_heading = "TLS")]
     pub(super) tls_key: Option<PathBuf>,
 
-    /// How clients reach it.
+    /// The listener.
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
@@ -113,23 +113,23 @@ pub(super) struct ServerArgs {
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Server")]
     pub(super) metrics: Option<SocketAddr>,
 
-    /// How many uploads there may be at a time [default: any number]
+    /// Uploads at a time [default: any number]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(super) max_uploads: Option<NonZeroUsize>,
 
-    /// How many uploads there may be at a time from one address [default: any number]
+    /// Uploads at a time from one address [default: any number]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(super) max_uploads_per_client: Option<NonZeroUsize>,
 
-    /// How many bytes a second all uploads may have together; the suffixes K, M and G are powers of 1024
+    /// Bytes a second for all uploads together; the suffixes K, M and G are powers of 1024
     #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Limits")]
     pub(super) limit_rate: Option<NonZeroU64>,
 
-    /// How many bytes a second the uploads from one address may have together
+    /// Bytes a second for the uploads from one address together
     #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Limits")]
     pub(super) limit_rate_per_client: Option<NonZeroU64>,
 
-    /// How much to print.
+    /// Verbosity.
     #[command(flatten)]
     pub(super) output: OutputArgs,
 }
@@ -172,7 +172,7 @@ pub(super) struct DevArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "cdi-dev")]
     pub(super) dir: PathBuf,
 
-    /// How clients reach it.
+    /// The listener.
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }

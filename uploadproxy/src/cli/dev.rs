@@ -30,7 +30,7 @@ const UPLOAD_SERVER: &str = "cdi-uploadserver";
 /// Long enough for a day of trying things out, where a cluster's tokens are good for [`token::LIFETIME`].
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How much later than the upload server this program may learn of Ctrl-C.
+/// Time by which this program may learn of Ctrl-C later than the upload server.
 const CTRL_C: Duration = Duration::from_secs(1);
 
 /// A command that failed.

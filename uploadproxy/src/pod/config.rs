@@ -45,10 +45,10 @@ const CA_BUNDLE: (&str, &str) = (
     "cdi-uploadserver-signer-bundle",
 );
 
-/// How long the API server may be silent before its connection counts as dead; more than any question waits.
+/// Time of silence after which the connection of the API server counts as dead; more than any question waits.
 const API_PATIENCE: Duration = Duration::from_secs(12);
 
-/// Where the pod's own namespace is written.
+/// The file with the pod's own namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 /// CDI's namespace, when that is not written anywhere.

@@ -12,7 +12,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 
 use self::claims::Claims;
 
-/// What a verified token allows: an upload to this PVC.
+/// The grant of a verified token: an upload to this PVC.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
     pub(crate) namespace: String,
@@ -49,7 +49,7 @@ const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----";
 /// A key that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyError {
-    /// What is there is no key.
+    /// The text is no key.
     #[error("it must be one RSA key in PEM: {0}")]
     Malformed(#[from] jsonwebtoken::errors::Error),
     /// A private key would be taken for a public one that has signed nothing; of several keys only one would count.
@@ -88,7 +88,7 @@ impl Verifier {
         Ok(Self { key, signature })
     }
 
-    /// What the header `Authorization` allows at the time `now`.
+    /// The grant of the header `Authorization` at the time `now`.
     pub(crate) fn grant(
         &self,
         authorization: Option<&HeaderValue>,

@@ -38,7 +38,7 @@ Paths:
 #[derive(Debug, Parser)]
 #[command(name = "cdi-uploadserver")]
 pub(super) struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -160,7 +160,7 @@ pub(super) struct ServeArgs {
     #[arg(long, conflicts_with = "client_ca", help_heading = "TLS")]
     pub(super) insecure: bool,
 
-    /// How much to print.
+    /// Verbosity.
     #[command(flatten)]
     pub(super) output: OutputArgs,
 }

@@ -1,4 +1,4 @@
-//! What stands below the options in `--help`.
+//! The text below the options in `--help`.
 
 pub(super) const IMPORT_EXAMPLES: &str = "\
 Examples:

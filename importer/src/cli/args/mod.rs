@@ -32,7 +32,7 @@ pub struct Cli {
     #[arg(long, global = true, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Transfer")]
     pub memory: Option<u64>,
 
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -63,15 +63,15 @@ pub enum Command {
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// What to read and how.
+    /// The source.
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// Where the disk goes: a file that does not exist yet, or a block device (its content is lost)
+    /// Target of the disk: a file that does not exist yet, or a block device (its content is lost)
     #[arg(value_hint = ValueHint::FilePath)]
     pub target: PathBuf,
 
-    /// How it is written.
+    /// Options for writing.
     #[command(flatten)]
     pub write: WriteArgs,
 }
@@ -83,15 +83,15 @@ pub struct ConvertArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub image: PathBuf,
 
-    /// Where the disk goes: a file that does not exist yet, or a block device (its content is lost)
+    /// Target of the disk: a file that does not exist yet, or a block device (its content is lost)
     #[arg(value_hint = ValueHint::FilePath)]
     pub target: PathBuf,
 
-    /// How its content is taken.
+    /// Options for its content.
     #[command(flatten)]
     pub content: ContentArgs,
 
-    /// How the disk is written.
+    /// Options for writing.
     #[command(flatten)]
     pub write: WriteArgs,
 }
@@ -99,7 +99,7 @@ pub struct ConvertArgs {
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// What to read and how.
+    /// The source.
     #[command(flatten)]
     pub source: SourceArgs,
 
@@ -111,7 +111,7 @@ pub struct CheckArgs {
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 
-    /// How much to log.
+    /// Verbosity.
     #[command(flatten)]
     pub log: LogArgs,
 }
@@ -119,7 +119,7 @@ pub struct CheckArgs {
 /// Arguments of `unpack`.
 #[derive(Debug, Args)]
 pub struct UnpackArgs {
-    /// What to read and how.
+    /// The source.
     #[command(flatten)]
     pub source: SourceArgs,
 
@@ -127,7 +127,7 @@ pub struct UnpackArgs {
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 
-    /// How the job is done.
+    /// Options of the job.
     #[command(flatten)]
     pub job: JobArgs,
 }
@@ -135,7 +135,7 @@ pub struct UnpackArgs {
 /// Arguments of `apply`.
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
-    /// What to read and how.
+    /// The source.
     #[command(flatten)]
     pub source: SourceArgs,
 
@@ -143,11 +143,11 @@ pub struct ApplyArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub target: PathBuf,
 
-    /// What the delta must call its backing file (folders aside), so that no disk gets the delta of another
+    /// Name that the delta must give its backing file (folders aside), so that no disk gets the delta of another
     #[arg(long, value_name = "NAME", help_heading = "Target")]
     pub base: String,
 
-    /// How the job is done.
+    /// Options of the job.
     #[command(flatten)]
     pub job: JobArgs,
 }
@@ -155,7 +155,7 @@ pub struct ApplyArgs {
 /// Arguments of `info`.
 #[derive(Debug, Args)]
 pub struct InfoArgs {
-    /// What to read and how.
+    /// The source.
     #[command(flatten)]
     pub source: SourceArgs,
 
@@ -168,7 +168,7 @@ pub struct InfoArgs {
           help_heading = "Output")]
     pub overhead: f64,
 
-    /// How much to log.
+    /// Verbosity.
     #[command(flatten)]
     pub log: LogArgs,
 }
