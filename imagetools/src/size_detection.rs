@@ -30,9 +30,9 @@ const FLAGS: [OwnFlag; 2] = [
     },
 ];
 
-/// The reason why there is no size.
+/// A size that is not known.
 #[derive(Debug, thiserror::Error)]
-enum DetectionFailed {
+enum NoSize {
     #[error("One or more mandatory parameters are missing: -{IMAGE_PATH}")]
     NoPath,
     #[error("the scheme {0:?} of the image is not {FILE_SCHEME:?}")]
@@ -43,7 +43,7 @@ enum DetectionFailed {
     Report(#[from] ReportError),
 }
 
-impl DetectionFailed {
+impl NoSize {
     /// Code by which the controller tells failures apart (contract, appendix B).
     fn exit_code(&self) -> u8 {
         match self {
@@ -61,33 +61,33 @@ impl DetectionFailed {
 /// Writes the size of the disk that `arguments` name into the termination message.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     let paths = Paths::from_env(env);
-    app::start::start(PROGRAM, &FLAGS, arguments, async |flags| {
+    app::start::start(PROGRAM, &FLAGS, arguments, async |flags, _| {
         match detect(&flags, &paths.termination_log()) {
             Ok(bytes) => {
                 tracing::info!("Size-detection binary has completed: {bytes} bytes");
-                0
+                ExitCode::SUCCESS
             }
             Err(failure) => {
                 tracing::error!("{failure}");
-                failure.exit_code()
+                ExitCode::from(failure.exit_code())
             }
         }
     })
 }
 
 /// Bytes of the disk, which are in the file `message` then.
-fn detect(flags: &Flags, message: &Path) -> Result<u64, DetectionFailed> {
+fn detect(flags: &Flags, message: &Path) -> Result<u64, NoSize> {
     let scheme = flags.own(SCHEME).unwrap_or(FILE_SCHEME);
     if scheme != FILE_SCHEME {
-        return Err(DetectionFailed::Scheme(scheme.to_owned()));
+        return Err(NoSize::Scheme(scheme.to_owned()));
     }
     let path = flags.own(IMAGE_PATH).filter(|path| !path.is_empty());
-    let path = PathBuf::from(path.ok_or(DetectionFailed::NoPath)?);
+    let path = PathBuf::from(path.ok_or(NoSize::NoPath)?);
     match image::look(&path, None) {
         Ok(facts) => {
             report::write_text(message, &facts.virtual_size.to_string())?;
             Ok(facts.virtual_size)
         }
-        Err(cause) => Err(DetectionFailed::Image { path, cause }),
+        Err(cause) => Err(NoSize::Image { path, cause }),
     }
 }

@@ -9,11 +9,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use app::exit::Exit;
 use app::{cluster, command_line};
 use daemon::env::{EnvErrors, EnvReader, Strings};
 use daemon::flags::{Flags, OwnFlag};
 use daemon::paths::Paths;
-use daemon::signal;
+use daemon::signal::Signal;
 use sources::pod::PodNetwork;
 use sources::registry::resolve_digest;
 use tokio::runtime::Handle;
@@ -47,7 +48,7 @@ const OWN_FLAGS: [OwnFlag; 4] = [
     },
 ];
 
-/// The reason why the DataImportCron was not updated.
+/// A DataImportCron that was not updated.
 #[derive(Debug, thiserror::Error)]
 enum PollFailed {
     #[error("One or more mandatory parameters are missing: {0}")]
@@ -67,24 +68,18 @@ enum PollFailed {
 /// Compares what `arguments` name with what the DataImportCron knows, and tells it.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     let flags = [OWN_FLAGS.as_slice(), &cluster::FLAGS].concat();
-    app::start::start(PROGRAM, &flags, arguments, async |flags| {
-        let shutdown = match signal::watch() {
-            Ok(shutdown) => shutdown,
-            Err(error) => return fail(&format!("cannot watch for signals: {error}")),
-        };
+    app::start::start(PROGRAM, &flags, arguments, async |flags, shutdown| {
         let polling = poll(&flags, env, shutdown.token());
         match shutdown.token().run_until_cancelled(polling).await {
-            Some(Ok(())) => 0,
-            Some(Err(failure)) => fail(&failure.to_string()),
-            None => shutdown.signal().map_or(1, signal::Signal::exit_code),
+            Some(Ok(())) => Exit::Done,
+            // As upstream, which ends by the exit code of Go's `log.Fatal`.
+            Some(Err(failure)) => {
+                tracing::error!("{failure}");
+                Exit::Internal
+            }
+            None => Exit::Signalled(shutdown.signal().unwrap_or(Signal::Terminate)),
         }
     })
-}
-
-/// Says why; as upstream, by the exit code of Go's `log.Fatal`.
-fn fail(reason: &str) -> u8 {
-    tracing::error!("{reason}");
-    1
 }
 
 async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Result<(), PollFailed> {

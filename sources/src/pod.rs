@@ -1,4 +1,4 @@
-//! The network as the variables of a CDI pod describe it: the same for every source, and for whichever program of the pod asks.
+//! The network as the variables of a CDI pod describe it: the same for every source, and for each program of the pod.
 
 use std::path::PathBuf;
 use std::sync::Arc;

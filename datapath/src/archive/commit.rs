@@ -1,4 +1,7 @@
 //! Moves a finished tree to its place, by renames that can be undone.
+//!
+//! Other things of the same name change places with the new ones (two renames where the filesystem cannot exchange),
+//! and are kept until the end. Only a kill between the renames leaves a part, of which every file is complete.
 
 use super::directory::{Directory, Status, WORKABLE};
 use super::journal::{Journal, Step};

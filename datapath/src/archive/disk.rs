@@ -1,4 +1,8 @@
 //! The disk image in a tar: what a clone of a filesystem onto a block device sends.
+//!
+//! The first file named `disk.img` is the disk, so that its size is known before the target is touched. As upstream,
+//! a file with that in its name is taken as well; if the real one follows, the transfer fails, because it may have
+//! been the wrong one.
 
 use bytes::Bytes;
 

@@ -1,4 +1,9 @@
 //! The entries of a tar, as they pass.
+//!
+//! The reader is our own: those that there are take names of any length into memory and know no sparse files. As for
+//! GNU tar, an archive may end without its two blocks of zeros between two entries, with a warning; anything else
+//! that is cut short is an error. The source is always read to its end, since only there decoders and length are
+//! verified.
 
 use bytes::Bytes;
 

@@ -10,6 +10,9 @@
 //! beyond the target is refused instead of being worked around: absolute names, `..`, entries behind symbolic links,
 //! devices. Nothing is to be seen in the target before all of the archive was read and verified, and a failed attempt leaves
 //! it as it was.
+//!
+//! GNU tar strips or skips some of that and goes on: then the user gets something else than what was sent. Symbolic
+//! links may lead anywhere, because they are never followed.
 
 mod appliance;
 mod commit;

@@ -1,4 +1,8 @@
 //! The folder inside the target in which a tree grows until all of it is verified, and the proof that it is ours.
+//!
+//! It lies inside, so that moving is renaming and new files get the group of the volume. The lock beside it is the
+//! right to unpack here. A killed attempt leaves both, and the next one that gets the lock knows by it that the
+//! folder belongs to no living process.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};

@@ -1,4 +1,8 @@
 //! The tree that is being extracted, and the way to where the current entry belongs.
+//!
+//! That way is a row of open directories, each opened in the one before without following links, so that no entry can
+//! turn one of them into a link. A directory gets its mode and time whenever it is left: so they are kept in the
+//! filesystem, not in memory.
 
 use super::directory::{Attributes, Directory, WORKABLE};
 use super::name::printable;

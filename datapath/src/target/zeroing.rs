@@ -1,4 +1,7 @@
 //! Making ranges read as zeros by means that are known to do so.
+//!
+//! `fallocate(PUNCH_HOLE)` is turned by the kernel into zeros that are guaranteed, or fails. A discard is never used:
+//! it need not read back as zeros.
 
 use std::ops::Range;
 

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::args::SourceArgs;
-use super::failure::Failure;
+use super::failure::CommandFailed as Failure;
 
 /// Parts of the process that a job needs.
 pub(super) struct Context {

@@ -12,7 +12,7 @@ use sources::{Network, Opened, Place, Remarks};
 
 use super::config::Remote;
 use super::import::Import;
-use super::message::Failure;
+use super::message::ImportFailed as Failure;
 use super::node_pull;
 
 /// The source, and the side container that is asked about the image it runs when the disk is complete.

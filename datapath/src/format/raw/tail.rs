@@ -1,4 +1,8 @@
 //! The end of a stream, before anybody knows that it is the end.
+//!
+//! It is held back if it begins like a footer: the disk may fill its device, and blocks of xz come in any order. A
+//! ranged source is asked for its last sector first only if it has an odd number of them, since a request costs more
+//! than it tells of most disks.
 
 use bytes::Bytes;
 use diskimage::TRAILER_BYTES;
