@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use rustls::ClientConfig;
@@ -14,14 +14,15 @@ use crate::certs::{Authority, Identity, KeyKind, Offer};
 use crate::fail::OrFail;
 use crate::https::{Connection, Request, Response};
 use crate::process::{Finished, Program, Running};
+use crate::wait;
 
 /// The common name that the server asks its clients for.
 pub const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
 
-/// What stands in the log once the server listens, before the address.
+/// The words before the address in the log, once the server listens.
 const LISTENING: &str = "Running server on ";
 
-/// How long a server may take to notice that an upload has begun or failed.
+/// Time that a server may take to notice that an upload has begun or failed.
 const STATE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A pod that is about to start.
@@ -142,7 +143,7 @@ impl UploadPod {
         self.path("tls").join(name)
     }
 
-    /// What signed the certificates of the server and of its clients.
+    /// The authority that signed the certificates of the server and of its clients.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
@@ -205,7 +206,7 @@ impl Server {
         }
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -275,21 +276,13 @@ impl Server {
     /// Waits until the status has all of these in it.
     #[track_caller]
     pub fn wait_for_status(&self, wanted: &[&str]) {
-        let started = Instant::now();
         let mut connection = self.connect();
-        loop {
+        let complaint = || format!("{wanted:?}\n{}", self.log());
+        wait::until(STATE_PATIENCE, complaint, || {
             let status = connection.exchange(&Request::new("GET", "/v1beta1/status"), &[]);
             let status = status.or_fail("the status").text();
-            if wanted.iter().all(|part| status.contains(part)) {
-                return;
-            }
-            assert!(
-                started.elapsed() < STATE_PATIENCE,
-                "not {wanted:?}: {status}\n{}",
-                self.log()
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            wanted.iter().all(|part| status.contains(part))
+        });
     }
 
     /// Waits for a line of the log.

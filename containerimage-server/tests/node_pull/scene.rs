@@ -2,16 +2,17 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use testkit::fail::OrFail;
 use testkit::process::{Program, Running};
 use testkit::tools;
+use testkit::wait;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_cdi-containerimage-server");
 
-/// What a server may take to start or to notice a file that it looks for each second.
+/// Time that a server has to start or to notice a file that it looks for each second.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A folder with `disk` and `shared`, and a port.
@@ -74,7 +75,7 @@ impl Scene {
         format!("http://{}{path}", self.address)
     }
 
-    /// What curl with these arguments gets: the head and the body.
+    /// The head and the body that curl with these arguments gets.
     pub(crate) fn curl(&self, arguments: &[&str], path: &str) -> (String, Vec<u8>) {
         let head = self.path("head");
         let body = self.path("body");
@@ -98,11 +99,7 @@ impl Scene {
 
 #[track_caller]
 pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait::until(PATIENCE, || what, is_so);
 }
 
 /// A file that is not there, in a folder that is.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::process::Signal;
@@ -17,11 +17,12 @@ use crate::certs::Authority;
 use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
 use crate::tools;
+use crate::wait;
 
-/// More than any test takes: the daemon is ended by whoever started it.
+/// More than any test takes: the daemon is ended by the test that started it.
 const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a socket of `qemu-nbd` is waited for.
+/// Time for which a socket of `qemu-nbd` is waited for.
 const SOCKET_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Seconds that a ticket is good for without being used or extended.
@@ -73,7 +74,7 @@ impl Daemon {
         }
     }
 
-    /// Where tickets are good; without a slash at the end.
+    /// The address where tickets are good; without a slash at the end.
     pub(super) fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.images)
     }
@@ -123,11 +124,7 @@ impl Daemon {
             .ok()
             .or_fail("the programs")
             .push(Killed(Some(running)));
-        let started = Instant::now();
-        while !socket.exists() {
-            assert!(started.elapsed() < SOCKET_PATIENCE, "qemu-nbd does not listen");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait::until(SOCKET_PATIENCE, || "qemu-nbd does not listen", || socket.exists());
         socket
     }
 
@@ -180,7 +177,7 @@ fn configure(folder: &Path, authority: Option<&Authority>) {
     std::fs::write(folder.join("conf.d/test.conf"), text).or_fail("the daemon's configuration");
 }
 
-/// Where a service listens: `NAME listening on ('127.0.0.1', 35149)`.
+/// The address at which a service listens: `NAME listening on ('127.0.0.1', 35149)`.
 fn listening(log: &str, service: &str) -> SocketAddr {
     let line = log
         .lines()

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -19,16 +19,14 @@ use tempfile::TempDir;
 use crate::certs::Authority;
 use crate::fail::OrFail;
 use crate::https::Response;
+use crate::wait;
 use client::Client;
 use servers::{Place, Server};
 
-/// How long the API server may take until something that was written has its effect.
+/// Time that the API server may take until something that was written has its effect.
 const EFFECT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often it is looked whether something has its effect.
-const POLL: Duration = Duration::from_millis(20);
-
-/// How long a ServiceAccount's token is good for: more than any test takes.
+/// Time for which a ServiceAccount's token is good: more than any test takes.
 const TOKEN_SECONDS: u32 = 2 * 60 * 60;
 
 /// A cluster that runs. Ends when dropped, and with the process for one in a `static`.
@@ -36,7 +34,7 @@ pub struct Cluster {
     place: Place,
     client: Client,
     kubeconfigs: AtomicUsize,
-    // In this order, so that nobody looks for what is gone.
+    // In this order, so that nothing looks for what is gone.
     api: Mutex<Server>,
     _etcd: Server,
     _folder: TempDir,
@@ -76,17 +74,17 @@ impl Cluster {
         *api = self.place.start_api(|| self.client.is_ready());
     }
 
-    /// Where the API server listens.
+    /// The address at which the API server listens.
     pub fn address(&self) -> SocketAddr {
         self.place.api
     }
 
-    /// The certificate of whoever signed the API server's.
+    /// The certificate of the authority that signed the API server's.
     pub fn ca_file(&self) -> PathBuf {
         self.place.folder.join("ca.crt")
     }
 
-    /// A kubeconfig file for whoever has this token; it lasts as long as the cluster.
+    /// A kubeconfig file with this token; it lasts as long as the cluster.
     pub fn kubeconfig_for(&self, token: &str) -> PathBuf {
         let number = self.kubeconfigs.fetch_add(1, Ordering::Relaxed);
         let path = self.place.folder.join(format!("kubeconfig-{number}"));
@@ -174,7 +172,7 @@ impl Cluster {
         self.client.succeed("DELETE", path, None)
     }
 
-    /// What the API server answers to whoever has this token.
+    /// The answer of the API server to a client with this token.
     #[track_caller]
     pub fn get_as(&self, token: &str, path: &str) -> Response {
         let answer = self.client.ask(token, "GET", path, None);
@@ -184,15 +182,8 @@ impl Cluster {
     /// Waits until `effect` shows that something written before has arrived.
     #[track_caller]
     fn wait_for(&self, what: &str, effect: impl Fn() -> bool) {
-        let started = Instant::now();
-        while !effect() {
-            assert!(
-                started.elapsed() < EFFECT_PATIENCE,
-                "not within {EFFECT_PATIENCE:?}: {what}\n{}",
-                self.api().log()
-            );
-            std::thread::sleep(POLL);
-        }
+        let complaint = || format!("{what}\n{}", self.api().log());
+        wait::until(EFFECT_PATIENCE, complaint, effect);
     }
 
     fn api(&self) -> MutexGuard<'_, Server> {

@@ -1,4 +1,4 @@
-//! What kubelet does with a pod.
+//! A pod, run as kubelet runs it.
 
 mod command;
 
@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
 use tempfile::NamedTempFile;
 use testkit::fail::OrFail;
 use testkit::process::{Program, Running};
 use testkit::tools;
+use testkit::wait;
 
 use crate::network::{Network, Sandbox};
 use crate::podman;
@@ -20,11 +21,8 @@ use crate::scrape;
 use crate::state::Terminated;
 use crate::volumes::{Mounted, Objects};
 
-/// How long a container may run, and how long one is waited for that should become ready.
+/// Time that a container may run, and for which one is waited for that should become ready.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// How often a container is looked at.
-const POLL: Duration = Duration::from_millis(50);
 
 /// A pod with its containers. Whatever still runs is killed when it is dropped.
 pub struct RunningPod<'a> {
@@ -82,7 +80,7 @@ impl RunningPod<'_> {
         self.wait_for("is not ready", ready);
     }
 
-    /// Waits for the first scrape that has the progress `metric` of `owner` with at least so many percent, and returns it.
+    /// Waits for the first scrape that has the progress `metric` of `owner` with at least `percent`, and returns it.
     #[track_caller]
     pub fn wait_for_progress(&self, metric: &str, owner: &str, at_least: f64) -> f64 {
         let mut percent = None;
@@ -97,7 +95,7 @@ impl RunningPod<'_> {
         percent.or_fail(metric)
     }
 
-    /// What `kubectl exec` does; returns the exit code and what was printed.
+    /// Runs a command as `kubectl exec` does; returns the exit code and the output.
     pub fn exec(&self, container: &str, words: &[&str]) -> (i32, String) {
         let name = &self.containers.get(container).or_fail(container).name;
         let words = podman::words(&[&["exec", name], words].concat());
@@ -105,7 +103,7 @@ impl RunningPod<'_> {
         (finished.code(), finished.stdout)
     }
 
-    /// What is in a container's log so far.
+    /// The log of a container so far.
     pub fn log(&self, container: &str) -> String {
         let container = self.containers.get(container).or_fail(container);
         container.process.stderr_so_far()
@@ -113,17 +111,14 @@ impl RunningPod<'_> {
 
     #[track_caller]
     fn wait_for(&self, complaint: &str, mut done: impl FnMut(&Self) -> bool) {
-        let started = Instant::now();
-        while !done(self) {
-            let logs = || {
-                self.containers
-                    .keys()
-                    .map(|name| self.log(name))
-                    .collect::<String>()
-            };
-            assert!(started.elapsed() < PATIENCE, "the pod {complaint}: {}", logs());
-            std::thread::sleep(POLL);
-        }
+        let logs = || {
+            self.containers
+                .keys()
+                .map(|name| self.log(name))
+                .collect::<String>()
+        };
+        let complaint = || format!("the pod {complaint}: {}", logs());
+        wait::until(PATIENCE, complaint, || done(self));
     }
 }
 
@@ -146,7 +141,7 @@ impl RunningContainer {
         static CONTAINERS: AtomicUsize = AtomicUsize::new(0);
         let number = CONTAINERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("cdi-{}-{number}", std::process::id());
-        // As kubelet makes it: there, empty, and everybody's.
+        // As kubelet makes it: there, empty, and open to all.
         let message = NamedTempFile::new().or_fail("a termination log");
         let everybody = std::fs::Permissions::from_mode(0o666);
         std::fs::set_permissions(message.path(), everybody).or_fail("a termination log");

@@ -11,7 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -22,18 +22,19 @@ use tokio_rustls::server::TlsStream;
 
 use crate::certs::{Authority, KeyKind};
 use crate::fail::OrFail;
+use crate::wait;
 
 use body::Body;
 pub use script::{Reads, Says, Script, Then, answer};
 pub use seen::{End, Seen};
 
-/// How long [`Upstream::wait_for`] waits.
+/// Time for which [`Upstream::wait_for`] waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest head that is read.
 const HEAD_LIMIT_BYTES: usize = 256 * 1024;
 
-/// What all connections share.
+/// The state that all connections share.
 struct Shared {
     scripts: Mutex<VecDeque<Script>>,
     seen: Mutex<Vec<Arc<Seen>>>,
@@ -116,15 +117,10 @@ impl Upstream {
     /// Waits until the requests are as wanted. Fails the test after ten seconds.
     #[track_caller]
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&[Arc<Seen>]) -> bool) -> Vec<Arc<Seen>> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let seen = self.seen();
-            if wanted(&seen) {
-                return seen;
-            }
-            assert!(Instant::now() < deadline, "{what} is waited for: {seen:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let complaint = || format!("{what}: {:?}", self.seen());
+        wait::find(PATIENCE, complaint, || {
+            Some(self.seen()).filter(|seen| wanted(seen))
+        })
     }
 }
 
@@ -210,7 +206,7 @@ async fn follow(
     Ok(())
 }
 
-/// One head; `None` at the end of the connection. What is no head at all counts as one: somebody sent it.
+/// One head; `None` at the end of the connection. Bytes that are no head at all count as one: they were sent.
 async fn read_head(stream: &mut BufReader<TlsStream<TcpStream>>) -> io::Result<Option<String>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
