@@ -3,6 +3,7 @@
 //! `side-by-side` compares with others.
 
 use std::cell::LazyCell;
+use std::sync::Arc;
 
 use benches::{Clusters, Codec, Kind, qcow2};
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use criterion::Criterion;
 use datapath::options::{Payload, Reading, Writing};
 use datapath::target::{self, Cache};
 use datapath::transfer::transfer;
+use sources::Network;
 use sources::http::{HttpConfig, HttpSource};
 use testkit::certs;
 use testkit::origin::{Origin, Script};
@@ -82,8 +84,9 @@ fn serve(case: Case, kind: Kind) -> Result<Origin> {
 }
 
 fn import(url: &str, runtime: &Runtime, target: &target::Options, writing: &Writing) -> Result<()> {
-    let config = HttpConfig::new(url, certs::distrustful_client_config()?)?;
-    let source = HttpSource::open(config, runtime.handle().clone(), CancellationToken::new())?;
+    let tls = certs::distrustful_client_config()?;
+    let network = Network::new(runtime.handle().clone(), CancellationToken::new(), tls);
+    let source = HttpSource::open(HttpConfig::new(url, &Arc::new(network))?)?;
     let report = transfer(&source, Payload::default(), target, &Reading::default(), writing)?;
     assert_eq!(report.virtual_size, DISK_BYTES as u64);
     Ok(())

@@ -67,7 +67,7 @@ pub mod nbd {
     use self::connection::{Connection, Event};
     use self::wire::{BlockSizes, Fields, OptionReply, ServerError};
     use crate::Script;
-    use crate::retry::Failure;
+    use crate::retry::AttemptFailed;
 
     /// Longest wait for the server, which never lets wait here.
     const LIMIT: Duration = Duration::from_secs(10);
@@ -101,7 +101,7 @@ pub mod nbd {
         };
         let connection = Connection::new(Box::new(stream), agreement, Pool::default());
         let outcome = talk(connection, asked, reads, &mut replies).await;
-        (replies, outcome.map_err(Failure::into_error))
+        (replies, outcome.map_err(AttemptFailed::into_error))
     }
 
     async fn talk(
@@ -109,7 +109,7 @@ pub mod nbd {
         asked: Range<u64>,
         reads: &[Range<u64>],
         replies: &mut Vec<Reply>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), AttemptFailed> {
         let mut left = reads.len();
         if connection.agreement().allocation.is_some() {
             connection.status(asked, LIMIT).await?;

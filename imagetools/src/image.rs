@@ -1,4 +1,4 @@
-//! What `qemu-img info` tells about an image: its head is read, and no other file is opened.
+//! Facts that `qemu-img info` tells about an image: its head is read, and no other file is opened.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -29,7 +29,7 @@ pub(crate) struct Facts {
     pub(crate) is_dirty: bool,
 }
 
-/// Why there is nothing to tell.
+/// The reason why there is nothing to tell.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unknown {
     /// There is no image at that path that we may read.
@@ -38,7 +38,7 @@ pub(crate) enum Unknown {
     /// It cannot be read.
     #[error("cannot read it: {0}")]
     Read(io::Error),
-    /// What is there is no sound image, or one of a format that we do not know.
+    /// The content is no sound image, or one of a format that we do not know.
     #[error(transparent)]
     Image(#[from] ImageError),
 }

@@ -13,7 +13,7 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 
 use crate::image::{self, Facts};
 
-/// What everything else gets to hear.
+/// Answer to everything else.
 const NOT_QEMU: &str = "This is not QEMU's qemu-img but the `info` of cdi-workers under its name, and it can nothing else: \
                         QEMU's comes with the package qemu-utils (Debian, Ubuntu) or qemu-img (Fedora, RHEL).";
 

@@ -7,6 +7,7 @@ mod cron;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use app::exit::Exit;
 use app::{cluster, command_line};
@@ -14,7 +15,7 @@ use daemon::env::{EnvErrors, EnvReader, Strings};
 use daemon::flags::{Flags, OwnFlag};
 use daemon::paths::Paths;
 use daemon::signal::Signal;
-use importer::pod::AccessConfig;
+use sources::pod::PodNetwork;
 use sources::registry::resolve_digest;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -47,7 +48,7 @@ const OWN_FLAGS: [OwnFlag; 4] = [
     },
 ];
 
-/// A DataImportCron that was not updated.
+/// The reason why the DataImportCron was not updated.
 #[derive(Debug, thiserror::Error)]
 enum PollFailed {
     #[error("One or more mandatory parameters are missing: {0}")]
@@ -124,18 +125,18 @@ async fn digest(
         cause,
     };
     let mut reader = EnvReader::new(env);
-    let access = AccessConfig::read(&mut reader, env);
+    let network = PodNetwork::read(&mut reader, env);
     reader.finish().map_err(PollFailed::Environment)?;
-    let mut access = access.ok_or_else(|| failed("the environment does not say how".to_owned()))?;
+    let mut network = network.ok_or_else(|| failed("the environment does not say how".to_owned()))?;
     if let Some(folder) = flags.own(CERT_DIR).filter(|folder| !folder.is_empty()) {
-        access.cert_dir = Some(folder.into());
+        network.cert_dir = Some(folder.into());
     }
-    let access = access
-        .open(&Paths::from_env(env))
+    let network = network
+        .open(&Paths::from_env(env), Handle::current(), stop.clone())
         .map_err(|error| failed(error.to_string()))?;
-    let (reference, handle, stop) = (url.to_owned(), Handle::current(), stop.clone());
+    let reference = url.to_owned();
     // It waits for its answers on a thread of its own.
-    let asked = tokio::task::spawn_blocking(move || resolve_digest(&reference, &access, handle, stop));
+    let asked = tokio::task::spawn_blocking(move || resolve_digest(&reference, &Arc::new(network)));
     match asked.await {
         Ok(Ok(digest)) => Ok(digest),
         Ok(Err(error)) => Err(failed(error.to_string())),

@@ -17,7 +17,10 @@ use datapath::storage::Storage;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio_util::sync::CancellationToken;
 
-/// How long a silent pipe is waited for without a look at the stop token.
+use crate::engine::check_range;
+use crate::network::stopped;
+
+/// Longest wait for a silent pipe without a look at the stop token.
 const PIPE_WAIT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
@@ -101,13 +104,7 @@ impl Source for FileSource {
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         let length = self.length.unwrap_or(0);
-        if range.start > range.end || range.end > length {
-            let message = format!(
-                "bytes {} to {} are not within {length} bytes",
-                range.start, range.end
-            );
-            return Err(SourceError::new(SourceErrorKind::Invalid, message));
-        }
+        check_range(&range, length)?;
         let wanted = range.end - range.start;
         let mut bytes = vec![0; usize::try_from(wanted).unwrap_or(usize::MAX)];
         match self.file.read_exact_at(&mut bytes, range.start) {
@@ -160,15 +157,12 @@ impl FileBody {
         Ok(chunk.freeze())
     }
 
-    /// What the pipe holds (seldom more than a chunk, see `/proc/sys/fs/pipe-max-size`), as soon as it holds anything.
+    /// Bytes that the pipe holds (seldom more than a chunk, see `/proc/sys/fs/pipe-max-size`), as soon as it holds anything.
     fn read_pipe(&self) -> Result<Bytes, SourceError> {
         let failed = |error: &io::Error| io_error("read", &self.name, error);
         loop {
             if self.stop.is_cancelled() {
-                return Err(SourceError::new(
-                    SourceErrorKind::Stopped,
-                    "stopped while reading the source",
-                ));
+                return Err(stopped());
             }
             let mut waiting = [PollFd::new(&*self.file, PollFlags::IN)];
             match rustix::event::poll(&mut waiting, Some(&PIPE_WAIT)) {

@@ -1,18 +1,26 @@
-//! Where images come from: one module a kind of source, all behind [`datapath::source::Source`].
+//! Sources of images: a module a kind, all behind [`datapath::source::Source`].
+//!
+//! ```text
+//!  command line ─► Place::parse ─┐
+//!  pod ──────────► Place ────────┴─► open(place, network) ─► Source
+//! ```
+//!
+//! [`place`] knows all kinds, [`network`] how servers are reached.
 
 #![forbid(unsafe_code)]
 
-pub mod access;
+mod engine;
 pub mod file;
 pub mod gcs;
 pub mod http;
 pub mod imageio;
-mod location;
 pub mod nbd;
+pub mod network;
 pub mod objects;
+pub mod place;
+pub mod pod;
 pub mod policy;
 pub mod proxy;
-mod pumped;
 pub mod registry;
 mod retry;
 pub mod s3;
@@ -21,5 +29,7 @@ pub mod verified;
 mod words;
 mod xml;
 
-pub use location::Location;
-pub use retry::NO_PROGRESS_LIMIT;
+pub use engine::Regions;
+pub use network::Network;
+pub use place::{Opened, Particulars, Place, Remarks, open};
+pub use retry::Patience;

@@ -1,4 +1,4 @@
-//! When to try again, and when to give up.
+//! Limits of trying again and of waiting.
 //!
 //! Broken connections and the statuses 5xx, 408 and 429 are tried again from the current byte, with exponential
 //! pauses and full jitter. A new byte starts the count anew; ten minutes without one end the transfer.
@@ -8,25 +8,9 @@ use std::time::Duration;
 use datapath::error::{SourceError, SourceErrorKind};
 use tokio::time::Instant;
 
-/// Times that the first request is sent before its failure is reported, within about three seconds: enough
-/// for a service that is just being moved; longer waits are the business of whoever started the import.
-pub(super) const FIRST_ATTEMPTS: u32 = 3;
-
-/// Longest time without a new byte, unless the user sets another.
-pub const NO_PROGRESS_LIMIT: Duration = Duration::from_secs(600);
-
-/// Silence on one connection after which it is replaced by another.
-pub(super) const IDLE_LIMIT: Duration = Duration::from_secs(60);
-
-/// Bound of the first pause between attempts; each further one doubles it.
-pub(super) const FIRST_DELAY: Duration = Duration::from_millis(500);
-
-/// Bound of every pause, also of one that the server asks for.
-pub(super) const MAX_DELAY: Duration = Duration::from_secs(30);
-
-/// Why one attempt failed.
+/// The reason why one attempt failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum AttemptFailed {
     /// Another attempt may succeed, not before `retry_after` if the server asked for that.
     Transient {
         error: SourceError,
@@ -36,7 +20,7 @@ pub(super) enum Failure {
     Final(SourceError),
 }
 
-impl Failure {
+impl AttemptFailed {
     pub(super) fn transient(kind: SourceErrorKind, cause: impl Into<String>) -> Self {
         Self::Transient {
             error: SourceError::new(kind, cause),
@@ -46,7 +30,7 @@ impl Failure {
 
     /// The same with `place` before it.
     pub(super) fn at(self, place: &str) -> Self {
-        let at = |error: SourceError| SourceError::new(error.kind(), format!("{place}: {error}"));
+        let at = |error: SourceError| SourceError::caused(error.kind(), place, error);
         match self {
             Self::Transient { error, retry_after } => Self::Transient {
                 error: at(error),
@@ -70,29 +54,42 @@ impl Failure {
     }
 }
 
-/// How patient to be.
+/// Limits of trying again and of waiting.
 #[derive(Debug, Clone)]
-pub(super) struct Patience {
-    pub(super) no_progress_limit: Duration,
-    pub(super) idle_limit: Duration,
-    pub(super) retries: Option<u32>,
-    pub(super) first_attempts: u32,
-    pub(super) first_delay: Duration,
-    pub(super) max_delay: Duration,
+pub struct Patience {
+    /// Longest time without a new byte before the transfer is given up.
+    pub no_progress_limit: Duration,
+    /// Silence on one connection after which it is replaced by another.
+    pub idle_limit: Duration,
+    /// Consecutive failures without a new byte that are allowed; `None` leaves it to the time limit.
+    pub retries: Option<u32>,
+    /// Times that the first request is sent before its failure is reported.
+    pub first_attempts: u32,
+    /// Bound of the first pause between attempts; each further one doubles it.
+    pub first_delay: Duration,
+    /// Bound of every pause, also of one that the server asks for.
+    pub max_delay: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            no_progress_limit: Duration::from_secs(600),
+            idle_limit: Duration::from_secs(60),
+            retries: None,
+            // Within about three seconds: enough for a service that is just being moved; longer waits are the business of
+            // those who started the import.
+            first_attempts: 3,
+            first_delay: Duration::from_millis(500),
+            max_delay: Duration::from_secs(30),
+        }
+    }
 }
 
 impl Patience {
-    /// The usual pauses, with the limits that the user sets.
-    pub(super) fn new(no_progress_limit: Duration, retries: Option<u32>) -> Self {
-        Self {
-            no_progress_limit,
-            // One silent connection must leave time to try another.
-            idle_limit: IDLE_LIMIT.min(no_progress_limit / 3),
-            retries,
-            first_attempts: FIRST_ATTEMPTS,
-            first_delay: FIRST_DELAY,
-            max_delay: MAX_DELAY,
-        }
+    /// Longest silence on one connection: a silent one must leave time to try another.
+    pub(crate) fn idle_limit(&self) -> Duration {
+        self.idle_limit.min(self.no_progress_limit / 3)
     }
 
     /// The pause after `failures` consecutive failures: exponential with full jitter, so that many pods
@@ -104,6 +101,40 @@ impl Patience {
             .min(self.max_delay)
             .mul_f64(random)
     }
+
+    /// Pauses between the times that something is asked first: 1 s and 2 s by default. Without jitter: the start of an import is
+    /// spread by what started it.
+    pub(crate) fn first_pauses(&self) -> impl Iterator<Item = Duration> + use<> {
+        let attempts = self.retries.map_or(self.first_attempts, |retries| {
+            self.first_attempts.min(retries.saturating_add(1))
+        });
+        let first_delay = self.first_delay;
+        (1..attempts).map(move |attempt| first_delay.saturating_mul(1 << attempt))
+    }
+
+    /// The result of `attempt`, tried again after what looks like a server that is just not there yet; `passes` tells by the error.
+    pub(crate) async fn first<T>(
+        &self,
+        passes: impl Fn(&SourceError) -> bool,
+        mut attempt: impl AsyncFnMut() -> Result<T, AttemptFailed>,
+    ) -> Result<T, SourceError> {
+        let mut pauses = self.first_pauses();
+        loop {
+            let (error, retry_after) = match attempt().await {
+                Ok(brought) => return Ok(brought),
+                Err(AttemptFailed::Transient { error, retry_after }) if passes(&error) => {
+                    (error, retry_after)
+                }
+                Err(failed) => return Err(failed.into_error()),
+            };
+            let Some(pause) = pauses.next() else {
+                return Err(error);
+            };
+            tracing::info!(cause = %error, "the source is not ready, trying again");
+            let asked = retry_after.unwrap_or_default();
+            tokio::time::sleep(pause.max(asked).min(self.max_delay)).await;
+        }
+    }
 }
 
 /// The attempts to get one more byte. A new value is made after each byte gained, which is what resets
@@ -112,7 +143,7 @@ pub(super) struct Attempts<'a> {
     patience: &'a Patience,
     waiting_since: Instant,
     failures: u32,
-    /// What the first attempt met: later ones may only tell that the time was up.
+    /// Cause of the first failure: later ones may only tell that the time was up.
     first_cause: Option<String>,
     furthest_repeated: u64,
 }
@@ -128,17 +159,17 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// How long the next wait for the server may take. Doubled by each failure: a server that needs a
+    /// Longest next wait for the server. Doubled by each failure: a server that needs a
     /// minute and a half before it answers is reached too.
     pub(super) fn wait_limit(&self) -> Duration {
         let patient = self
             .patience
-            .idle_limit
+            .idle_limit()
             .saturating_mul(1 << self.failures.min(16));
         patient.min(self.remaining())
     }
 
-    /// So many bytes were read again on the way to a new one. Getting further than any attempt before is
+    /// Takes note of `bytes` that were read again before a new one. Getting further than any attempt before is
     /// progress; doing the same way again and again is not.
     pub(super) fn repeated(&mut self, bytes: u64) {
         if bytes > self.furthest_repeated {
@@ -149,10 +180,10 @@ impl<'a> Attempts<'a> {
 
     /// Takes a failure into account: the pause before the next attempt, or the error to give up with.
     /// `place` says where in the object the transfer stands.
-    pub(super) fn failed(&mut self, failure: Failure, place: &str) -> Result<Duration, SourceError> {
+    pub(super) fn failed(&mut self, failure: AttemptFailed, place: &str) -> Result<Duration, SourceError> {
         let (error, retry_after) = match failure {
-            Failure::Final(error) => return Err(error),
-            Failure::Transient { error, retry_after } => (error, retry_after),
+            AttemptFailed::Final(error) => return Err(error),
+            AttemptFailed::Transient { error, retry_after } => (error, retry_after),
         };
         self.failures += 1;
         let first_cause = self.first_cause.get_or_insert_with(|| error.to_string()).clone();
@@ -161,16 +192,13 @@ impl<'a> Attempts<'a> {
             .retries
             .is_some_and(|allowed| self.failures > allowed)
         {
-            let message = format!(
-                "giving up {place} after {} failures in a row: {error}",
-                self.failures
-            );
-            return Err(SourceError::new(error.kind(), message));
+            let what = format!("giving up {place} after {} failures in a row", self.failures);
+            return Err(SourceError::caused(error.kind(), what, error));
         }
         if self.remaining().is_zero() {
             let limit = self.patience.no_progress_limit.as_secs_f64();
             let message = format!("no new byte for {limit} s {place}, giving up: {first_cause}");
-            return Err(SourceError::new(error.kind(), message));
+            return Err(SourceError::new(error.kind(), message).because(error));
         }
         let asked = retry_after.unwrap_or_default().min(self.patience.max_delay);
         let delay = self
@@ -182,7 +210,7 @@ impl<'a> Attempts<'a> {
         Ok(delay)
     }
 
-    /// How much of the time without a new byte is left.
+    /// Rest of the time without a new byte.
     pub(super) fn remaining(&self) -> Duration {
         self.patience
             .no_progress_limit
@@ -209,11 +237,11 @@ pub(super) async fn lookup<T>(work: impl Future<Output = Result<T, SourceError>>
 /// `work`, or a transient failure after `limit` without a sign of the server.
 pub(super) async fn within<T>(
     limit: Duration,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    work: impl Future<Output = Result<T, AttemptFailed>>,
+) -> Result<T, AttemptFailed> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         let message = format!("the server sent nothing for {:.1} s", limit.as_secs_f64());
-        Err(Failure::transient(SourceErrorKind::Stalled, message))
+        Err(AttemptFailed::transient(SourceErrorKind::Stalled, message))
     })
 }
 
@@ -222,18 +250,11 @@ mod tests {
     use super::*;
 
     fn patience() -> Patience {
-        Patience {
-            no_progress_limit: Duration::from_secs(600),
-            idle_limit: Duration::from_secs(60),
-            retries: None,
-            first_attempts: 3,
-            first_delay: Duration::from_millis(500),
-            max_delay: Duration::from_secs(30),
-        }
+        Patience::default()
     }
 
-    fn broken() -> Failure {
-        Failure::transient(SourceErrorKind::Io, "connection reset")
+    fn broken() -> AttemptFailed {
+        AttemptFailed::transient(SourceErrorKind::Io, "connection reset")
     }
 
     #[test]

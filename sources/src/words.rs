@@ -1,4 +1,4 @@
-//! What servers say, as it may be repeated in logs and errors.
+//! Words of servers, as they may be repeated in logs and errors.
 
 /// Longest piece of a server's text that is repeated.
 const MAX_CHARS: usize = 300;

@@ -1,4 +1,6 @@
 //! Small XML documents as trees: the answers of an oVirt engine and of vSphere.
+//!
+//! Not a tree library: this one stops reading at its bounds on depth and elements, and knows no entities but the five of XML.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -19,7 +21,7 @@ pub(super) struct Element {
     pub(super) children: Vec<Element>,
 }
 
-/// Why a document is none.
+/// A document that is none.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum XmlError {
     #[error("not well-formed XML: {0}")]

@@ -5,18 +5,15 @@
     reason = "a test fails by panicking, also in its helpers"
 )]
 
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::Source;
-use sources::access::Access;
 use sources::http::Credentials;
-use sources::policy::Policy;
-use sources::proxy::ProxyConfig;
 use sources::vddk::{Installation, VddkOptions, VddkSource};
+use sources::{Network, Patience};
 use tempfile::TempDir;
 use testkit::vsphere::{Machine, Vsphere, build_plugin};
 use testkit::{certs, disk};
@@ -28,17 +25,19 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 /// One for all tests: it ends with this process.
 static VSPHERE: LazyLock<Vsphere> = LazyLock::new(Vsphere::start);
 
-fn access(password: &str) -> Access {
-    Access {
+fn access(password: &str) -> Network {
+    Network {
         credentials: Credentials::new("user", password),
-        tls: certs::distrustful_client_config().unwrap(),
-        insecure: false,
-        proxy: ProxyConfig::default(),
-        connections: NonZeroUsize::MIN,
-        no_progress_limit: Duration::from_secs(20),
-        retries: Some(0),
-        policy: Policy::default(),
-        is_checked: false,
+        patience: Patience {
+            no_progress_limit: Duration::from_secs(20),
+            retries: Some(0),
+            ..Patience::default()
+        },
+        ..Network::new(
+            RUNTIME.handle().clone(),
+            CancellationToken::new(),
+            certs::distrustful_client_config().unwrap(),
+        )
     }
 }
 
@@ -91,13 +90,8 @@ fn machine(index: usize) -> &'static Machine {
     &VSPHERE.machines()[index]
 }
 
-fn open_with(options: &VddkOptions, access: &Access) -> Result<VddkSource, SourceError> {
-    VddkSource::open(
-        options,
-        access,
-        RUNTIME.handle().clone(),
-        CancellationToken::new(),
-    )
+fn open_with(options: &VddkOptions, access: &Network) -> Result<VddkSource, SourceError> {
+    VddkSource::open(options, &Arc::new(access.clone()))
 }
 
 fn open(options: &VddkOptions) -> Result<VddkSource, SourceError> {
@@ -202,7 +196,7 @@ fn what_vsphere_does_not_have_is_named() {
         open_with(&options, &access("wrong")),
         "vSphere refuses Login: Login failure",
     );
-    let anonymous = Access {
+    let anonymous = Network {
         credentials: None,
         ..access("secret")
     };

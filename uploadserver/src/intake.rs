@@ -1,15 +1,15 @@
 //! The source stage of an upload: bytes that arrive in tasks, for the thread of the data path.
 
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use datapath::bridge::{self, Closed};
+use datapath::bridge::{self, Closed, PackingSender};
 use datapath::buffer::Pool;
 use datapath::digest::{Checksum, Digest};
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::pack::Packer;
 use datapath::source::{Body, Source};
 use tokio_util::sync::CancellationToken;
 
@@ -23,8 +23,7 @@ type End = Result<Option<Checksum>, SourceError>;
 
 /// The asynchronous side. Dropped without an end, the upload has failed.
 pub(crate) struct Intake {
-    sender: bridge::Sender,
-    packer: Packer,
+    sender: PackingSender,
     end: Arc<Mutex<Option<End>>>,
     received: Arc<AtomicU64>,
     total: Option<u64>,
@@ -58,8 +57,7 @@ pub(crate) fn channel(
         stop,
     };
     let intake = Intake {
-        sender,
-        packer: Packer::new(Pool::default(), 0),
+        sender: PackingSender::new(sender, Pool::default(), 0),
         end,
         received,
         total,
@@ -74,22 +72,13 @@ pub(crate) fn channel(
 impl Intake {
     /// Takes the next bytes; waits while the disk is slower than the client. Dropping the future loses bytes.
     pub(crate) async fn push(&mut self, bytes: &[u8]) -> Result<(), Closed> {
-        self.packer.push(bytes);
         self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        self.hand_over().await
+        self.sender.push(bytes).await
     }
 
-    /// Hands over what waits for more.
-    pub(crate) async fn flush(&mut self) -> Result<(), Closed> {
-        self.packer.flush();
-        self.hand_over().await
-    }
-
-    async fn hand_over(&mut self) -> Result<(), Closed> {
-        while let Some(packed) = self.packer.pop() {
-            self.sender.send(packed.bytes, packed.held).await?;
-        }
-        Ok(())
+    /// The output of `next` if it comes soon; else what came so far goes on, and `next` is still to be waited for.
+    pub(crate) async fn soon<F: Future>(&mut self, next: Pin<&mut F>) -> Result<Option<F::Output>, Closed> {
+        self.sender.soon(next).await
     }
 
     /// Ready when nobody wants more: the upload has failed or was stopped.
@@ -130,14 +119,14 @@ impl Intake {
             _ => Ok(checksum),
         };
         // Nobody to take the rest has an error of its own, which says more.
-        self.flush().await.ok();
+        self.sender.flush().await.ok();
         self.set_end(end);
     }
 
     /// The bytes end here, and some are missing.
     pub(crate) async fn break_off(mut self, error: SourceError) {
         // What came is good, and tells how far the image got.
-        self.flush().await.ok();
+        self.sender.flush().await.ok();
         self.set_end(Err(error));
     }
 
@@ -279,7 +268,7 @@ mod tests {
         let (mut intake, source) = channel(Some(7), &Promise::None);
         run(async {
             intake.push(b"abc").await.unwrap();
-            intake.flush().await.unwrap();
+            intake.sender.flush().await.unwrap();
             intake.push(b"defg").await.unwrap();
             assert_eq!(intake.received(), 7);
             intake.finish(None).await;

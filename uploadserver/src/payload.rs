@@ -25,9 +25,6 @@ use crate::form::FileField;
 use crate::intake::{Intake, gone};
 use crate::reply;
 
-/// How long a chunk that is not full waits for more.
-const PACK_WAIT: Duration = Duration::from_millis(10);
-
 /// The body of a request.
 pub(crate) enum Payload {
     /// All of it.
@@ -115,13 +112,9 @@ pub(crate) async fn feed(
 ) -> Fed {
     loop {
         let mut next = pin!(timeout(stall, payload.next()));
-        // A fast client fills chunks; what a slow one has sent does not wait for them.
-        let received = match timeout(PACK_WAIT, next.as_mut()).await {
-            Ok(received) => received,
-            Err(_) => {
-                if intake.flush().await.is_err() {
-                    return Fed::Unwanted;
-                }
+        let received = match intake.soon(next.as_mut()).await {
+            Ok(Some(received)) => received,
+            Ok(None) => {
                 // What is on its way on the old connection is taken first: it need not be sent again.
                 tokio::select! {
                     received = next => received,
@@ -129,6 +122,7 @@ pub(crate) async fn feed(
                     () = intake.closed() => return Fed::Unwanted,
                 }
             }
+            Err(_) => return Fed::Unwanted,
         };
         match received {
             Ok(Ok(Some(bytes))) => {

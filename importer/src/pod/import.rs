@@ -78,7 +78,7 @@ impl Import {
 
     fn transfer(&self, remote: &Remote, source: &dyn Source) -> Result<(), ImportFailed> {
         let target = self.volume.target_options(&self.config.wanted);
-        let (_, payload) = remote.kind.payload();
+        let (_, payload) = remote.payload();
         let report = transfer::transfer(source, payload, &target, &self.reading(remote), &self.writing())
             .map_err(|error| ImportFailed::transfer(&error, self.watch.current_phase(), Made::Disk))?;
         let path = self.volume.path.display();
@@ -119,7 +119,7 @@ impl Import {
         let base = delta::Base {
             path: self.volume.path.clone(),
             available: self.volume.available,
-            name: remote.kind.base().unwrap_or_default().to_owned(),
+            name: remote.base().unwrap_or_default().to_owned(),
             cache: self.config.wanted.cache,
         };
         let report = delta::apply(source, &base, &self.reading(remote), &self.writing())
@@ -135,11 +135,11 @@ impl Import {
     }
 
     fn reading(&self, remote: &Remote) -> Reading {
-        let (layers, _) = remote.kind.payload();
+        let (layers, _) = remote.payload();
         Reading {
             checksum: remote.checksum.clone(),
             layers,
-            full_header: remote.kind.needs_full_header(),
+            full_header: remote.needs_full_header(),
             speed_limit: self.config.speed_limit,
             stop: self.stop.clone(),
             observer: Arc::clone(&self.watch) as Arc<dyn Observer>,

@@ -28,7 +28,6 @@ use tokio::runtime::Handle;
 use volume::Volume;
 use volume::wording::{self, Made};
 
-pub use self::config::AccessConfig;
 use self::config::Config;
 use self::import::Import;
 use self::message::{ImportFailed, PROCESS};

@@ -1,15 +1,13 @@
 //! The source by itself: bytes in order, over holes, by leaps.
 
 use std::num::NonZeroUsize;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use datapath::source::Source;
-use sources::access::Access;
 use sources::http::Credentials;
 use sources::imageio::{Checkpoints, ImageIoSource};
-use sources::policy::Policy;
-use sources::proxy::ProxyConfig;
+use sources::{Network, Patience};
 use testkit::certs;
 use testkit::ovirt::{DISK_ID, Engine, Extents, PASSWORD, Script, USER};
 use testkit::random::Random;
@@ -21,24 +19,21 @@ use crate::{MIB, assert_ended, raw_disk};
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
 fn open(engine: &Engine, connections: usize) -> ImageIoSource {
-    let access = Access {
+    let tls = certs::distrustful_client_config().unwrap();
+    let network = Network {
         credentials: Credentials::new(USER, PASSWORD),
-        tls: certs::distrustful_client_config().unwrap(),
-        insecure: false,
-        proxy: ProxyConfig::from_env(|_| None).unwrap(),
-        connections: NonZeroUsize::new(connections).unwrap(),
-        no_progress_limit: Duration::from_secs(20),
-        retries: None,
-        policy: Policy::default(),
-        is_checked: false,
+        connections: NonZeroUsize::new(connections),
+        patience: Patience {
+            no_progress_limit: Duration::from_secs(20),
+            ..Patience::default()
+        },
+        ..Network::new(RUNTIME.handle().clone(), CancellationToken::new(), tls)
     };
     ImageIoSource::open(
         &engine.api_url().parse().unwrap(),
         DISK_ID,
         &Checkpoints::default(),
-        &access,
-        RUNTIME.handle().clone(),
-        CancellationToken::new(),
+        &Arc::new(network),
     )
     .unwrap()
 }

@@ -46,8 +46,11 @@ fn connections_that_never_last_get_somewhere() {
     let server = pattern_of_qemu(folder.path(), 4 << 20);
     let proxy = NbdProxy::start(&server.socket(), vec![400_000; 100]).unwrap();
     // What arrives before a cut is lost if it is not read in time: on a busy machine, whole connections come to nothing.
-    let patient = Access {
-        no_progress_limit: Duration::from_secs(120),
+    let patient = Network {
+        patience: Patience {
+            no_progress_limit: Duration::from_secs(120),
+            ..access().patience
+        },
         ..access()
     };
     let received = fetch_with(&proxy.uri(""), &patient).unwrap();
@@ -73,8 +76,11 @@ fn another_size_is_another_disk() {
 fn a_server_that_stays_away_ends_the_import() {
     let server = NbdServer::nbdkit(["pattern", "64M"]);
     let proxy = NbdProxy::start(&server.socket(), vec![10 << 20]).unwrap();
-    let access = Access {
-        retries: Some(2),
+    let access = Network {
+        patience: Patience {
+            retries: Some(2),
+            ..access().patience
+        },
         ..access()
     };
     let source = open_with(&proxy.uri(""), &access).unwrap();
@@ -87,8 +93,11 @@ fn a_server_that_stays_away_ends_the_import() {
 #[test]
 fn nobody_listens() {
     let folder = tempfile::tempdir().unwrap();
-    let access = Access {
-        retries: Some(0),
+    let access = Network {
+        patience: Patience {
+            retries: Some(0),
+            ..access().patience
+        },
         ..access()
     };
     let uri = format!("nbd+unix:///?socket={}", text(&folder.path().join("none")));
@@ -146,7 +155,14 @@ fn block_status_that_fails_is_done_without() {
 fn a_stop_ends_every_wait() {
     let server = NbdServer::nbdkit(["--filter=delay", "pattern", "8M", "rdelay=60"]);
     let stop = CancellationToken::new();
-    let source = NbdSource::open(&server.uri(""), &access(), RUNTIME.handle().clone(), stop.clone()).unwrap();
+    let source = open_with(
+        &server.uri(""),
+        &Network {
+            stop: stop.clone(),
+            ..access()
+        },
+    )
+    .unwrap();
     let stopping = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(200));
         stop.cancel();
@@ -161,8 +177,11 @@ fn a_stop_ends_every_wait() {
 #[test]
 fn silence_is_not_waited_for_forever() {
     let server = NbdServer::nbdkit(["--filter=delay", "pattern", "8M", "rdelay=60"]);
-    let access = Access {
-        no_progress_limit: Duration::from_secs(3),
+    let access = Network {
+        patience: Patience {
+            no_progress_limit: Duration::from_secs(3),
+            ..access().patience
+        },
         ..access()
     };
     let error = fetch_with(&server.uri(""), &access).err().unwrap();

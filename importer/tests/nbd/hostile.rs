@@ -9,8 +9,11 @@ use super::*;
 
 fn run(script: NbdScript) -> Result<Received, SourceError> {
     let server = ScriptedNbd::start(script).unwrap();
-    let access = Access {
-        retries: Some(0),
+    let access = Network {
+        patience: Patience {
+            retries: Some(0),
+            ..access().patience
+        },
         ..access()
     };
     fetch_with(&server.uri(), &access)
@@ -259,8 +262,11 @@ fn a_reply_that_drips_is_given_up() {
         ..NbdScript::default()
     };
     let server = ScriptedNbd::start(script).unwrap();
-    let access = Access {
-        no_progress_limit: Duration::from_secs(3),
+    let access = Network {
+        patience: Patience {
+            no_progress_limit: Duration::from_secs(3),
+            ..access().patience
+        },
         ..access()
     };
     let started = std::time::Instant::now();

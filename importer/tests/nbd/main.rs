@@ -19,39 +19,37 @@ use std::time::Duration;
 use datapath::error::SourceError;
 use datapath::source::{Body, Source};
 use datapath::target::is_known_zero;
-use sources::access::Access;
 use sources::nbd::NbdSource;
-use sources::policy::Policy;
-use sources::proxy::ProxyConfig;
+use sources::{Network, Patience};
 use testkit::{certs, disk};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
-fn access() -> Access {
-    Access {
-        credentials: None,
-        tls: certs::distrustful_client_config().unwrap(),
-        insecure: false,
-        proxy: ProxyConfig::default(),
-        connections: NonZeroUsize::MIN,
-        no_progress_limit: Duration::from_secs(20),
-        retries: None,
-        policy: Policy::default(),
-        is_checked: false,
+fn access() -> Network {
+    Network {
+        patience: Patience {
+            no_progress_limit: Duration::from_secs(20),
+            ..Patience::default()
+        },
+        ..Network::new(
+            RUNTIME.handle().clone(),
+            CancellationToken::new(),
+            certs::distrustful_client_config().unwrap(),
+        )
     }
 }
 
-fn connections(count: usize) -> Access {
-    Access {
-        connections: NonZeroUsize::new(count).unwrap(),
+fn connections(count: usize) -> Network {
+    Network {
+        connections: NonZeroUsize::new(count),
         ..access()
     }
 }
 
-fn open_with(uri: &str, access: &Access) -> Result<NbdSource, SourceError> {
-    NbdSource::open(uri, access, RUNTIME.handle().clone(), CancellationToken::new())
+fn open_with(uri: &str, access: &Network) -> Result<NbdSource, SourceError> {
+    NbdSource::open(uri, &Arc::new(access.clone()))
 }
 
 fn open(uri: &str) -> Result<NbdSource, SourceError> {
@@ -78,7 +76,7 @@ fn receive(body: &mut dyn Body) -> Result<Received, SourceError> {
     Ok(received)
 }
 
-fn fetch_with(uri: &str, access: &Access) -> Result<Received, SourceError> {
+fn fetch_with(uri: &str, access: &Network) -> Result<Received, SourceError> {
     receive(&mut *open_with(uri, access)?.body()?)
 }
 
@@ -105,8 +103,8 @@ fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-fn shared_tls(authority: &certs::Authority) -> Access {
-    Access {
+fn shared_tls(authority: &certs::Authority) -> Network {
+    Network {
         tls: Arc::clone(&authority.client_config().unwrap()),
         ..access()
     }

@@ -40,7 +40,7 @@ fn servers_that_are_not_trusted_are_refused_at_once() {
     let server = tls_server(&authority, folder.path(), "require");
     let other = shared_tls(&Authority::new().unwrap());
     let start = std::time::Instant::now();
-    let message = |uri: &str, access: &Access| open_with(uri, access).map(|_| ()).unwrap_err().to_string();
+    let message = |uri: &str, access: &Network| open_with(uri, access).map(|_| ()).unwrap_err().to_string();
     let untrusted = message(&encrypted(&server), &other);
     assert!(
         untrusted.contains(": TLS with the NBD server failed:"),

@@ -91,8 +91,11 @@ fn who_hands_out_keys_may_be_away_for_a_while() {
         ("AWS_CONTAINER_CREDENTIALS_FULL_URI", url.as_str()),
         ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token.to_str().unwrap()),
     ];
-    let once = Access {
-        retries: Some(0),
+    let once = Network {
+        patience: Patience {
+            retries: Some(0),
+            ..environment(&variables).patience
+        },
         ..environment(&variables)
     };
     let setup = Setup::new(&MOTO, "away", Vec::new());

@@ -64,9 +64,12 @@ fn a_service_account_signs_its_own_token() {
     GCS.put_with("private", "disk", &[], &content);
     let url = format!("http://{}/private/disk", GCS.address());
     let open = |key_file, anonymous| {
-        let (handle, stop) = (RUNTIME.handle().clone(), CancellationToken::new());
-        let options = GcsOptions { key_file, anonymous };
-        sources::gcs::open(&url, &access(Kind::Gcs), options, handle, stop)
+        let options = ObjectOptions {
+            key_file,
+            anonymous,
+            ..ObjectOptions::default()
+        };
+        sources::gcs::open(&url, &Arc::new(access(Kind::Gcs)), &options)
     };
     let source = open(Some(file.clone()), false).unwrap();
     assert!(read_all(&source).unwrap() == content);

@@ -14,17 +14,15 @@ mod whole;
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use datapath::error::SourceError;
 use datapath::source::Source;
-use sources::access::Access;
-use sources::gcs::GcsOptions;
 use sources::http::Credentials;
+use sources::objects::ObjectOptions;
 use sources::policy::{Granted, Policy};
-use sources::proxy::ProxyConfig;
-use sources::s3::S3Options;
+use sources::{Network, Patience};
 use testkit::certs;
 use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::objects::{ACCESS_KEY, BUCKET, Kind, PUBLIC, SECRET_KEY, Store};
@@ -59,18 +57,21 @@ fn noise(seed: u64) -> Vec<u8> {
 }
 
 /// The keys that the store of `kind` wants.
-fn access(kind: Kind) -> Access {
+fn access(kind: Kind) -> Network {
     let keys = Credentials::new(ACCESS_KEY, SECRET_KEY);
-    Access {
+    Network {
         credentials: keys.filter(|_| kind != Kind::Gcs),
-        tls: certs::distrustful_client_config().unwrap(),
-        insecure: false,
-        proxy: ProxyConfig::default(),
-        connections: NonZeroUsize::MIN,
-        no_progress_limit: Duration::from_secs(30),
-        retries: None,
+        connections: Some(NonZeroUsize::MIN),
+        patience: Patience {
+            no_progress_limit: Duration::from_secs(30),
+            ..Patience::default()
+        },
         policy: policy(&[]),
-        is_checked: false,
+        ..Network::new(
+            RUNTIME.handle().clone(),
+            CancellationToken::new(),
+            certs::distrustful_client_config().unwrap(),
+        )
     }
 }
 
@@ -87,8 +88,8 @@ fn policy(variables: &[(&str, &str)]) -> Policy {
 }
 
 /// No keys, and variables that may lead to some.
-fn environment(variables: &[(&str, &str)]) -> Access {
-    Access {
+fn environment(variables: &[(&str, &str)]) -> Network {
+    Network {
         credentials: None,
         policy: policy(variables),
         ..access(Kind::Moto)
@@ -96,23 +97,11 @@ fn environment(variables: &[(&str, &str)]) -> Access {
 }
 
 /// Opens the object at `url` in the manner of the store of `kind`.
-fn open(kind: Kind, url: &str, access: &Access) -> Result<Box<dyn Source>, SourceError> {
-    let (handle, stop) = (RUNTIME.handle().clone(), CancellationToken::new());
+fn open(kind: Kind, url: &str, access: &Network) -> Result<Box<dyn Source>, SourceError> {
+    let (network, options) = (Arc::new(access.clone()), ObjectOptions::default());
     Ok(match kind {
-        Kind::Gcs => Box::new(sources::gcs::open(
-            url,
-            access,
-            GcsOptions::default(),
-            handle,
-            stop,
-        )?),
-        Kind::Moto | Kind::S3s => Box::new(sources::s3::open(
-            url,
-            access,
-            S3Options::default(),
-            handle,
-            stop,
-        )?),
+        Kind::Gcs => Box::new(sources::gcs::open(url, &network, &options)?),
+        Kind::Moto | Kind::S3s => Box::new(sources::s3::open(url, &network, &options)?),
     })
 }
 
@@ -169,11 +158,11 @@ impl Setup {
         self.open_with(&access(self.store.kind()))
     }
 
-    fn open_with(&self, access: &Access) -> Result<Box<dyn Source>, SourceError> {
+    fn open_with(&self, access: &Network) -> Result<Box<dyn Source>, SourceError> {
         open(self.store.kind(), &self.url(), access)
     }
 
-    fn read_with(&self, access: &Access) -> Result<Vec<u8>, SourceError> {
+    fn read_with(&self, access: &Network) -> Result<Vec<u8>, SourceError> {
         read_all(&*self.open_with(access)?)
     }
 

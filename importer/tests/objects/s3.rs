@@ -2,14 +2,14 @@
 
 use datapath::digest::{Algorithm, Digest};
 use datapath::error::SourceErrorKind;
-use sources::s3::Addressing;
+use sources::objects::Addressing;
 
 use super::*;
 
 #[test]
 fn a_wrong_secret_is_refused_in_the_words_of_the_server() {
     let setup = Setup::new(&S3S, "signature", Vec::new());
-    let wrong = Access {
+    let wrong = Network {
         credentials: Credentials::new(ACCESS_KEY, "another secret"),
         ..access(Kind::S3s)
     };
@@ -38,12 +38,11 @@ fn without_keys_nothing_is_signed() {
 #[test]
 fn whoever_wants_to_be_nobody_is_nobody() {
     let setup = Setup::public("nobody");
-    let options = S3Options {
+    let options = ObjectOptions {
         anonymous: true,
-        ..S3Options::default()
+        ..ObjectOptions::default()
     };
-    let (handle, stop) = (RUNTIME.handle().clone(), CancellationToken::new());
-    let source = sources::s3::open(&setup.url(), &access(Kind::Moto), options, handle, stop).unwrap();
+    let source = sources::s3::open(&setup.url(), &Arc::new(access(Kind::Moto)), &options).unwrap();
     assert!(read_all(&source).unwrap() == setup.content);
     assert_eq!(setup.sent("authorization"), [None]);
 }
@@ -70,20 +69,19 @@ fn a_wrong_region_is_corrected_once() {
 #[test]
 fn the_command_line_names_bucket_and_key() {
     let setup = Setup::new(&S3S, "addressing", Vec::new());
-    let access = Access {
+    let access = Network {
         policy: policy(&[
             ("AWS_ENDPOINT_URL", &setup.gateway.url("")),
             ("AWS_REGION", "here"),
         ]),
         ..access(Kind::S3s)
     };
-    let options = S3Options {
+    let options = ObjectOptions {
         addressing: Addressing::Bucket,
-        ..S3Options::default()
+        ..ObjectOptions::default()
     };
-    let (handle, stop) = (RUNTIME.handle().clone(), CancellationToken::new());
     let url = format!("s3://{BUCKET}/{}", setup.key);
-    let source = sources::s3::open(&url, &access, options, handle, stop).unwrap();
+    let source = sources::s3::open(&url, &Arc::new(access), &options).unwrap();
     assert!(read_all(&source).unwrap() == setup.content);
     assert!(
         setup.sent("authorization")[0]

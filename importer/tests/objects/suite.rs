@@ -122,7 +122,7 @@ fn only_an_authority_that_is_trusted_is_believed() {
         let error = setup.open().err().unwrap();
         assert!(error.to_string().contains("certificate"), "{error}");
         assert!(started.elapsed() < Duration::from_secs(3), "that does not pass");
-        let trusting = Access {
+        let trusting = Network {
             tls: authority.client_config().unwrap(),
             ..access(store.kind())
         };
@@ -140,8 +140,8 @@ fn a_proxy_is_used() {
         let setup = Setup::new(store, "proxied", Vec::new());
         let proxy = ForwardProxy::start(setup.gateway.address()).unwrap();
         let variable = |name: &str| (name == "HTTP_PROXY").then(|| format!("http://{}", proxy.address()));
-        let through = Access {
-            proxy: ProxyConfig::from_env(variable).unwrap(),
+        let through = Network {
+            proxy: sources::proxy::ProxyConfig::from_env(variable).unwrap(),
             ..access(store.kind())
         };
         // Other names are taken for those of buckets.
@@ -160,8 +160,8 @@ fn several_connections_fetch_every_byte_once() {
             "connections",
             vec![Fault::None, Fault::None, Fault::Cut(5000)],
         );
-        let four = Access {
-            connections: NonZeroUsize::new(4).unwrap(),
+        let four = Network {
+            connections: NonZeroUsize::new(4),
             ..access(store.kind())
         };
         assert!(

@@ -10,12 +10,12 @@ use kube::{Client, Config};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// When it was last looked for something new.
+/// Time of the last look for something new.
 const LAST_TIME: &str = "cdi.kubevirt.io/storage.import.lastCronTime";
-/// What is to be imported next.
+/// Digest that is to be imported next.
 const DESIRED_DIGEST: &str = "cdi.kubevirt.io/storage.import.sourceDesiredDigest";
 
-/// How long the API server may be silent.
+/// Longest silence of the API server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Times that a change is tried before which somebody else has changed the object.
@@ -24,7 +24,7 @@ const ATTEMPTS: u32 = 5;
 /// The status of a JSON Patch of which a `test` does not hold, as Kubernetes has it.
 const UNPROCESSABLE: u16 = 422;
 
-/// Why the DataImportCron is as it was.
+/// The reason why the DataImportCron is as it was.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CronError {
     #[error("{name:?} cannot be the name of an object or a namespace")]
@@ -45,7 +45,7 @@ pub(super) enum CronError {
     },
 }
 
-/// What is read of it.
+/// The part of it that is read.
 #[derive(Deserialize)]
 struct Object {
     metadata: Metadata,
@@ -168,14 +168,14 @@ fn patch(found: &Metadata, digest: Option<&str>) -> Value {
     Value::Array(changes)
 }
 
-/// What a name or namespace may consist of (RFC 1123 subdomain): nothing that means something in a path.
+/// Characters of a name or namespace (RFC 1123 subdomain): nothing that means something in a path.
 fn is_name(text: &str) -> bool {
     let is_known =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     !text.starts_with('.') && !text.is_empty() && text.len() <= 253 && text.bytes().all(is_known)
 }
 
-/// What went wrong, in the API server's own words where it has said something.
+/// The failure, in the API server's own words where it has said something.
 fn words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),

@@ -1,4 +1,4 @@
-//! How Google Cloud Storage is spoken to: tokens, generations, and what its refusals mean.
+//! The manners of Google Cloud Storage: tokens, generations, and the meaning of its refusals.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -10,10 +10,11 @@ use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder};
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::GcsOptions;
-use crate::access::Access;
-use crate::http::{BoxFuture, Dialect, Refusal, Verdict};
-use crate::objects::{Connector, StoreError, advised, credential_failure, patience, take_no_proxy};
+use crate::http::{BoxFuture, Dialect, RefusedRequest, Verdict};
+use crate::network::Network;
+use crate::objects::{
+    Connector, ObjectOptions, StoreError, advised, credential_failure, patience, take_no_proxy,
+};
 use crate::policy::{Cloud, Found};
 
 /// Longest wait for the token of a machine: elsewhere than at Google there is none.
@@ -23,7 +24,7 @@ const MACHINE_LIMIT: Duration = Duration::from_secs(3);
 const KEY_FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 
 pub(super) struct GcsDialect {
-    access: Access,
+    network: Arc<Network>,
     /// The account in a key file.
     account: Option<Account>,
     /// The account of the machine; looked for once, when an unsigned request was refused.
@@ -37,22 +38,26 @@ pub(super) struct GcsDialect {
 /// The account that a key file describes.
 struct Account {
     provider: GcpCredentialProvider,
-    /// Where the file was found, unless it came with the import.
+    /// Place at which the file was found, unless it came with the import.
     found: Option<Found>,
 }
 
 impl GcsDialect {
     /// For an object at `url`.
-    pub(super) fn new(url: &Url, access: &Access, options: GcsOptions) -> Result<Self, SourceError> {
-        let policy = &access.policy;
+    pub(super) fn new(
+        url: &Url,
+        network: &Arc<Network>,
+        options: &ObjectOptions,
+    ) -> Result<Self, SourceError> {
+        let policy = &network.policy;
         let mut dialect = Self {
-            access: access.clone(),
+            network: Arc::clone(network),
             account: None,
             machine: OnceCell::new(),
             withheld: None,
             generation: OnceLock::new(),
         };
-        let (key_file, found) = match options.key_file {
+        let (key_file, found) = match &options.key_file {
             _ if options.anonymous => (None, None),
             Some(given) => (Some(given.to_string_lossy().into_owned()), None),
             None => match policy.lend(Found::Mounted, Cloud::Google, url) {
@@ -64,7 +69,7 @@ impl GcsDialect {
             },
         };
         if let Some(file) = key_file {
-            let provider = provider(access, Some(&file))?;
+            let provider = provider(network, Some(&file))?;
             dialect.account = Some(Account { provider, found });
         }
         if options.anonymous || policy.lend(Found::Machine, Cloud::Google, url).is_err() {
@@ -73,9 +78,9 @@ impl GcsDialect {
         Ok(dialect)
     }
 
-    /// Who asks for `url`. What was found is not for every place that a server leads to.
+    /// The account that asks for `url`. What was found is not for every place that a server leads to.
     fn provider_for(&self, url: &Url) -> Option<&GcpCredentialProvider> {
-        let is_lent = |found| self.access.policy.lend(found, Cloud::Google, url).is_ok();
+        let is_lent = |found| self.network.policy.lend(found, Cloud::Google, url).is_ok();
         match &self.account {
             Some(account) => Some(&account.provider).filter(|_| account.found.is_none_or(is_lent)),
             None => {
@@ -103,7 +108,7 @@ impl GcsDialect {
             return Ok(());
         };
         let secret = "the token for Google Cloud Storage";
-        self.access.policy.reveal(secret, request.url())?;
+        self.network.policy.reveal(secret, request.url())?;
         let token = provider
             .get_credential()
             .await
@@ -117,11 +122,11 @@ impl GcsDialect {
         Ok(())
     }
 
-    async fn judge(&self, refusal: Refusal<'_>) -> Verdict {
+    async fn judge(&self, refusal: RefusedRequest<'_>) -> Verdict {
         let status = refusal.status.as_u16();
         let is_refused_to_nobody = refusal.is_about_who_asks() && self.account.is_none();
         if is_refused_to_nobody && !self.machine.initialized() {
-            let machine = self.machine.get_or_init(|| of_machine(&self.access)).await;
+            let machine = self.machine.get_or_init(|| of_machine(&self.network)).await;
             if machine.is_some() {
                 return Verdict::Again(None);
             }
@@ -152,8 +157,8 @@ impl GcsDialect {
 }
 
 /// The provider of a machine at Google, or of a workload there that is bound to an account.
-async fn of_machine(access: &Access) -> Option<GcpCredentialProvider> {
-    let provider = provider(&take_no_proxy(access), None).ok()?;
+async fn of_machine(network: &Arc<Network>) -> Option<GcpCredentialProvider> {
+    let provider = provider(&take_no_proxy(network), None).ok()?;
     let asked = tokio::time::timeout(MACHINE_LIMIT, provider.get_credential()).await;
     if matches!(asked, Ok(Ok(_))) {
         return Some(provider);
@@ -163,12 +168,12 @@ async fn of_machine(access: &Access) -> Option<GcpCredentialProvider> {
 }
 
 /// The library's provider: of a file, or of the machine.
-fn provider(access: &Access, key_file: Option<&str>) -> Result<GcpCredentialProvider, SourceError> {
+fn provider(network: &Arc<Network>, key_file: Option<&str>) -> Result<GcpCredentialProvider, SourceError> {
     let mut builder = GoogleCloudStorageBuilder::new()
         // It wants one, though only credentials are asked of it.
         .with_bucket_name("any")
         .with_retry(patience())
-        .with_http_connector(Connector::new(access)?);
+        .with_http_connector(Connector::new(network)?);
     if let Some(file) = key_file {
         builder = builder.with_application_credentials(file);
     }
@@ -187,7 +192,7 @@ impl Dialect for GcsDialect {
         Box::pin(self.complete(request))
     }
 
-    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict> {
+    fn refused<'a>(&'a self, refusal: RefusedRequest<'a>) -> BoxFuture<'a, Verdict> {
         Box::pin(self.judge(refusal))
     }
 }

@@ -5,7 +5,6 @@
 
 mod dialect;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -13,18 +12,15 @@ use base64::prelude::BASE64_STANDARD;
 use datapath::digest::{Algorithm, Checksum};
 use datapath::error::{SourceError, SourceErrorKind};
 use http::HeaderMap;
-use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use self::dialect::GcsDialect;
-use super::access::Access;
-use super::http::{Continuity, HttpConfig, redacted};
-use super::objects::{StoredObject, open_object};
-use super::objects::{encoded, survives_urls};
+use super::http::redacted;
+use super::network::Network;
+use super::objects::{ObjectOptions, Store, StoredObject, encoded, open_object, survives_urls};
 use super::policy::Policy;
 
-/// Where objects are without an endpoint of one's own.
+/// Server of objects without an endpoint of one's own.
 const GOOGLE: &str = "https://storage.googleapis.com";
 
 /// The variable that Google's libraries find an emulator by: a URL, or just host and port.
@@ -36,35 +32,27 @@ const GENERATION: &str = "x-goog-generation";
 /// Lists the digests of an object as it is stored: `crc32c=BASE64,md5=BASE64`, on one line or two.
 const HASH: &str = "x-goog-hash";
 
-/// How an object is stored, and thereby what its digests are about.
+/// The coding in which an object is stored, which its digests are about.
 const STORED_ENCODING: &str = "x-goog-stored-content-encoding";
 
-/// What is particular to an import from Google Cloud Storage.
-#[derive(Debug, Clone, Default)]
-pub struct GcsOptions {
-    /// The key file, of a service account or of a user, that came with the import.
-    pub key_file: Option<PathBuf>,
-    /// Nobody asks, whatever keys there are.
-    pub anonymous: bool,
-}
+/// Google Cloud Storage, as it is registered.
+pub(crate) const STORE: Store = Store {
+    scheme: "gs",
+    name: "gcs",
+    open,
+};
 
 /// Asks for the object at `gs://BUCKET/OBJECT` or `http(s)://HOST/BUCKET/OBJECT`.
 pub fn open(
     endpoint: &str,
-    access: &Access,
-    options: GcsOptions,
-    handle: Handle,
-    stop: CancellationToken,
+    network: &Arc<Network>,
+    options: &ObjectOptions,
 ) -> Result<StoredObject, SourceError> {
-    let place = Place::parse(endpoint, &access.policy)?;
+    let place = Place::parse(endpoint, &network.policy)?;
     let what = format!("\"{}/{}\"", place.bucket, place.object);
-    let dialect = Arc::new(GcsDialect::new(&place.url, access, options)?);
-    let config = HttpConfig {
-        dialect: Some(Arc::clone(&dialect) as _),
-        continuity: Continuity::IfMatch,
-        ..access.http(place.url)
-    };
-    let http = open_object("gcs", &what, config, handle, stop)?;
+    let dialect = Arc::new(GcsDialect::new(&place.url, network, options)?);
+    let spoken = Arc::clone(&dialect) as _;
+    let http = open_object("gcs", &what, place.url, spoken, network)?;
     if let Some(generation) = http
         .headers()
         .get(GENERATION)

@@ -1,5 +1,6 @@
 //! Small documents over HTTP: tokens, manifests, the XML of an engine.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -12,9 +13,8 @@ use url::Url;
 use super::cause::{Route, plain_cause, transport_failure};
 use super::config::origin;
 use super::status::{MAX_ASKED_PAUSE, passes_soon, retry_after_now};
-use crate::policy::Policy;
-use crate::proxy::ProxyConfig;
-use crate::retry::{FIRST_ATTEMPTS, Failure};
+use crate::network::Network;
+use crate::retry::{AttemptFailed, Patience};
 
 /// Longest wait for one connection, TLS handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
@@ -22,21 +22,17 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// Longest wait for a whole document.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// Pause after the first attempt that failed; doubled after each.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-
 /// Asks for documents. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Agent {
     http: reqwest::Client,
-    proxy: ProxyConfig,
-    policy: Policy,
+    network: Arc<Network>,
 }
 
 /// A whole answer, whatever its status.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// What was asked for.
+    /// The URL that was asked for.
     pub url: Url,
     /// Its status.
     pub status: StatusCode,
@@ -48,16 +44,10 @@ pub struct Answer {
 
 impl Agent {
     /// An agent that calls itself `user_agent`.
-    pub fn new(
-        tls: &ClientConfig,
-        proxy: &ProxyConfig,
-        policy: &Policy,
-        user_agent: &str,
-    ) -> Result<Self, SourceError> {
+    pub fn new(network: &Arc<Network>, user_agent: &str) -> Result<Self, SourceError> {
         Ok(Self {
-            http: client(tls, proxy.clone(), policy, user_agent)?,
-            proxy: proxy.clone(),
-            policy: policy.clone(),
+            http: client(network, user_agent)?,
+            network: Arc::clone(network),
         })
     }
 
@@ -73,23 +63,23 @@ impl Agent {
             let message = format!("a request cannot be made: {}", plain_cause(error));
             SourceError::new(SourceErrorKind::Invalid, message)
         })?;
-        self.policy.visit(request.url())?;
-        let route = Route::new(request.url(), origin(request.url()), &self.proxy);
+        self.network.policy.visit(request.url())?;
+        let route = Route::new(request.url(), origin(request.url()), &self.network.proxy);
         let received = tokio::time::timeout(ANSWER_LIMIT, receive(&http, request, limit, &route)).await;
         received.map_or_else(
             |_| Err(route.incomplete(ANSWER_LIMIT)),
-            |received| received.map_err(Failure::into_error),
+            |received| received.map_err(AttemptFailed::into_error),
         )
     }
 
-    /// Like [`Agent::send`], tried again while nobody is there or the server asks for patience.
+    /// Like [`Agent::send`], tried again while no server answers or it asks for patience.
     pub async fn send_patiently(
         &self,
         make: impl Fn() -> RequestBuilder,
         limit: usize,
     ) -> Result<Answer, SourceError> {
-        let mut pause = FIRST_PAUSE;
-        let mut attempt = 1;
+        // However many retries of a download are wanted.
+        let mut pauses = Patience::default().first_pauses();
         loop {
             let result = self.send(make(), limit).await;
             let asked = match &result {
@@ -99,12 +89,10 @@ impl Agent {
                 Err(error) if passes_soon(error) => Duration::ZERO,
                 _ => return result,
             };
-            if attempt == FIRST_ATTEMPTS {
+            let Some(pause) = pauses.next() else {
                 return result;
-            }
+            };
             tokio::time::sleep(pause.max(asked.min(MAX_ASKED_PAUSE))).await;
-            pause *= 2;
-            attempt += 1;
         }
     }
 }
@@ -118,7 +106,7 @@ async fn receive(
     request: reqwest::Request,
     limit: usize,
     route: &Route,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, AttemptFailed> {
     let failed = |error| transport_failure(error, route);
     let mut response = http.execute(request).await.map_err(failed)?;
     let mut body = BytesMut::new();
@@ -126,7 +114,10 @@ async fn receive(
         if body.len() + chunk.len() > limit {
             let message =
                 format!("the answer has more than the {limit} bytes that are allowed for a document");
-            return Err(Failure::Final(SourceError::new(SourceErrorKind::Length, message)));
+            return Err(AttemptFailed::Final(SourceError::new(
+                SourceErrorKind::Length,
+                message,
+            )));
         }
         body.extend_from_slice(&chunk);
     }
@@ -139,15 +130,11 @@ async fn receive(
 }
 
 /// The client below documents and downloads alike: HTTP/1.1, our roots, our proxy rules, no redirects of its own.
-pub(super) fn client(
-    tls: &ClientConfig,
-    proxy: ProxyConfig,
-    policy: &Policy,
-    user_agent: &str,
-) -> Result<reqwest::Client, SourceError> {
-    let mut tls = tls.clone();
+pub(super) fn client(network: &Network, user_agent: &str) -> Result<reqwest::Client, SourceError> {
+    let mut tls = ClientConfig::clone(&network.tls);
+    let proxy = network.proxy.clone();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let builder = match policy.resolver() {
+    let builder = match network.policy.resolver() {
         Some(resolver) => reqwest::Client::builder().dns_resolver(resolver),
         None => reqwest::Client::builder(),
     };

@@ -9,7 +9,7 @@ use url::Url;
 
 use super::config::origin;
 use crate::proxy::ProxyConfig;
-use crate::retry::Failure;
+use crate::retry::AttemptFailed;
 
 /// Layers of the client whose own text says nothing about the cause, or what the sentence says better.
 const NOISE: [&str; 9] = [
@@ -24,7 +24,7 @@ const NOISE: [&str; 9] = [
     "tcp connect error",
 ];
 
-/// What a tunnel through a proxy says of every failure on the way to the proxy.
+/// Words of a tunnel through a proxy for every failure on the way to the proxy.
 const TUNNEL: &str = "tunnel error: failed to create underlying connection";
 
 /// A request, as far as the sentence about its failure has to name it.
@@ -107,7 +107,7 @@ fn any_layer(error: &reqwest::Error, test: impl Fn(&(dyn Error + 'static)) -> bo
     false
 }
 
-/// What went wrong, and with whom: the name of a server, the way to it, or what it is.
+/// The failure and its party: the name of a server, the way to it, or what it is.
 fn cause(error: reqwest::Error, route: &Route) -> String {
     let is_tls = any_layer(&error, |layer| layer.is::<rustls::Error>());
     let is_of_tunnel = any_layer(&error, |layer| layer.to_string() == TUNNEL);
@@ -135,7 +135,7 @@ fn cause(error: reqwest::Error, route: &Route) -> String {
 }
 
 /// The failure of a connection or of a body, in words for the log and the termination message.
-pub(super) fn transport_failure(error: reqwest::Error, route: &Route) -> Failure {
+pub(super) fn transport_failure(error: reqwest::Error, route: &Route) -> AttemptFailed {
     // A certificate does not get better by asking again.
     let is_final = any_layer(&error, |layer| layer.is::<rustls::Error>()) || error.is_builder();
     let kind = if error.is_connect() {
@@ -146,9 +146,9 @@ pub(super) fn transport_failure(error: reqwest::Error, route: &Route) -> Failure
     let message = format!("HTTP request errored: {}: {}", route.shown, cause(error, route));
     let error = SourceError::new(kind, message);
     if is_final {
-        Failure::Final(error)
+        AttemptFailed::Final(error)
     } else {
-        Failure::Transient {
+        AttemptFailed::Transient {
             error,
             retry_after: None,
         }

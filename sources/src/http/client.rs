@@ -14,9 +14,8 @@ use super::config::{Credentials, HttpConfig, origin, printable};
 use super::dialect::{self, Dialect, Verdict};
 use super::headers::Header;
 use super::promise::{Promise, keeps_promise};
-use crate::policy::Policy;
-use crate::proxy::ProxyConfig;
-use crate::retry::Failure;
+use crate::network::Network;
+use crate::retry::AttemptFailed;
 
 /// Redirects that are followed before it is called a loop; what browsers and Go's client settled on
 /// is 10 to 20.
@@ -46,8 +45,7 @@ pub(super) struct Client {
     credentials: Option<Credentials>,
     headers: HeaderMap,
     dialect: Option<Arc<dyn Dialect>>,
-    proxy: ProxyConfig,
-    policy: Policy,
+    network: Arc<Network>,
     is_named: bool,
     is_checked: bool,
     /// The log says at most once that TLS does not vouch for the bytes.
@@ -68,19 +66,14 @@ pub(super) struct Part {
 }
 
 impl Client {
-    pub(super) fn new(config: HttpConfig) -> Result<Self, SourceError> {
-        let headers = extra_headers(config.headers);
-        let http = agent::client(
-            &config.tls,
-            config.proxy.clone(),
-            &config.policy,
-            &config.user_agent,
-        )?;
-        let mut start = config.url;
-        let credentials = config.credentials.or_else(|| Credentials::of_url(&start));
+    pub(super) fn new(config: &HttpConfig) -> Result<Self, SourceError> {
+        let headers = extra_headers(&config.headers);
+        let http = agent::client(&config.network, &config.user_agent)?;
+        let mut start = config.url.clone();
+        let credentials = config.credentials.clone().or_else(|| Credentials::of_url(&start));
         strip_user_info(&mut start);
         if let Some(secret) = secret_of(credentials.as_ref(), &headers) {
-            config.policy.reveal(&secret, &start)?;
+            config.network.policy.reveal(&secret, &start)?;
         }
         start.set_fragment(None);
         Ok(Self {
@@ -89,23 +82,27 @@ impl Client {
             start,
             credentials,
             headers,
-            dialect: config.dialect,
-            proxy: config.proxy,
-            policy: config.policy,
+            dialect: config.dialect.clone(),
+            network: Arc::clone(&config.network),
             is_named: config.name.is_some(),
             is_checked: config.is_checked,
             is_warned: Once::new(),
         })
     }
 
-    /// Where the import began, before any redirect.
+    /// The way to servers.
+    pub(super) fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The URL at which the import began, before any redirect.
     pub(super) fn start(&self) -> &Url {
         &self.start
     }
 
     /// Sends one GET to `url` and follows redirects: the final answer, whatever its status, and where it
     /// came from.
-    pub(super) async fn get(&self, url: &Url, part: Option<&Part>) -> Result<(Response, Url), Failure> {
+    pub(super) async fn get(&self, url: &Url, part: Option<&Part>) -> Result<(Response, Url), AttemptFailed> {
         let mut url = url.clone();
         for _ in 0..=MAX_REDIRECTS {
             let (response, asked) = self.send(&url, part).await?;
@@ -127,7 +124,7 @@ impl Client {
             "stopped after {MAX_REDIRECTS} redirects, the last one to {}",
             self.shown(&url)
         );
-        Err(Failure::Final(SourceError::new(
+        Err(AttemptFailed::Final(SourceError::new(
             SourceErrorKind::Invalid,
             message,
         )))
@@ -139,18 +136,18 @@ impl Client {
         if *url != self.start {
             shown.push_str(&format!(" (to which {} led)", self.shown(&self.start)));
         }
-        Route::new(url, shown, &self.proxy)
+        Route::new(url, shown, &self.network.proxy)
     }
 
     /// A silent server is named; other failures have named theirs.
-    pub(super) fn name_silence(&self, failure: Failure) -> Failure {
+    pub(super) fn name_silence(&self, failure: AttemptFailed) -> AttemptFailed {
         match failure.kind() {
             SourceErrorKind::Stalled => failure.at(&self.shown(&self.start)),
             _ => failure,
         }
     }
 
-    /// Where a source has a name of its own, paths tell nothing more or are secrets.
+    /// A URL for sentences. If the source has a name of its own, paths tell nothing more or are secrets.
     fn shown(&self, url: &Url) -> String {
         if self.is_named {
             origin(url)
@@ -160,7 +157,7 @@ impl Client {
     }
 
     /// One answer that the dialect has no more to say about, and where it came from.
-    async fn send(&self, url: &Url, part: Option<&Part>) -> Result<(Response, Url), Failure> {
+    async fn send(&self, url: &Url, part: Option<&Part>) -> Result<(Response, Url), AttemptFailed> {
         let mut url = url.clone();
         let mut is_first = true;
         loop {
@@ -180,7 +177,7 @@ impl Client {
                 (Verdict::Described { text, transient }, response) => {
                     let kind = SourceErrorKind::Status(response.status().as_u16());
                     let error = SourceError::new(kind, text);
-                    return Err(Failure::answered(error, transient, response.headers()));
+                    return Err(AttemptFailed::answered(error, transient, response.headers()));
                 }
                 (Verdict::Plain | Verdict::Again(_), response) => return Ok((response, url)),
             }
@@ -192,10 +189,10 @@ impl Client {
         url: &Url,
         part: Option<&Part>,
         dialect: Option<&dyn Dialect>,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, AttemptFailed> {
         // Here, and not where redirects are read: resumed and relocated requests pass as well.
-        self.policy.visit(url).map_err(Failure::Final)?;
-        let promise = keeps_promise(&self.start, url, self.is_checked).map_err(Failure::Final)?;
+        self.network.policy.visit(url).map_err(AttemptFailed::Final)?;
+        let promise = keeps_promise(&self.start, url, self.is_checked).map_err(AttemptFailed::Final)?;
         if promise != Promise::Kept {
             self.is_warned.call_once(|| promise.warn());
         }
@@ -208,7 +205,7 @@ impl Client {
         let failed = |error| transport_failure(error, &self.route(url));
         let mut request = request.build().map_err(failed)?;
         if let Some(dialect) = dialect {
-            dialect.authorize(&mut request).await.map_err(Failure::of)?;
+            dialect.authorize(&mut request).await.map_err(AttemptFailed::of)?;
         }
         self.http.execute(request).await.map_err(failed)
     }
@@ -265,7 +262,7 @@ fn strip_user_info(url: &mut Url) {
     url.set_password(None).ok();
 }
 
-/// What must not be overheard of all that goes to the first origin with each request.
+/// The secret, if there is one, in what goes to the first origin with each request.
 fn secret_of(credentials: Option<&Credentials>, headers: &HeaderMap) -> Option<String> {
     let is_secret = |name: &HeaderName, value: &HeaderValue| value.is_sensitive() || SECRET.contains(name);
     let header = headers.iter().find(|(name, value)| is_secret(name, value));
@@ -276,7 +273,7 @@ fn secret_of(credentials: Option<&Credentials>, headers: &HeaderMap) -> Option<S
     }
 }
 
-fn extra_headers(extras: Vec<Header>) -> HeaderMap {
+fn extra_headers(extras: &[Header]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for extra in extras {
         if RESERVED.contains(&extra.name) {
@@ -285,13 +282,13 @@ fn extra_headers(extras: Vec<Header>) -> HeaderMap {
                 extra.name
             );
         } else {
-            headers.append(extra.name, extra.value);
+            headers.append(&extra.name, extra.value.clone());
         }
     }
     headers
 }
 
-fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Option<Url>, Failure> {
+fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Option<Url>, AttemptFailed> {
     let redirects = matches!(
         response.status(),
         StatusCode::MOVED_PERMANENTLY
@@ -305,7 +302,7 @@ fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Optio
     };
     let refused = |reason: &str| {
         let message = format!("{shown} redirects to a place that cannot be followed: {reason}",);
-        Failure::Final(SourceError::new(SourceErrorKind::Invalid, message))
+        AttemptFailed::Final(SourceError::new(SourceErrorKind::Invalid, message))
     };
     let location = std::str::from_utf8(location.as_bytes()).map_err(|_| refused("Location is not text"))?;
     let mut target = from.join(location).map_err(|error| refused(&error.to_string()))?;

@@ -1,26 +1,21 @@
-//! What an HTTP import is told: where, who is asking, and how patient to be.
+//! Settings of an HTTP import: the endpoint, the identity, the manners.
 
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use percent_encoding::percent_decode_str;
-use rustls::ClientConfig;
 use url::Url;
 
 use super::dialect::Dialect;
 use super::headers::Header;
-use super::regions::Regions;
-use crate::policy::Policy;
-use crate::proxy::ProxyConfig;
-use crate::retry;
+use crate::engine::Regions;
+use crate::network::Network;
 
 /// The name that servers and proxies know CDI's importer by.
 pub const USER_AGENT: &str = "cdi-golang-importer";
 
-/// What proves that two parts of an object belong together.
+/// Proof that two parts of an object belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Continuity {
     /// A validator in `If-Range`: a changed object is sent from its beginning (RFC 9110 §13.1.5).
@@ -32,9 +27,11 @@ pub enum Continuity {
     Immutable,
 }
 
-/// The settings of an [`HttpSource`](super::HttpSource).
+/// Settings of an [`HttpSource`](super::HttpSource) besides the network.
 #[derive(Debug, Clone)]
 pub struct HttpConfig {
+    /// The way to the server. Its credentials are not sent unless they are in `credentials`.
+    pub network: Arc<Network>,
     /// The endpoint; user-info in it is honored as basic auth and never printed.
     pub url: Url,
     /// Basic auth; wins over user-info in the URL.
@@ -43,66 +40,34 @@ pub struct HttpConfig {
     pub headers: Vec<Header>,
     /// Sent unless an extra header of that name is given.
     pub user_agent: String,
-    /// Trust anchors and verification; ALPN is added here.
-    pub tls: Arc<ClientConfig>,
-    /// Which requests go through which proxy.
-    pub proxy: ProxyConfig,
-    /// Over which connections secrets may go.
-    pub policy: Policy,
-    /// The caller verifies a digest of the whole object that was given with the import: a resume may do without a validator,
-    /// and a server with TLS may hand the request on to one without.
+    /// The digest of the whole object is known and verified: a resume may do without a validator, and a server with TLS may hand
+    /// the request on to one without.
     pub is_checked: bool,
-    /// Longest time without a new byte before the transfer is given up.
-    pub no_progress_limit: Duration,
-    /// Silence on one connection after which it is replaced by another.
-    pub idle_limit: Duration,
-    /// Consecutive failures without a new byte that are allowed; `None` leaves it to the time limit.
-    pub retries: Option<u32>,
-    /// Times that the first request is sent before its failure is reported.
-    pub first_attempts: u32,
-    /// Bound of the first pause between attempts; each further one doubles it.
-    pub first_delay: Duration,
-    /// Bound of every pause, also of one that the server asks for with `Retry-After`.
-    pub max_delay: Duration,
-    /// Bytes in flight between the network and the data path.
-    pub bridge_budget_bytes: usize,
-    /// Connections that the body is read over at once, where ranges work.
-    pub connections: NonZeroUsize,
-    /// How this kind of server is spoken to, if not plainly.
+    /// The manners of this kind of server, if it has any.
     pub dialect: Option<Arc<dyn Dialect>>,
-    /// What proves that two parts belong together.
+    /// Proof that two parts belong together.
     pub continuity: Continuity,
-    /// What to call the source in logs, if not its URL.
+    /// Name of the source in logs, if not its URL.
     pub name: Option<String>,
-    /// Where the object has data, if somebody knows: with ranges, nothing else is asked for.
+    /// Ranges in which the object has data, if they are known: with ranges, nothing else is asked for.
     pub regions: Option<Regions>,
 }
 
 impl HttpConfig {
     /// The defaults for `endpoint`, which must be an absolute HTTP or HTTPS URL.
-    pub fn new(endpoint: &str, tls: Arc<ClientConfig>) -> Result<Self, SourceError> {
-        Ok(Self::at(parse_endpoint(endpoint)?, tls))
+    pub fn new(endpoint: &str, network: &Arc<Network>) -> Result<Self, SourceError> {
+        Ok(Self::at(parse_endpoint(endpoint)?, network))
     }
 
-    /// The defaults for `url`, whose scheme is HTTP or HTTPS.
-    pub(crate) fn at(url: Url, tls: Arc<ClientConfig>) -> Self {
+    /// The defaults for `url`, whose scheme is HTTP or HTTPS: no credentials and no headers, which each source adds in its own way.
+    pub(crate) fn at(url: Url, network: &Arc<Network>) -> Self {
         Self {
+            network: Arc::clone(network),
             url,
             credentials: None,
             headers: Vec::new(),
             user_agent: USER_AGENT.to_owned(),
-            tls,
-            proxy: ProxyConfig::default(),
-            policy: Policy::default(),
-            is_checked: false,
-            no_progress_limit: retry::NO_PROGRESS_LIMIT,
-            idle_limit: retry::IDLE_LIMIT,
-            retries: None,
-            first_attempts: retry::FIRST_ATTEMPTS,
-            first_delay: retry::FIRST_DELAY,
-            max_delay: retry::MAX_DELAY,
-            bridge_budget_bytes: 4 << 20,
-            connections: NonZeroUsize::MIN,
+            is_checked: network.is_checked,
             dialect: None,
             continuity: Continuity::default(),
             name: None,
@@ -111,7 +76,8 @@ impl HttpConfig {
     }
 }
 
-fn parse_endpoint(endpoint: &str) -> Result<Url, SourceError> {
+/// An absolute HTTP or HTTPS URL.
+pub(crate) fn parse_endpoint(endpoint: &str) -> Result<Url, SourceError> {
     let invalid = |reason: &dyn fmt::Display| {
         let message = format!("unable to parse endpoint \"{}\": {reason}", redacted(endpoint));
         SourceError::new(SourceErrorKind::Invalid, message)

@@ -1,4 +1,4 @@
-//! How a kind of server is spoken to: who asks, and what its refusals mean.
+//! The manners of a kind of server: authorization, and the meaning of refusals.
 //!
 //! Stores, registries and oVirt's images are HTTP with other manners. With one engine below them they all resume,
 //! wait, report and fail in the same way, and one contract is run against a real server of each.
@@ -13,7 +13,7 @@ use reqwest::Response;
 use url::Url;
 
 use super::cause::{Route, transport_failure};
-use crate::retry::Failure;
+use crate::retry::AttemptFailed;
 
 /// The bytes of a refusal that are looked at: every error document of an object store or registry is shorter.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
@@ -32,14 +32,14 @@ pub trait Dialect: Send + Sync + fmt::Debug {
         false
     }
 
-    /// What an answer means that is neither a success nor a redirect.
-    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict>;
+    /// Judges an answer that is neither a success nor a redirect.
+    fn refused<'a>(&'a self, refusal: RefusedRequest<'a>) -> BoxFuture<'a, Verdict>;
 }
 
 /// An answer without the object.
 #[derive(Debug, Clone, Copy)]
-pub struct Refusal<'a> {
-    /// What was asked for.
+pub struct RefusedRequest<'a> {
+    /// The URL that was asked for.
     pub url: &'a Url,
     /// The status of the answer.
     pub status: StatusCode,
@@ -49,17 +49,17 @@ pub struct Refusal<'a> {
     pub body: &'a [u8],
 }
 
-impl Refusal<'_> {
+impl RefusedRequest<'_> {
     /// True if the object is refused to this account, and not in general.
     pub fn is_about_who_asks(&self) -> bool {
         matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
     }
 }
 
-/// What follows from a [`Refusal`].
+/// The consequence of a [`RefusedRequest`].
 #[derive(Debug)]
 pub enum Verdict {
-    /// What HTTP says about the status.
+    /// The meaning of the status in HTTP.
     Plain,
     /// Authorize the request anew and send it once more, to this URL if there is one. A second time in a row counts as
     /// [`Verdict::Plain`].
@@ -90,7 +90,7 @@ pub(super) async fn ask(
     url: &Url,
     response: Response,
     route: &Route,
-) -> Result<(Verdict, Response), Failure> {
+) -> Result<(Verdict, Response), AttemptFailed> {
     let (parts, body) = http::Response::<reqwest::Body>::from(response).into_parts();
     let mut rest = Response::from(http::Response::new(body));
     let mut text = Vec::new();
@@ -101,7 +101,7 @@ pub(super) async fn ask(
         let room = MAX_REFUSAL_BYTES - text.len();
         text.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }
-    let refusal = Refusal {
+    let refusal = RefusedRequest {
         url,
         status: parts.status,
         headers: &parts.headers,

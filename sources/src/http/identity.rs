@@ -6,7 +6,7 @@ use std::time::Duration;
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// What a response says about the identity of the object.
+/// The identity of the object, as a response describes it.
 #[derive(Debug, Clone)]
 pub(super) struct Identity {
     length: Option<u64>,

@@ -5,9 +5,9 @@ use url::Url;
 
 use super::config::origin;
 
-/// Whether `url` may be asked on behalf of an import that `start` names.
+/// Tells if `url` may be asked on behalf of an import that `start` names.
 ///
-/// Who writes `https` relies on TLS for the integrity of the image, also if the server hands the request on: one hop without TLS,
+/// The author of an `https` URL relies on TLS for the integrity of the image, also if the server hands the request on: one hop without TLS,
 /// wherever it is in the chain, lets anyone in between send another image. A digest that was given with the import
 /// (`is_checked`) gives integrity back. Without one the request is refused, in the pod too: a disk from who knows whom is worse than
 /// none, and its author can put the checksum, or an `http` URL, into the DataVolume.
@@ -27,7 +27,7 @@ pub(crate) fn keeps_promise(start: &Url, url: &Url, is_checked: bool) -> Result<
     Err(SourceError::new(SourceErrorKind::Invalid, message))
 }
 
-/// What vouches for the bytes of a request.
+/// The guarantee for the bytes of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
     /// TLS, or nothing where the import began without.

@@ -1,31 +1,16 @@
-//! What a status says about trying again.
+//! Statuses that make trying again worthwhile.
 
 use std::time::{Duration, SystemTime};
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderMap, StatusCode, header};
 
-use super::config::HttpConfig;
-use crate::retry::{Failure, Patience};
+use crate::retry::AttemptFailed;
 
 /// Longest pause that a server may ask for while a document is fetched.
 pub(super) const MAX_ASKED_PAUSE: Duration = Duration::from_secs(30);
 
-impl Patience {
-    /// As patient as the configuration says.
-    pub(super) fn of(config: &HttpConfig) -> Self {
-        Self {
-            // One silent connection must leave time to try another.
-            idle_limit: config.idle_limit.min(config.no_progress_limit / 3),
-            first_attempts: config.first_attempts,
-            first_delay: config.first_delay,
-            max_delay: config.max_delay,
-            ..Self::new(config.no_progress_limit, config.retries)
-        }
-    }
-}
-
-impl Failure {
+impl AttemptFailed {
     /// An answer with a status that was not expected. Overload and trouble behind a gateway pass
     /// (RFC 9110 §15.5.9, §15.6; 429: RFC 6585 §4), anything else stays.
     pub(super) fn status(expected: u16, status: StatusCode, headers: &HeaderMap) -> Self {
@@ -114,8 +99,12 @@ mod tests {
             (503, true),
         ] {
             let status = StatusCode::from_u16(code).unwrap();
-            let failure = Failure::status(206, status, &HeaderMap::new());
-            assert_eq!(matches!(failure, Failure::Transient { .. }), passes, "{code}");
+            let failure = AttemptFailed::status(206, status, &HeaderMap::new());
+            assert_eq!(
+                matches!(failure, AttemptFailed::Transient { .. }),
+                passes,
+                "{code}"
+            );
         }
     }
 

@@ -1,4 +1,6 @@
-//! What the engine knows about disks.
+//! Disks, as the engine knows them.
+
+use std::sync::Arc;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::Method;
@@ -6,18 +8,18 @@ use url::Url;
 
 use super::Checkpoints;
 use super::session::{Session, segment};
-use crate::access::Access;
+use crate::network::Network;
 use crate::xml::Element;
 
 /// Storage domains of one disk: that of a template may have copies in several.
 const MAX_DOMAINS: usize = 64;
 
-/// What is transferred.
+/// The subject of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Subject {
     /// The disk as it is now.
     Disk(String),
-    /// What a snapshot of it holds.
+    /// The content of a snapshot of it.
     Snapshot(String),
 }
 
@@ -28,12 +30,12 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) async fn log_in(api: &Url, access: &Access) -> Result<Self, SourceError> {
-        let session = Session::open(api, access).await?;
+    pub(super) async fn log_in(api: &Url, network: &Arc<Network>) -> Result<Self, SourceError> {
+        let session = Session::open(api, network).await?;
         Ok(Self { session })
     }
 
-    /// What an import with these checkpoints transfers.
+    /// The subject of an import with these checkpoints.
     pub(super) async fn find(
         &self,
         disk_id: &str,

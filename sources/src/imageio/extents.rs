@@ -1,4 +1,4 @@
-//! Where a disk has data and where holes.
+//! Data and holes of a disk.
 
 use datapath::error::{SourceError, SourceErrorKind};
 use serde::Deserialize;

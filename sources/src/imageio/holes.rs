@@ -1,4 +1,6 @@
-//! How the image server is asked where it has data and where holes.
+//! Asking the image server for its data and holes.
+
+use std::sync::Arc;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::Method;
@@ -6,20 +8,20 @@ use serde::Deserialize;
 use url::Url;
 
 use super::extents::{Extent, parse};
-use crate::access::Access;
-use crate::http::USER_AGENT;
+use crate::http::{Agent, USER_AGENT};
+use crate::network::Network;
 
 /// Bytes of the list, some 200 000 extents. A disk that is more fragmented is read as a whole.
 const MAX_LIST_BYTES: usize = 16 << 20;
 
 /// The extents of the disk at `url`; `None` if the server has no such list.
-pub(super) async fn read(access: &Access, url: &Url) -> Result<Option<Vec<Extent>>, SourceError> {
+pub(super) async fn read(network: &Arc<Network>, url: &Url) -> Result<Option<Vec<Extent>>, SourceError> {
     #[derive(Deserialize)]
     struct Options {
         #[serde(default)]
         features: Vec<String>,
     }
-    let agent = access.agent(USER_AGENT)?;
+    let agent = Agent::new(network, USER_AGENT)?;
     let options = agent
         .send_patiently(|| agent.request(Method::OPTIONS, url.clone()), 1 << 20)
         .await?;

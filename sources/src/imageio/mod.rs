@@ -21,8 +21,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
-use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use self::body::DiskBody;
@@ -30,8 +28,9 @@ use self::engine::Engine;
 use self::extents::{Extent, total};
 use self::ticket::{Progress, Ticket};
 use self::transfer::{Format, Transfer};
-use super::access::Access;
-use super::http::{Continuity, HttpConfig, HttpSource, Regions, keeps_promise};
+use super::engine::Regions;
+use super::http::{Continuity, HttpConfig, HttpSource, keeps_promise};
+use super::network::Network;
 
 /// The snapshots of a warm import: what is copied, and what the target already holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,15 +64,16 @@ impl ImageIoSource {
         api: &Url,
         disk_id: &str,
         checkpoints: &Checkpoints,
-        access: &Access,
-        handle: Handle,
-        stop: CancellationToken,
+        network: &Arc<Network>,
     ) -> Result<Self, SourceError> {
-        let transfer = handle.block_on(begin(api, disk_id, checkpoints, access, &handle, &stop))?;
+        // Not stopped from outside: what was begun has to be ended.
+        let transfer = network
+            .handle
+            .block_on(begin(api, disk_id, checkpoints, network))?;
         let url = transfer.data_url().clone();
-        keeps_promise(api, &url, access.is_checked)?.warn();
+        keeps_promise(api, &url, network.is_checked)?.warn();
         let extents = match transfer.format() {
-            Format::Raw => handle.block_on(unless(&stop, holes::read(access, &url)))?,
+            Format::Raw => network.block_on(holes::read(network, &url))?,
             Format::Cow => None,
         };
         let name = format!("oVirt disk {disk_id}");
@@ -82,11 +82,11 @@ impl ImageIoSource {
             continuity: Continuity::Immutable,
             name: Some(name.clone()),
             regions: extents.as_deref().map(data_of),
-            ..access.http(url)
+            ..HttpConfig::at(url, network)
         };
         let progress = Arc::new(Progress::default());
-        let ticket = Ticket::keep(&handle, transfer.handle(), config.clone(), Arc::clone(&progress));
-        let data = HttpSource::open(config, handle, stop)?;
+        let ticket = Ticket::keep(transfer.handle(), config.clone(), Arc::clone(&progress));
+        let data = HttpSource::open(config)?;
         // Also without a length, which only a server has that cannot know whether it sent all.
         if let Some(extents) = &extents
             && data.length() != Some(total(extents))
@@ -155,29 +155,16 @@ async fn begin(
     api: &Url,
     disk_id: &str,
     checkpoints: &Checkpoints,
-    access: &Access,
-    handle: &Handle,
-    stop: &CancellationToken,
+    network: &Arc<Network>,
 ) -> Result<Transfer, SourceError> {
-    let engine = unless(stop, Engine::log_in(api, access)).await?;
-    Transfer::begin(engine, disk_id, checkpoints, handle.clone(), stop).await
+    let engine = network.unless_stopped(Engine::log_in(api, network)).await?;
+    Transfer::begin(engine, disk_id, checkpoints, Arc::clone(network)).await
 }
 
-/// Where the disk has data.
+/// Ranges in which the disk has data.
 fn data_of(extents: &[Extent]) -> Regions {
     let data = extents.iter().filter(|extent| !extent.zero);
     Regions::new(data.map(|extent| extent.start..extent.end()))
-}
-
-/// Waits for `work`, unless stopped before.
-async fn unless<T>(
-    stop: &CancellationToken,
-    work: impl Future<Output = Result<T, SourceError>>,
-) -> Result<T, SourceError> {
-    let stopped = || SourceError::new(SourceErrorKind::Stopped, "stopped while reading the source");
-    stop.run_until_cancelled(work)
-        .await
-        .unwrap_or_else(|| Err(stopped()))
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! A session with the engine: a token for a password, and XML with it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{Method, StatusCode, header};
 use url::{Url, form_urlencoded};
 
-use crate::access::Access;
 use crate::http::{Agent, Answer, Credentials, USER_AGENT, status_text};
+use crate::network::Network;
 use crate::words::plain;
 use crate::xml::{Element, escaped};
 
@@ -17,7 +17,7 @@ const MAX_DOCUMENT_BYTES: usize = 8 << 20;
 /// Longest identifier; a UUID has 36 characters.
 const MAX_ID_BYTES: usize = 255;
 
-/// What the engine's API is used for (oVirt, "Authentication").
+/// Scope of tokens for the engine's API (oVirt, "Authentication").
 const SCOPE: &str = "ovirt-app-api";
 
 /// Speaks to one engine as one user.
@@ -45,19 +45,19 @@ impl From<Fault> for SourceError {
 
 impl Session {
     /// Exchanges user and password for a token.
-    pub(super) async fn open(api: &Url, access: &Access) -> Result<Self, SourceError> {
+    pub(super) async fn open(api: &Url, network: &Arc<Network>) -> Result<Self, SourceError> {
         let mut api = api.clone();
         if !api.path().ends_with('/') {
             api.set_path(&format!("{}/", api.path()));
         }
-        let Some(credentials) = access.credentials.clone() else {
+        let Some(credentials) = network.credentials.clone() else {
             let message = "oVirt needs a user name and a password, such as admin@internal";
             return Err(SourceError::new(SourceErrorKind::Invalid, message));
         };
-        access.policy.reveal("the password of the oVirt engine", &api)?;
+        network.policy.reveal("the password of the oVirt engine", &api)?;
         let session = Self {
             token: Mutex::default(),
-            agent: access.agent(USER_AGENT)?,
+            agent: Agent::new(network, USER_AGENT)?,
             api,
             credentials,
         };
@@ -189,15 +189,15 @@ impl Session {
             return Ok(Err(fault(answer.status, parsed.ok().as_ref())));
         }
         parsed.map(Ok).map_err(|error| {
-            let message = format!("the engine's answer to {path:?} cannot be read: {error}");
-            SourceError::new(SourceErrorKind::Io, message)
+            let what = format!("the engine's answer to {path:?} cannot be read");
+            SourceError::caused(SourceErrorKind::Io, what, error)
         })
     }
 
     fn url(&self, path: &str) -> Result<Url, SourceError> {
         self.api.join(path).map_err(|error| {
-            let message = format!("the engine has no address {path:?}: {error}");
-            SourceError::new(SourceErrorKind::Invalid, message)
+            let what = format!("the engine has no address {path:?}");
+            SourceError::caused(SourceErrorKind::Invalid, what, error)
         })
     }
 }
@@ -239,7 +239,6 @@ trait Of {
 impl Of for SourceError {
     /// Says which call failed.
     fn of(self, path: &str) -> Self {
-        let kind = self.kind();
-        Self::new(kind, format!("the engine answers to {path:?}: {self}"))
+        Self::caused(self.kind(), format_args!("the engine answers to {path:?}"), self)
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::transfer::Shared;
@@ -31,7 +30,7 @@ impl Progress {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// How long nothing was.
+    /// Time since then.
     fn silence(&self) -> Duration {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
@@ -44,13 +43,8 @@ pub(super) struct Ticket {
 
 impl Ticket {
     /// Extends the ticket whenever nothing was read for 30 s.
-    pub(super) fn keep(
-        runtime: &Handle,
-        transfer: Arc<Shared>,
-        data: HttpConfig,
-        progress: Arc<Progress>,
-    ) -> Self {
-        let task = runtime.spawn(async move {
+    pub(super) fn keep(transfer: Arc<Shared>, data: HttpConfig, progress: Arc<Progress>) -> Self {
+        let task = data.network.handle.clone().spawn(async move {
             loop {
                 let left = SILENCE.saturating_sub(progress.silence());
                 if !left.is_zero() {
@@ -78,7 +72,7 @@ impl Drop for Ticket {
 /// The engine asks the image server when the data was last read.
 async fn touch(data: &HttpConfig) {
     let touched = async {
-        let agent = Agent::new(&data.tls, &data.proxy, &data.policy, &data.user_agent)?;
+        let agent = Agent::new(&data.network, &data.user_agent)?;
         let request = agent
             .request(http::Method::GET, data.url.clone())
             .header(http::header::RANGE, TOUCH_RANGE);

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{Method, StatusCode};
-use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
 use url::Url;
 
+use super::Checkpoints;
 use super::engine::{Engine, Subject};
 use super::session::{element, segment};
-use super::{Checkpoints, unless};
+use crate::network::Network;
 use crate::retry::lookup;
 use crate::words::plain;
 use crate::xml::{Element, escaped};
@@ -27,13 +26,13 @@ const LOCKED_LIMIT: Duration = Duration::from_secs(1800);
 const PHASE_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for it.
 const PHASE_LIMIT: Duration = Duration::from_secs(600);
-/// How often the end of a transfer is tried, and the pause between.
+/// Times that the end of a transfer is tried, and the pause between.
 const END_ATTEMPTS: u32 = 10;
 const END_PAUSE: Duration = Duration::from_secs(2);
 /// All of that together: a pod that is told to stop has 30 s.
 const END_LIMIT: Duration = Duration::from_secs(8);
 
-/// What the image server sends.
+/// Format of the data that the image server sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     /// The bytes of the disk.
@@ -56,10 +55,10 @@ pub(super) struct Transfer {
     shared: Arc<Shared>,
     format: Format,
     data_url: Url,
-    runtime: Handle,
+    network: Arc<Network>,
 }
 
-/// What is asked about a transfer while it lasts.
+/// A transfer while it lasts.
 pub(super) struct Shared {
     engine: Engine,
     /// The transfer's identifier as a part of a path: known from the moment on from which there is something to be ended.
@@ -73,8 +72,7 @@ impl Transfer {
         engine: Engine,
         disk_id: &str,
         checkpoints: &Checkpoints,
-        runtime: Handle,
-        stop: &CancellationToken,
+        network: Arc<Network>,
     ) -> Result<Self, SourceError> {
         let format = match checkpoints.base() {
             Some(_) => Format::Cow,
@@ -85,9 +83,9 @@ impl Transfer {
             segment: OnceLock::new(),
         });
         let finding = lookup(shared.engine.find(disk_id, checkpoints));
-        let found = unless(stop, finding).await;
+        let found = network.unless_stopped(finding).await;
         let begun = match found {
-            Ok(subject) => shared.begin(&request(&subject, format), stop).await,
+            Ok(subject) => shared.begin(&request(&subject, format), &network).await,
             Err(error) => Err(error),
         };
         match begun {
@@ -95,7 +93,7 @@ impl Transfer {
                 shared,
                 format,
                 data_url,
-                runtime,
+                network,
             }),
             Err(error) => {
                 shared.end().await;
@@ -104,12 +102,12 @@ impl Transfer {
         }
     }
 
-    /// What the data is.
+    /// Format of the data.
     pub(super) fn format(&self) -> Format {
         self.format
     }
 
-    /// Where the data is.
+    /// URL of the data.
     pub(super) fn data_url(&self) -> &Url {
         &self.data_url
     }
@@ -123,14 +121,14 @@ impl Transfer {
 impl Drop for Transfer {
     fn drop(&mut self) {
         let ending = self.shared.end();
-        self.runtime.block_on(ending);
+        self.network.handle.block_on(ending);
     }
 }
 
 impl Shared {
     /// Asks for the transfer, and waits until there is something to read at the address that is returned.
-    async fn begin(&self, request: &str, stop: &CancellationToken) -> Result<Url, SourceError> {
-        let mut transfer = self.start(request, stop).await?;
+    async fn begin(&self, request: &str, network: &Network) -> Result<Url, SourceError> {
+        let mut transfer = self.start(request, network).await?;
         let deadline = Instant::now() + PHASE_LIMIT;
         loop {
             match transfer.text_of("phase").unwrap_or_default() {
@@ -141,16 +139,17 @@ impl Shared {
                     return Err(SourceError::new(SourceErrorKind::Io, message));
                 }
             }
-            transfer = unless(stop, async {
-                sleep(PHASE_PAUSE).await;
-                self.look().await
-            })
-            .await?;
+            transfer = network
+                .unless_stopped(async {
+                    sleep(PHASE_PAUSE).await;
+                    self.look().await
+                })
+                .await?;
         }
     }
 
     /// Asks for the transfer, again and again while the disk is locked.
-    async fn start(&self, request: &str, stop: &CancellationToken) -> Result<Element, SourceError> {
+    async fn start(&self, request: &str, network: &Network) -> Result<Element, SourceError> {
         let deadline = Instant::now() + LOCKED_LIMIT;
         loop {
             let session = &self.engine.session;
@@ -170,11 +169,12 @@ impl Shared {
                 }
                 Err(fault) if is_locked(&fault.text) && Instant::now() < deadline => {
                     tracing::info!("the disk is locked, waiting: {}", fault.text);
-                    unless(stop, async {
-                        sleep(LOCKED_PAUSE).await;
-                        Ok(())
-                    })
-                    .await?;
+                    network
+                        .unless_stopped(async {
+                            sleep(LOCKED_PAUSE).await;
+                            Ok(())
+                        })
+                        .await?;
                 }
                 Err(fault) => {
                     let kind = SourceErrorKind::Status(fault.status.as_u16());

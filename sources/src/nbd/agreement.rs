@@ -1,8 +1,8 @@
-//! What a connection may ask for.
+//! Limits of a connection.
 
 use super::wire::BlockSizes;
 
-/// What was agreed upon with the server.
+/// The agreement with the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Agreement {
     /// Bytes of the export.

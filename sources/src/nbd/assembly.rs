@@ -17,7 +17,7 @@ pub(super) struct Assembly {
     pool: Pool,
     range: Range<u64>,
     slots: VecDeque<Slot>,
-    /// What has arrived, ascending, without neighbours that touch.
+    /// Ranges that have arrived, ascending, without neighbours that touch.
     arrived: Vec<Range<u64>>,
 }
 
@@ -83,7 +83,7 @@ impl Assembly {
         Ok(offset..end)
     }
 
-    /// Where the bytes from `part.start` on go: room for some of them. `part` was accepted by [`Assembly::part`].
+    /// Place for the bytes from `part.start` on: room for some of them. `part` was accepted by [`Assembly::part`].
     pub(super) fn room(&mut self, part: &Range<u64>) -> &mut [u8] {
         let Self { slots, pool, .. } = self;
         let Some(slot) = slots.iter_mut().find(|slot| slot.range.contains(&part.start)) else {

@@ -1,6 +1,6 @@
 //! A connection in the transmission phase: requests go out, their replies come back in any order.
 //!
-//! It has one owner and no task of its own: whoever waits for a reply takes in whatever comes until it is there.
+//! It has one owner and no task of its own: a task that waits for a reply takes in what comes until it is there.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +17,7 @@ use super::extents::{Extent, Status};
 use super::stream::{Stream, broken};
 use super::wire;
 use super::wire::{Chunk, Fields, MAX_STRING_BYTES, ServerError, Violation};
-use crate::retry::{Failure, within};
+use crate::retry::{AttemptFailed, within};
 
 /// Holds the heads of replies; data goes past it.
 const READ_AHEAD_BYTES: usize = 4 << 10;
@@ -67,7 +67,7 @@ struct Incoming {
     last: bool,
 }
 
-/// What the oldest request has to say.
+/// News of the oldest request.
 pub(super) enum Event {
     /// The next bytes of a read, and their offset.
     Data(u64, Bytes),
@@ -80,7 +80,7 @@ pub(super) enum Event {
 }
 
 impl Flight {
-    /// What is to be said now. Data that came before an error is not valid (specification, "NBD_CMD_READ"): a read is
+    /// The event to be reported now. Data that came before an error is not valid (specification, "NBD_CMD_READ"): a read is
     /// handed out when its reply is complete, not before.
     fn event(&mut self) -> Option<Result<Event, Violation>> {
         if !self.is_done {
@@ -145,13 +145,13 @@ impl Connection {
     }
 
     /// Asks for the bytes of `range`.
-    pub(super) async fn read(&mut self, range: Range<u64>, limit: Duration) -> Result<(), Failure> {
+    pub(super) async fn read(&mut self, range: Range<u64>, limit: Duration) -> Result<(), AttemptFailed> {
         let answer = Answer::Read(Assembly::new(range.clone(), self.pool.clone()));
         self.ask(wire::CMD_READ, range, answer, limit).await
     }
 
     /// Asks which parts of `range` are zeros.
-    pub(super) async fn status(&mut self, range: Range<u64>, limit: Duration) -> Result<(), Failure> {
+    pub(super) async fn status(&mut self, range: Range<u64>, limit: Duration) -> Result<(), AttemptFailed> {
         let answer = Answer::Status(Status::new(range.clone()));
         self.ask(wire::CMD_BLOCK_STATUS, range, answer, limit).await
     }
@@ -162,7 +162,7 @@ impl Connection {
         range: Range<u64>,
         answer: Answer,
         limit: Duration,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), AttemptFailed> {
         // No request that is made here is longer.
         let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
         self.last_cookie += 1;
@@ -178,7 +178,7 @@ impl Connection {
     }
 
     /// Waits for the replies to all that was asked for, whatever they say. The connection is then as new.
-    pub(super) async fn drain(&mut self, limit: Duration) -> Result<(), Failure> {
+    pub(super) async fn drain(&mut self, limit: Duration) -> Result<(), AttemptFailed> {
         while !self.flights.is_empty() {
             self.event(limit).await?;
         }
@@ -194,7 +194,7 @@ impl Connection {
     }
 
     /// The next event of the oldest request. Waits for the server up to `limit` at a time.
-    pub(super) async fn event(&mut self, limit: Duration) -> Result<Event, Failure> {
+    pub(super) async fn event(&mut self, limit: Duration) -> Result<Event, AttemptFailed> {
         loop {
             match self.ready()? {
                 Some(event) => return Ok(event),
@@ -213,7 +213,7 @@ impl Connection {
     }
 
     /// Takes in the next piece: the head of a reply with all but its data, or some of its data.
-    async fn receive(&mut self) -> Result<(), Failure> {
+    async fn receive(&mut self) -> Result<(), AttemptFailed> {
         if self.incoming.is_some() {
             return self.receive_data().await;
         }
@@ -226,7 +226,7 @@ impl Connection {
         }
     }
 
-    async fn receive_simple(&mut self) -> Result<(), Failure> {
+    async fn receive_simple(&mut self) -> Result<(), AttemptFailed> {
         let mut head = [0; 12];
         self.take(&mut head).await?;
         let (errno, cookie) = wire::parse_simple(&head);
@@ -250,7 +250,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn receive_chunk(&mut self) -> Result<(), Failure> {
+    async fn receive_chunk(&mut self) -> Result<(), AttemptFailed> {
         let mut head = [0; 16];
         self.take(&mut head).await?;
         let chunk = Chunk::parse(&head);
@@ -268,11 +268,11 @@ impl Connection {
                 )));
             }
         }
-        self.finish(chunk.cookie, chunk.done).map_err(Failure::from)
+        self.finish(chunk.cookie, chunk.done).map_err(AttemptFailed::from)
     }
 
     /// Offset (u64), data.
-    async fn begin_data(&mut self, chunk: Chunk) -> Result<(), Failure> {
+    async fn begin_data(&mut self, chunk: Chunk) -> Result<(), AttemptFailed> {
         let Some(length) = chunk.length.checked_sub(8) else {
             return Err(unexpected(format!("a chunk of data of {} bytes", chunk.length)));
         };
@@ -289,7 +289,7 @@ impl Connection {
     }
 
     /// Offset (u64), length (u32).
-    async fn receive_hole(&mut self, chunk: Chunk) -> Result<(), Failure> {
+    async fn receive_hole(&mut self, chunk: Chunk) -> Result<(), AttemptFailed> {
         if chunk.length != 12 {
             return Err(unexpected(format!(
                 "a chunk for a hole of {} bytes instead of 12",
@@ -302,11 +302,11 @@ impl Connection {
         let (offset, length) = (fields.u64().unwrap_or_default(), fields.u32().unwrap_or_default());
         let assembly = self.flight(chunk.cookie).and_then(Flight::assembly)?;
         let hole = assembly.part(offset, length.into())?;
-        assembly.arrived(hole).map_err(Failure::from)
+        assembly.arrived(hole).map_err(AttemptFailed::from)
     }
 
     /// Number of the context (u32), then descriptors: length (u32), flags (u32).
-    async fn receive_status(&mut self, chunk: Chunk) -> Result<(), Failure> {
+    async fn receive_status(&mut self, chunk: Chunk) -> Result<(), AttemptFailed> {
         let descriptors = chunk
             .length
             .checked_sub(4)
@@ -340,7 +340,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn receive_error(&mut self, chunk: Chunk) -> Result<(), Failure> {
+    async fn receive_error(&mut self, chunk: Chunk) -> Result<(), AttemptFailed> {
         let length = usize::try_from(chunk.length).unwrap_or(usize::MAX);
         if length > MAX_ERROR_BYTES {
             return Err(unexpected(format!("an error of {length} bytes")));
@@ -360,7 +360,7 @@ impl Connection {
     }
 
     /// Reads some of the announced data to where it belongs.
-    async fn receive_data(&mut self) -> Result<(), Failure> {
+    async fn receive_data(&mut self) -> Result<(), AttemptFailed> {
         let Some(Incoming { cookie, left, last }) = &mut self.incoming else {
             return Ok(());
         };
@@ -390,12 +390,12 @@ impl Connection {
         find(&mut self.flights, cookie)
     }
 
-    async fn take(&mut self, bytes: &mut [u8]) -> Result<(), Failure> {
+    async fn take(&mut self, bytes: &mut [u8]) -> Result<(), AttemptFailed> {
         let result = self.stream.read_exact(bytes).await;
         result.map(|_| ()).map_err(|error| broken(&error))
     }
 
-    async fn send(&mut self, request: &[u8]) -> Result<(), Failure> {
+    async fn send(&mut self, request: &[u8]) -> Result<(), AttemptFailed> {
         let sending = async {
             self.stream.write_all(request).await?;
             self.stream.flush().await
@@ -412,6 +412,6 @@ fn find(flights: &mut VecDeque<Flight>, cookie: u64) -> Result<&mut Flight, Viol
         .ok_or_else(|| Violation(format!("a reply with cookie {cookie}, which no open request has")))
 }
 
-fn unexpected(text: String) -> Failure {
+fn unexpected(text: String) -> AttemptFailed {
     Violation(text).into()
 }

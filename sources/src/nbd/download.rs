@@ -12,7 +12,7 @@ use super::connection::{Connection, Event};
 use super::export::Export;
 use super::extents::{Plan, Step};
 use super::wire::ServerError;
-use crate::retry::{Attempts, Failure};
+use crate::retry::{AttemptFailed, Attempts};
 
 /// Requests that are on their way at once, when they are small.
 const MAX_REQUESTS: usize = 16;
@@ -26,16 +26,16 @@ const MAX_SERVER_ERRORS: u32 = 5;
 /// The bytes of some ranges.
 pub(super) struct Download<'a, R> {
     export: &'a Export,
-    /// What comes after `todo`.
+    /// Ranges after `todo`.
     ranges: R,
     /// Ranges that were begun; what is left to be handed out of the first one.
     todo: VecDeque<Range<u64>>,
-    /// Whether block status is worth asking for.
+    /// True if block status is worth asking for.
     sparse: bool,
     way: Option<Way>,
     /// Connections that broke before their first read was answered: reads get shorter with each.
     shrunk: u32,
-    /// What a connection had brought before it broke.
+    /// Bytes that a connection had brought before it broke.
     salvaged: VecDeque<Bytes>,
 }
 
@@ -44,13 +44,13 @@ struct Way {
     connection: Connection,
     plan: Plan,
     ahead_bytes: u64,
-    /// What is left to be asked for of the ranges in `todo`, the first `begun` of which were asked for up to here.
+    /// Rest to be asked for of the ranges in `todo`, the first `begun` of which were asked for up to here.
     unasked: Range<u64>,
     begun: usize,
-    /// What will come, in order.
+    /// Replies that will come, in order.
     asked: VecDeque<Asked>,
     asked_bytes: u64,
-    /// Whether a read was answered.
+    /// True if a read was answered.
     brought: bool,
 }
 
@@ -77,7 +77,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
 
     /// The next bytes; `None` at the end of the last range.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let mut attempts = Attempts::new(&self.export.server.patience);
+        let mut attempts = Attempts::new(self.export.server.patience());
         let mut server_errors = 0;
         loop {
             if let Some(bytes) = self.salvaged.pop_front() {
@@ -88,7 +88,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
             let attempt = tokio::time::timeout(attempts.remaining(), self.attempt(attempts.wait_limit()));
             let stalled = || {
                 let message = "the NBD server sends less than a reply in that time";
-                Err(Failure::transient(SourceErrorKind::Stalled, message).into())
+                Err(AttemptFailed::transient(SourceErrorKind::Stalled, message).into())
             };
             let failure = match attempt.await.unwrap_or_else(|_| stalled()) {
                 Ok(bytes) => return Ok(bytes),
@@ -112,7 +112,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
     /// for a goodbye.
     pub(super) async fn finish(self) -> Option<Connection> {
         let mut connection = self.way?.connection;
-        let limit = self.export.server.patience.idle_limit;
+        let limit = self.export.server.patience().idle_limit();
         connection.drain(limit).await.ok()?;
         Some(connection)
     }
@@ -170,7 +170,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
 
     /// Asks for nothing more on this way, but keeps the connection for a new one: a server that refuses is still there.
     async fn begin_again(&mut self) {
-        let limit = self.export.server.patience.idle_limit;
+        let limit = self.export.server.patience().idle_limit();
         if let Some(Way { mut connection, .. }) = self.way.take()
             && connection.drain(limit).await.is_ok()
         {
@@ -199,7 +199,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
 }
 
 impl Way {
-    /// Reads are `shrunk` so many times: connections that do not last for a long one get somewhere, and what is readable
+    /// Reads are halved `shrunk` times: connections that do not last for a long one get somewhere, and what is readable
     /// around a broken spot is read.
     fn new(export: &Export, connection: Connection, sparse: bool, shrunk: u32) -> Self {
         let agreement = connection.agreement();
@@ -224,7 +224,7 @@ impl Way {
         todo: &mut VecDeque<Range<u64>>,
         ranges: &mut impl Iterator<Item = Range<u64>>,
         limit: Duration,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), AttemptFailed> {
         while self.asked.len() < MAX_REQUESTS
             && self.asked_bytes < self.ahead_bytes
             && !matches!(self.asked.back(), Some(Asked::Status))
@@ -242,7 +242,7 @@ impl Way {
         Ok(())
     }
 
-    async fn ask_once(&mut self, limit: Duration) -> Result<(), Failure> {
+    async fn ask_once(&mut self, limit: Duration) -> Result<(), AttemptFailed> {
         match self.plan.step(&self.unasked) {
             Step::Read(range) => {
                 self.connection.read(self.plan.aligned(&range), limit).await?;
@@ -262,7 +262,7 @@ impl Way {
         Ok(())
     }
 
-    /// What comes next, and its offset; nothing if it was no bytes.
+    /// The next bytes, and their offset; nothing if something else came.
     async fn next(&mut self, limit: Duration) -> Result<Option<(u64, Bytes)>, Trouble> {
         if let Some(Asked::Zeros(range)) = self.asked.front_mut() {
             let offset = range.start;
@@ -299,24 +299,24 @@ impl Way {
     }
 }
 
-/// What to make of an error of the server, the `times`th in a row.
-fn refused(what: &str, error: &ServerError, times: u32) -> Result<Failure, SourceError> {
+/// Judges an error of the server, the `times`th in a row.
+fn refused(what: &str, error: &ServerError, times: u32) -> Result<AttemptFailed, SourceError> {
     let text = format!("the NBD server answers the {what} with {error}");
     if times == MAX_SERVER_ERRORS {
         let message = format!("{text}, {times} times in a row");
         return Err(SourceError::new(SourceErrorKind::Io, message));
     }
-    Ok(Failure::transient(SourceErrorKind::Io, text))
+    Ok(AttemptFailed::transient(SourceErrorKind::Io, text))
 }
 
-/// Why an attempt brought nothing.
+/// The reason why an attempt brought nothing.
 enum Trouble {
-    Connection(Failure),
+    Connection(AttemptFailed),
     Refused { what: String, error: ServerError },
 }
 
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Self {
+impl From<AttemptFailed> for Trouble {
+    fn from(failure: AttemptFailed) -> Self {
         Self::Connection(failure)
     }
 }

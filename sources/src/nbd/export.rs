@@ -1,23 +1,29 @@
 //! The export as it was when it was opened, and new connections to it.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::buffer::Pool;
+use datapath::buffer::{CHUNK_BYTES, Pool};
 use datapath::error::{SourceError, SourceErrorKind};
-use rustls::ClientConfig;
-use tokio_util::sync::CancellationToken;
+use datapath::target::is_known_zero;
 
 use super::connection::Connection;
+use super::download::Download;
 use super::negotiation::negotiate;
 use super::stream::connect;
 use super::uri::NbdUri;
-use crate::retry::{FIRST_ATTEMPTS, Failure, Patience, within};
+use crate::engine::{Outlet, Remote};
+use crate::network::{Network, stopped};
+use crate::retry::{AttemptFailed, Patience, within};
+
+/// Longest wait for a server to hear goodbye.
+const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Bytes that are asked for ahead on all connections together, and on one of them.
-const AHEAD_BYTES: u64 = 16 << 20;
-const MAX_AHEAD_BYTES: u64 = 8 << 20;
+const REQUESTED_BYTES: u64 = 16 << 20;
+const MAX_REQUESTED_BYTES: u64 = 8 << 20;
 
 /// Reads of full length that are on their way at once on one connection: one arrives, one is worked at, two wait. With one
 /// connection these are of 2 MiB, where a round trip does not show.
@@ -26,19 +32,18 @@ const REQUESTS: u64 = 4;
 /// Reads are not made shorter than this, however many connections there are.
 const MIN_READ_BYTES: u64 = 256 << 10;
 
-/// How an export is reached.
+/// The way to an export.
 pub(super) struct Server {
     pub(super) uri: NbdUri,
-    pub(super) tls: Arc<ClientConfig>,
-    pub(super) patience: Patience,
+    pub(super) network: Arc<Network>,
     pub(super) pool: Pool,
 }
 
 impl Server {
-    async fn connect(&self, limit: Duration) -> Result<Connection, Failure> {
+    async fn connect(&self, limit: Duration) -> Result<Connection, AttemptFailed> {
         let connecting = async {
             let stream = connect(&self.uri.address).await?;
-            negotiate(stream, &self.uri, &self.tls).await
+            negotiate(stream, &self.uri, &self.network.tls).await
         };
         let connected = within(limit, connecting).await;
         let (stream, agreement) = connected.map_err(|failure| failure.at(&self.uri.to_string()))?;
@@ -47,22 +52,14 @@ impl Server {
 
     /// The first connection, tried again after what looks like a server that is just not there yet.
     pub(super) async fn first_connection(&self) -> Result<Connection, SourceError> {
-        let retries = self.patience.retries.unwrap_or(u32::MAX);
-        let attempts = FIRST_ATTEMPTS.min(retries.saturating_add(1));
-        let mut attempt = 1;
-        loop {
-            match self.connect(self.patience.idle_limit).await {
-                Ok(connection) => return Ok(connection),
-                Err(Failure::Transient { error, .. }) if attempt < attempts => {
-                    tracing::info!(attempt, cause = %error, "the NBD server is not ready, trying again");
-                    // 1 s and 2 s with the default of half a second.
-                    let pause = self.patience.first_delay.saturating_mul(1 << attempt);
-                    tokio::time::sleep(pause.min(self.patience.max_delay)).await;
-                    attempt += 1;
-                }
-                Err(failure) => return Err(failure.into_error()),
-            }
-        }
+        let patience = self.patience();
+        let connecting = patience.first(|_| true, async || self.connect(patience.idle_limit()).await);
+        connecting.await
+    }
+
+    /// Limits of trying again and of waiting.
+    pub(super) fn patience(&self) -> &Patience {
+        &self.network.patience
     }
 }
 
@@ -70,17 +67,15 @@ impl Server {
 pub(super) struct Export {
     pub(super) server: Server,
     pub(super) size: u64,
-    /// How many connections the bytes are read over.
-    pub(super) connections: NonZeroUsize,
-    /// Ends every wait.
-    pub(super) stop: CancellationToken,
+    /// Several connections at once see the same bytes.
+    pub(super) is_shared: bool,
 }
 
 impl Export {
     /// Bytes that are asked for ahead on each connection: what comes out of order has to be kept.
     pub(super) fn ahead_bytes(&self) -> u64 {
-        let connections = u64::try_from(self.connections.get()).unwrap_or(u64::MAX);
-        (AHEAD_BYTES / connections).min(MAX_AHEAD_BYTES)
+        let connections = u64::try_from(self.connections()).unwrap_or(u64::MAX);
+        (REQUESTED_BYTES / connections).min(MAX_REQUESTED_BYTES)
     }
 
     /// Longest read: several of them are on their way on each connection.
@@ -91,7 +86,7 @@ impl Export {
     }
 
     /// Another connection to the same export. NBD knows no validator: only another size tells that it changed.
-    pub(super) async fn reconnect(&self, limit: Duration) -> Result<Connection, Failure> {
+    pub(super) async fn reconnect(&self, limit: Duration) -> Result<Connection, AttemptFailed> {
         let connection = self.server.connect(limit).await?;
         let size = connection.agreement().size;
         if size != self.size {
@@ -99,11 +94,50 @@ impl Export {
                 "the NBD export had {} bytes when it was opened and has {size} now: it changed while it was read",
                 self.size
             );
-            return Err(Failure::Final(SourceError::new(
+            return Err(AttemptFailed::Final(SourceError::new(
                 SourceErrorKind::Changed,
                 message,
             )));
         }
         Ok(connection)
+    }
+}
+
+impl Remote for Export {
+    type Connection = Connection;
+
+    const AHEAD_BYTES: u64 = 8 << 20;
+
+    fn network(&self) -> &Network {
+        &self.server.network
+    }
+
+    fn length(&self) -> Option<u64> {
+        Some(self.size)
+    }
+
+    fn connections(&self) -> usize {
+        let wanted = self.network().connections.filter(|_| self.is_shared);
+        wanted.map_or(1, NonZeroUsize::get)
+    }
+
+    async fn read(
+        &self,
+        ranges: impl Iterator<Item = Range<u64>> + Send,
+        first: Option<Connection>,
+        outlet: Outlet,
+    ) -> Result<(), SourceError> {
+        let ranges = ranges.map(|range| range.start..range.end.min(self.size));
+        let mut download = Download::new(self, ranges, first, true);
+        let mut is_wanted = true;
+        while is_wanted && let Some(bytes) = download.next().await? {
+            let held = if is_known_zero(&bytes) { 0 } else { CHUNK_BYTES };
+            is_wanted = outlet.send(bytes, held).await.is_ok();
+        }
+        // What was asked for is taken, and goodbye said: servers are not always up to clients that go away in the middle.
+        if let Some(connection) = download.finish().await {
+            connection.close(CLOSE_LIMIT).await;
+        }
+        if is_wanted { Ok(()) } else { Err(stopped()) }
     }
 }

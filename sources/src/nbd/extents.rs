@@ -1,11 +1,11 @@
-//! What is to be read, and what is known to be zeros.
+//! Ranges to be read, and those known to be zeros.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::wire::{STATE_ZERO, Violation};
 
-/// How far block status is asked for ahead.
+/// Bytes that block status is asked for ahead.
 const WINDOW_BYTES: u64 = 1 << 30;
 
 /// Runs of zeros below this are read with the data around them: asking twice costs more.
@@ -83,7 +83,7 @@ impl Status {
         Ok(())
     }
 
-    /// What is known now: at least something.
+    /// Extents that are known now: at least one.
     pub(super) fn finish(self) -> Result<Vec<Extent>, Violation> {
         if self.extents.is_empty() {
             return Err(Violation(format!(
@@ -113,7 +113,7 @@ pub(super) struct Plan {
     /// Requests begin and end at multiples of it.
     block: u64,
     longest_read: u64,
-    /// Whether the server tells the status of blocks.
+    /// True if the server tells the status of blocks.
     asks: bool,
     /// Extents from `known_from` on.
     known: VecDeque<Extent>,
@@ -133,7 +133,7 @@ impl Plan {
         }
     }
 
-    /// What to do about the front of `range`, which is not empty.
+    /// The step for the front of `range`, which is not empty.
     pub(super) fn step(&mut self, range: &Range<u64>) -> Step {
         if !self.asks {
             return self.read(range.start..range.end);
@@ -173,7 +173,7 @@ impl Plan {
         self.asks = false;
     }
 
-    /// Where the run of data at the front of `range` ends: at the next run of zeros that is worth being skipped, or behind
+    /// End of the run of data at the front of `range`: at the next run of zeros that is worth being skipped, or behind
     /// the longest read.
     fn data_end(&self, range: &Range<u64>) -> u64 {
         let enough = range.end.min(range.start.saturating_add(self.longest_read));

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  NbdSource ── open: connect, negotiate ──► Export (size) + the first Connection
-//!     ├─ body() ─► PumpedBody ─bridge─ pump ─► Download ─► Connection   continued on a new one after each failure
-//!     └─ read_range() ──────────────────────── Download ─► Connection   another one, kept for the next range
+//!     ├─ body() ─► engine ─► Export::read ─► Download ─► Connection   continued on a new one after each failure
+//!     └─ read_range() ─────────────────────► Download ─► Connection   another one, kept for the next range
 //! ```
 //!
 //! An export has no validator: that it is still the same after a connection broke, only its size tells.
@@ -15,37 +15,28 @@ mod download;
 mod export;
 mod extents;
 mod negotiation;
-mod pump;
 mod stream;
 mod uri;
 mod wire;
 
-use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use datapath::buffer::Pool;
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use datapath::source::{Body, Source};
-use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 
 use self::connection::Connection;
 use self::download::Download;
 use self::export::{Export, Server};
 pub use self::uri::NbdUri;
-use super::access::Access;
-use super::pumped::{Pump, PumpedBody, stopped};
-use super::retry::Patience;
-
-/// Memory that is reserved at once for a range; more follows the bytes that really arrive.
-const RESERVED_BYTES: u64 = 1 << 20;
+use super::engine::{RemoteBody, check_range, collect};
+use super::network::Network;
 
 /// An export whose first connection is open. All methods block; do not call them inside an asynchronous task.
 pub struct NbdSource {
     export: Arc<Export>,
-    handle: Handle,
     /// For the body.
     first: Mutex<Option<Connection>>,
     /// For ranges, one at a time.
@@ -54,46 +45,25 @@ pub struct NbdSource {
 
 impl NbdSource {
     /// Connects to the export that `uri` names (see [`NbdUri::parse`]) and agrees with the server on how to read it.
-    pub fn open(
-        uri: &str,
-        access: &Access,
-        handle: Handle,
-        stop: CancellationToken,
-    ) -> Result<Self, SourceError> {
-        Self::at(NbdUri::parse(uri)?, access, handle, stop)
+    pub fn open(uri: &str, network: &Arc<Network>) -> Result<Self, SourceError> {
+        Self::at(NbdUri::parse(uri)?, network)
     }
 
     /// Connects to the export at `uri`.
-    pub fn at(
-        uri: NbdUri,
-        access: &Access,
-        handle: Handle,
-        stop: CancellationToken,
-    ) -> Result<Self, SourceError> {
+    pub fn at(uri: NbdUri, network: &Arc<Network>) -> Result<Self, SourceError> {
         let server = Server {
             uri,
-            tls: Arc::clone(&access.tls),
-            patience: Patience::new(access.no_progress_limit, access.retries),
+            network: Arc::clone(network),
             pool: Pool::default(),
         };
-        let connecting = server.first_connection();
-        let connection = handle
-            .block_on(stop.run_until_cancelled(connecting))
-            .unwrap_or_else(|| Err(stopped()))?;
+        let connection = network.block_on(server.first_connection())?;
         let agreement = connection.agreement();
-        let connections = if agreement.multi_conn {
-            access.connections
-        } else {
-            NonZeroUsize::MIN
-        };
         Ok(Self {
             export: Arc::new(Export {
                 server,
                 size: agreement.size,
-                connections,
-                stop,
+                is_shared: agreement.multi_conn,
             }),
-            handle,
             first: Mutex::new(Some(connection)),
             second: Mutex::new(None),
         })
@@ -109,12 +79,9 @@ impl NbdSource {
             return Ok(Bytes::new());
         }
         let mut download = Download::new(&self.export, std::iter::once(range), connection.take(), false);
-        let mut bytes = BytesMut::with_capacity(usize::try_from(length.min(RESERVED_BYTES)).unwrap_or(0));
-        while let Some(chunk) = download.next().await? {
-            bytes.extend_from_slice(&chunk);
-        }
+        let bytes = collect(length, async || download.next().await).await?;
         *connection = download.finish().await;
-        Ok(bytes.freeze())
+        Ok(bytes)
     }
 }
 
@@ -132,38 +99,14 @@ impl Source for NbdSource {
     }
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (export, handle) = (Arc::clone(&self.export), self.handle.clone());
-        let start = move |position: u64| {
-            let (export, first) = (Arc::clone(&export), first.take());
-            let stop = export.stop.clone();
-            Pump::start(&handle, &stop, |sender| {
-                pump::pump(export, position, first, sender)
-            })
-        };
-        Ok(Box::new(PumpedBody::new(
-            self.handle.clone(),
-            self.export.size,
-            start,
-        )))
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(Box::new(RemoteBody::new(Arc::clone(&self.export), first, true)))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        let length = self.export.size;
-        if range.start > range.end || range.end > length {
-            let message = format!(
-                "bytes {} to {} are not within {length} bytes",
-                range.start, range.end
-            );
-            return Err(SourceError::new(SourceErrorKind::Invalid, message));
-        }
+        check_range(&range, self.export.size)?;
         let mut connection = self.second.lock().unwrap_or_else(PoisonError::into_inner);
-        self.handle
-            .block_on(
-                self.export
-                    .stop
-                    .run_until_cancelled(self.collect(range, &mut connection)),
-            )
-            .unwrap_or_else(|| Err(stopped()))
+        let network = &self.export.server.network;
+        network.block_on(self.collect(range, &mut connection))
     }
 }

@@ -14,7 +14,7 @@ use super::stream::{Stream, broken};
 use super::uri::NbdUri;
 use super::wire;
 use super::wire::{BlockSizes, Fields, OptionReply, Violation, printable};
-use crate::retry::Failure;
+use crate::retry::AttemptFailed;
 
 /// Longest data of a reply to an option: none that we ask for has more than a name and some numbers.
 const MAX_REPLY_BYTES: u32 = 16 << 10;
@@ -27,7 +27,7 @@ pub(super) async fn negotiate(
     stream: Stream,
     uri: &NbdUri,
     tls: &Arc<ClientConfig>,
-) -> Result<(Stream, Agreement), Failure> {
+) -> Result<(Stream, Agreement), AttemptFailed> {
     let mut haggling = Haggling { stream };
     haggling.greet().await?;
     if let Some(name) = &uri.tls_name {
@@ -64,13 +64,13 @@ enum Outcome {
 }
 
 impl Haggling {
-    async fn greet(&mut self) -> Result<(), Failure> {
+    async fn greet(&mut self) -> Result<(), AttemptFailed> {
         let mut bytes = [0; 18];
         self.read(&mut bytes).await?;
         let mut fields = Fields(&bytes);
         let (password, style, flags) = (fields.u64(), fields.u64(), fields.u16().unwrap_or_default());
         if password != Some(wire::INIT_PASSWD) {
-            return Err(Failure::from(Violation(format!(
+            return Err(AttemptFailed::from(Violation(format!(
                 "it begins with {bytes:02x?}, as no NBD server does"
             ))));
         }
@@ -89,7 +89,7 @@ impl Haggling {
         self.write(&u32::from(client_flags).to_be_bytes()).await
     }
 
-    async fn start_tls(mut self, name: &str, tls: &Arc<ClientConfig>) -> Result<Self, Failure> {
+    async fn start_tls(mut self, name: &str, tls: &Arc<ClientConfig>) -> Result<Self, AttemptFailed> {
         let server = ServerName::try_from(name.to_owned()).map_err(|_| {
             invalid(format!(
                 "{name:?} can be in no certificate: use tls-hostname=NAME"
@@ -110,15 +110,15 @@ impl Haggling {
         })
     }
 
-    /// Whether the server takes an option that we can do without.
-    async fn accepts(&mut self, option: u32, data: &[u8]) -> Result<bool, Failure> {
+    /// Tells if the server takes an option that we can do without.
+    async fn accepts(&mut self, option: u32, data: &[u8]) -> Result<bool, AttemptFailed> {
         self.write(&wire::option(option, data)).await?;
         let outcome = self.outcome(option, |_, _| Ok(())).await?;
         Ok(matches!(outcome, Outcome::Accepted))
     }
 
     /// The number of `base:allocation`, if the server knows it.
-    async fn meta_context(&mut self, export: &str) -> Result<Option<u32>, Failure> {
+    async fn meta_context(&mut self, export: &str) -> Result<Option<u32>, AttemptFailed> {
         let mut id = None;
         self.write(&wire::option(
             wire::OPT_SET_META_CONTEXT,
@@ -139,7 +139,7 @@ impl Haggling {
         Ok(id.filter(|_| matches!(outcome, Outcome::Accepted)))
     }
 
-    async fn go(&mut self, export: &str) -> Result<(u64, bool, BlockSizes), Failure> {
+    async fn go(&mut self, export: &str) -> Result<(u64, bool, BlockSizes), AttemptFailed> {
         let (mut described, mut block_sizes) = (None, BlockSizes::default());
         self.write(&wire::option(wire::OPT_GO, &wire::go(export))).await?;
         let outcome = self
@@ -158,7 +158,7 @@ impl Haggling {
             return Err(no_export(export, kind, &message));
         }
         let Some((size, multi_conn)) = described else {
-            return Err(Failure::from(Violation(
+            return Err(AttemptFailed::from(Violation(
                 "it opens the export without saying how large it is".into(),
             )));
         };
@@ -170,13 +170,13 @@ impl Haggling {
         &mut self,
         option: u32,
         mut inform: impl FnMut(u32, Fields<'_>) -> Result<(), Violation>,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, AttemptFailed> {
         for _ in 0..MAX_REPLIES {
             let mut head = [0; OptionReply::BYTES];
             self.read(&mut head).await?;
             let OptionReply { kind, length } = OptionReply::parse(option, &head)?;
             if length > MAX_REPLY_BYTES {
-                return Err(Failure::from(Violation(format!(
+                return Err(AttemptFailed::from(Violation(format!(
                     "a reply to option {option} has {length} bytes, up to {MAX_REPLY_BYTES} make sense"
                 ))));
             }
@@ -201,17 +201,17 @@ impl Haggling {
                 kind => inform(kind, Fields(&data))?,
             }
         }
-        Err(Failure::from(Violation(format!(
+        Err(AttemptFailed::from(Violation(format!(
             "more than {MAX_REPLIES} replies to option {option}"
         ))))
     }
 
-    async fn read(&mut self, bytes: &mut [u8]) -> Result<(), Failure> {
+    async fn read(&mut self, bytes: &mut [u8]) -> Result<(), AttemptFailed> {
         let result = self.stream.read_exact(bytes).await;
         result.map(|_| ()).map_err(|error| broken(&error))
     }
 
-    async fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), AttemptFailed> {
         let writing = async {
             self.stream.write_all(bytes).await?;
             self.stream.flush().await
@@ -220,19 +220,19 @@ impl Haggling {
     }
 }
 
-/// Why the handshake failed: a certificate does not get better by looking again.
-fn no_tls(error: &io::Error) -> Failure {
+/// The reason why the handshake failed: a certificate does not get better by looking again.
+fn no_tls(error: &io::Error) -> AttemptFailed {
     let message = format!("TLS with the NBD server failed: {error}");
     let refused = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
     if refused {
-        Failure::Final(SourceError::new(SourceErrorKind::Connect, message))
+        AttemptFailed::Final(SourceError::new(SourceErrorKind::Connect, message))
     } else {
-        Failure::transient(SourceErrorKind::Connect, message)
+        AttemptFailed::transient(SourceErrorKind::Connect, message)
     }
 }
 
-/// Why the server does not open the export.
-fn no_export(export: &str, kind: u32, message: &str) -> Failure {
+/// The reason why the server does not open the export.
+fn no_export(export: &str, kind: u32, message: &str) -> AttemptFailed {
     let name = if export.is_empty() {
         "a default export".to_owned()
     } else {
@@ -244,7 +244,7 @@ fn no_export(export: &str, kind: u32, message: &str) -> Failure {
         wire::REP_ERR_UNSUP => invalid(format!(
             "the NBD server does not know NBD_OPT_GO{message}; use one from after 2017"
         )),
-        wire::REP_ERR_SHUTDOWN => Failure::transient(
+        wire::REP_ERR_SHUTDOWN => AttemptFailed::transient(
             SourceErrorKind::Connect,
             format!("the NBD server is shutting down{message}"),
         ),
@@ -254,7 +254,7 @@ fn no_export(export: &str, kind: u32, message: &str) -> Failure {
     }
 }
 
-/// What cannot get better by trying again.
-fn invalid(message: impl Into<String>) -> Failure {
-    Failure::Final(SourceError::new(SourceErrorKind::Invalid, message))
+/// A failure that does not get better by trying again.
+fn invalid(message: impl Into<String>) -> AttemptFailed {
+    AttemptFailed::Final(SourceError::new(SourceErrorKind::Invalid, message))
 }

@@ -8,7 +8,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::uri::Address;
 use super::wire::Violation;
-use crate::retry::Failure;
+use crate::retry::AttemptFailed;
 
 /// Both ways of a connection, encrypted or not.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -19,7 +19,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 pub(super) type Stream = Box<dyn Duplex>;
 
 /// Connects to `address`.
-pub(super) async fn connect(address: &Address) -> Result<Stream, Failure> {
+pub(super) async fn connect(address: &Address) -> Result<Stream, AttemptFailed> {
     let connecting = async {
         Ok::<Stream, io::Error>(match address {
             Address::Tcp { host, port } => {
@@ -33,20 +33,20 @@ pub(super) async fn connect(address: &Address) -> Result<Stream, Failure> {
     };
     connecting.await.map_err(|error| {
         let message = format!("cannot connect to the NBD server: {}", errno_text(&error));
-        Failure::transient(SourceErrorKind::Connect, message)
+        AttemptFailed::transient(SourceErrorKind::Connect, message)
     })
 }
 
 /// The connection ended, or failed.
-pub(super) fn broken(error: &io::Error) -> Failure {
+pub(super) fn broken(error: &io::Error) -> AttemptFailed {
     let message = match error.kind() {
         io::ErrorKind::UnexpectedEof => "the NBD server closed the connection".to_owned(),
         _ => format!("the connection to the NBD server broke: {}", errno_text(error)),
     };
-    Failure::transient(SourceErrorKind::Io, message)
+    AttemptFailed::transient(SourceErrorKind::Io, message)
 }
 
-impl From<Violation> for Failure {
+impl From<Violation> for AttemptFailed {
     fn from(violation: Violation) -> Self {
         let message = format!("the NBD server breaks the protocol: {}", violation.0);
         Self::Final(SourceError::new(SourceErrorKind::Invalid, message))

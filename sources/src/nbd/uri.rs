@@ -15,7 +15,7 @@ const DEFAULT_PORT: u16 = 10809;
 /// Whom the certificate of a server behind a Unix socket is for, if the URI says nothing.
 const LOCAL_NAME: &str = "localhost";
 
-/// Where a server listens.
+/// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Address {
     Tcp { host: String, port: u16 },

@@ -9,7 +9,7 @@ use crate::words::plain;
 pub(super) const INIT_PASSWD: u64 = 0x4e42_444d_4147_4943;
 /// `IHAVEOPT`: a newstyle server follows up with it, and each option of the client begins with it.
 pub(super) const IHAVEOPT: u64 = 0x4948_4156_454f_5054;
-/// What an oldstyle server follows up with.
+/// Second magic of an oldstyle server.
 pub(super) const CLISERV_MAGIC: u64 = 0x0000_4202_8186_1253;
 /// Begins every reply to an option.
 pub(super) const REP_MAGIC: u64 = 0x0003_e889_0455_65a9;
@@ -99,7 +99,7 @@ impl<'a> Fields<'a> {
         self.take().map(u64::from_be_bytes)
     }
 
-    /// What is left.
+    /// The rest.
     pub(super) fn rest(self) -> &'a [u8] {
         self.0
     }
@@ -184,7 +184,7 @@ pub(super) fn parse_export(mut fields: Fields<'_>) -> Result<(u64, bool), Violat
     Ok((size, flags & FLAG_CAN_MULTI_CONN != 0))
 }
 
-/// What requests have to keep to.
+/// Limits that requests have to keep to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockSizes {
     /// Offsets and lengths are multiples of this power of two.
@@ -263,7 +263,7 @@ impl Chunk {
     }
 }
 
-/// What a server says about a request that failed.
+/// Words of a server about a request that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServerError {
     pub(super) errno: u32,

@@ -1,7 +1,8 @@
-//! How the library that gets credentials reaches the services that hand them out: through our client, our roots and our
+//! The way of the library that gets credentials to the services that hand them out: through our client, our roots and our
 //! proxies.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,8 +14,8 @@ use object_store::client::{
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use url::Url;
 
-use crate::access::Access;
 use crate::http::{Agent, USER_AGENT};
+use crate::network::Network;
 use crate::proxy::ProxyConfig;
 use crate::words::plain;
 
@@ -26,8 +27,8 @@ const MAX_DOCUMENT_BYTES: usize = 256 << 10;
 pub(crate) struct Connector(Agent);
 
 impl Connector {
-    pub(crate) fn new(access: &Access) -> Result<Self, SourceError> {
-        access.agent(USER_AGENT).map(Self)
+    pub(crate) fn new(network: &Arc<Network>) -> Result<Self, SourceError> {
+        Agent::new(network, USER_AGENT).map(Self)
     }
 }
 
@@ -66,7 +67,7 @@ fn kind_of(error: &SourceError) -> HttpErrorKind {
     }
 }
 
-/// Twice more in some seconds: whoever waits for credentials sees no progress.
+/// Twice more in some seconds: while credentials are waited for, there is no progress.
 pub(crate) fn patience() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
@@ -79,15 +80,12 @@ pub(crate) fn patience() -> RetryConfig {
     }
 }
 
-/// `access` for the services of the machine itself, at addresses that no proxy reaches.
-pub(crate) fn take_no_proxy(access: &Access) -> Access {
-    Access {
-        proxy: ProxyConfig::default(),
-        ..access.clone()
-    }
+/// `network` for the services of the machine itself, at addresses that no proxy reaches.
+pub(crate) fn take_no_proxy(network: &Network) -> Arc<Network> {
+    network.but(|network| network.proxy = ProxyConfig::default())
 }
 
-/// The error for credentials that could not be had; trying again may help if nobody answered.
+/// The error for credentials that could not be had; trying again may help if no service answered.
 pub(crate) fn credential_failure(error: &object_store::Error) -> SourceError {
     let kind = if is_silence(error) {
         SourceErrorKind::Io

@@ -18,7 +18,7 @@ pub(crate) struct StoreError {
 }
 
 impl StoreError {
-    /// What `body` says; none if it is no such document. Read as far as it can be understood.
+    /// The content of `body`; none if it is no such document. Read as far as it can be understood.
     pub(crate) fn parse(body: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(body);
         let mut reader = Reader::from_str(&text);
@@ -65,7 +65,7 @@ impl StoreError {
     }
 }
 
-/// What a store says, and what may be done about it.
+/// The words of a store, and advice about them.
 pub(crate) fn advised(said: String, advice: Option<&str>) -> String {
     match advice {
         Some(advice) => format!("{said}; {advice}"),

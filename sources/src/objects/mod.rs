@@ -1,4 +1,4 @@
-//! What the object stores have in common. Their bytes move through [`super::http`]; a store is a dialect of it.
+//! Common parts of the object stores. Their bytes move through [`super::http`]; a store is a dialect of it.
 //!
 //! The library `object_store` signs and finds credentials, of which there are many chains, but moves no bytes: its
 //! reader knows neither our proxies, roots and patience nor `x-amz-checksum-*`, and its retries would be a second
@@ -7,10 +7,16 @@
 mod connector;
 mod document;
 mod key;
+mod options;
 mod stored;
 
 pub(super) use self::connector::{Connector, credential_failure, patience, take_no_proxy};
 pub(super) use self::document::{StoreError, advised};
 pub(super) use self::key::{encoded, survives_urls};
+pub use self::options::{Addressing, ObjectOptions, Store};
 pub use self::stored::StoredObject;
 pub(super) use self::stored::open_object;
+use super::{gcs, s3};
+
+/// All kinds of object stores.
+pub static STORES: [Store; 2] = [s3::STORE, gcs::STORE];

@@ -1,37 +1,52 @@
 //! An object of a store, and the checksum that the store keeps of it.
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use datapath::digest::Checksum;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
-use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 
-use crate::http::{HttpConfig, HttpSource};
+use url::Url;
+
+use crate::http::{Continuity, Dialect, HttpConfig, HttpSource};
+use crate::network::Network;
 use crate::verified::Verified;
 
 /// An object in a bucket. Methods block, as those of [`HttpSource`] do.
 pub struct StoredObject {
     pub(crate) http: HttpSource,
-    /// What the store says that all bytes digest to.
+    /// Digest of all bytes, as the store announces it.
     pub(crate) checksum: Option<Checksum>,
     /// `"bucket/key"`, for errors.
     pub(crate) what: String,
 }
 
-/// Asks a store of this kind for `what`, in CDI's words when it refuses.
+/// Connections that an object is read over, unless the user says otherwise: stores limit each of them, and the network of a
+/// cluster carries several.
+const USUAL_CONNECTIONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
+
+/// Asks a store of this kind for `what`, which is at `url`; in CDI's words when it refuses.
 pub(crate) fn open_object(
     kind: &str,
     what: &str,
-    config: HttpConfig,
-    handle: Handle,
-    stop: CancellationToken,
+    url: Url,
+    dialect: Arc<dyn Dialect>,
+    network: &Arc<Network>,
 ) -> Result<HttpSource, SourceError> {
-    HttpSource::open(config, handle, stop).map_err(|error| match error.kind() {
+    let network = network.but(|network| {
+        network.connections.get_or_insert(USUAL_CONNECTIONS);
+    });
+    let config = HttpConfig {
+        dialect: Some(dialect),
+        continuity: Continuity::IfMatch,
+        ..HttpConfig::at(url, &network)
+    };
+    HttpSource::open(config).map_err(|error| match error.kind() {
         SourceErrorKind::Stopped => error,
-        reason => SourceError::new(reason, format!("could not get {kind} object: {what}: {error}")),
+        reason => SourceError::caused(reason, format_args!("could not get {kind} object: {what}"), error),
     })
 }
 

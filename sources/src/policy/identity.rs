@@ -8,7 +8,7 @@ use url::Url;
 use super::cloud::Cloud;
 use super::{Face, Policy};
 
-/// Where an identity was found.
+/// Place at which an identity was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// Keys in variables.

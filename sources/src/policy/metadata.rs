@@ -43,7 +43,7 @@ impl Policy {
         Ok(())
     }
 
-    /// What names are looked up with, if not as usual: other names may lead to the same addresses.
+    /// The resolver of names, if not the usual one: other names may lead to the same addresses.
     pub fn resolver(&self) -> Option<Arc<dyn Resolve>> {
         (self.face == Face::Pod).then(|| Arc::new(Elsewhere) as Arc<dyn Resolve>)
     }

@@ -1,4 +1,4 @@
-//! What an import may tell to whom: one value, made by the face, and asked by every source.
+//! Rules for what an import may tell, and to which server: one value, made by the face, and asked by every source.
 //!
 //! ```text
 //!  pod ───────────┐            ┌─► lend:   identities that were found on this machine, for which host
@@ -30,7 +30,7 @@ use self::secrets::Cleartext;
 /// Hosts that may hear the password of a registry, with commas between them: for administrators, since CDI sets no such variable.
 const TOKEN_SERVICES: &str = "IMPORTER_TOKEN_SERVICES";
 
-/// What a user of the command line allows beyond the usual.
+/// Permissions beyond the usual, by a user of the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Granted {
     /// `--ambient-identity`: identities of this machine may be used for any host.
@@ -41,7 +41,7 @@ pub struct Granted {
     pub token_services: Vec<String>,
 }
 
-/// Who may be told what, in one import.
+/// The rules of one import.
 #[derive(Clone)]
 pub struct Policy {
     face: Face,

@@ -10,7 +10,7 @@ use super::Policy;
 use crate::http::origin;
 use crate::proxy::is_local;
 
-/// What becomes of a secret that would go over plain HTTP.
+/// Rule for a secret that would go over plain HTTP.
 #[derive(Debug, Clone)]
 pub(super) enum Cleartext {
     /// It stays here.
@@ -26,7 +26,7 @@ impl Cleartext {
 }
 
 impl Policy {
-    /// Whether `secret`, a noun, may be sent to `url`. Over TLS it may, and to this very machine, where no proxy and no
+    /// Tells if `secret`, a noun, may be sent to `url`. Over TLS it may, and to this very machine, where no proxy and no
     /// network is in between.
     pub fn reveal(&self, secret: &str, url: &Url) -> Result<(), SourceError> {
         if url.scheme() == "https" || url.host().is_some_and(|host| is_local(&host)) {

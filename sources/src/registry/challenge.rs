@@ -1,4 +1,4 @@
-//! How a registry wants to be asked: `WWW-Authenticate` (RFC 9110 §11.6.1).
+//! Challenges of registries: `WWW-Authenticate` (RFC 9110 §11.6.1).
 
 use http::{HeaderMap, header};
 
@@ -11,7 +11,7 @@ pub(super) enum Challenge {
     Bearer {
         /// The URL of the service.
         realm: String,
-        /// What the service calls the registry.
+        /// Name of the registry at the service.
         service: Option<String>,
     },
 }

@@ -1,4 +1,4 @@
-//! How registries are spoken to by the download engine.
+//! The manners of registries, for the download engine.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use http::{StatusCode, header};
 
 use super::refusal::words;
 use super::session::Session;
-use crate::http::{BoxFuture, Dialect, Refusal, Verdict};
+use crate::http::{BoxFuture, Dialect, RefusedRequest, Verdict};
 
 /// Adds the token of the session, renews it when the registry takes it no more, and repeats the registry's words.
 #[derive(Debug)]
@@ -31,9 +31,9 @@ impl Dialect for RegistryDialect {
         })
     }
 
-    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict> {
+    fn refused<'a>(&'a self, refusal: RefusedRequest<'a>) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
-            let Refusal {
+            let RefusedRequest {
                 status,
                 headers,
                 body,

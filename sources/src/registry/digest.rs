@@ -11,7 +11,7 @@ use datapath::error::{SourceError, SourceErrorKind};
 pub(super) struct Digest(Checksum);
 
 impl Digest {
-    /// What a [`Verified`](crate::verified::Verified) body compares with.
+    /// Checksum that a [`Verified`](crate::verified::Verified) body compares with.
     pub(super) fn checksum(&self) -> Checksum {
         self.0.clone()
     }

@@ -10,7 +10,8 @@ use datapath::source::Body;
 use super::lookup::Lookup;
 use super::manifest::Descriptor;
 use super::store::{Store, verified};
-use super::wording::{pulled, stopped, unprefixed};
+use super::wording::{pulled, unprefixed};
+use crate::network::stopped;
 
 /// Layers without files, which builders make for steps that change none: 1024 zeros, as they are and gzipped by Docker.
 const EMPTY: [&str; 2] = [
@@ -86,7 +87,7 @@ impl Chunks for Blob {
     }
 }
 
-/// What the source says is worded already; decoders and the archive do not know where they are.
+/// Adds the layer to errors of decoders and of the archive; those of the source are worded already.
 fn in_layer(error: Error, layer: &Descriptor) -> SourceError {
     let Descriptor {
         digest, media_type, ..

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::digest::Digest;
 use super::manifest::{Descriptor, MAX_MANIFEST_BYTES, Manifest, Served};
 use super::store::{Store, document};
-use super::wording::stopped;
+use crate::network::stopped;
 
 /// The file that lists the images.
 const INDEX: &str = "index.json";
@@ -59,9 +59,8 @@ impl Layout {
             let name = without_dot(name);
             name == INDEX.as_bytes() || name.starts_with(b"blobs/")
         };
-        let places = archive::index(&file, wanted).map_err(|error| {
-            SourceError::new(SourceErrorKind::Invalid, format!("{}: {error}", path.display()))
-        })?;
+        let places = archive::index(&file, wanted)
+            .map_err(|error| SourceError::caused(SourceErrorKind::Invalid, path.display(), error))?;
         let places = places.into_iter().map(|place| {
             let name = String::from_utf8_lossy(without_dot(&place.name)).into_owned();
             (name, (place.offset, place.size))

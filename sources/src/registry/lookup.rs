@@ -10,7 +10,7 @@ use datapath::error::{Error, SourceError, SourceErrorKind};
 
 use crate::words::plain;
 
-/// Where container disks keep their disk.
+/// Folder in which container disks keep their disk.
 const FOLDER: &[u8] = b"disk";
 
 /// An empty file of this prefix deletes what its name goes on with.
@@ -29,12 +29,12 @@ const MAX_PATH_BYTES: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
     above: Hidden,
-    /// What this layer hides of those below it.
+    /// Paths of lower layers that this one hides.
     here: Hidden,
     found: bool,
 }
 
-/// What lower layers have no more.
+/// Paths that lower layers have no more.
 #[derive(Debug, Default)]
 struct Hidden {
     /// Paths that are gone, with all that is below them.

@@ -1,5 +1,8 @@
 //! The documents of an image: manifest, index and configuration (OCI image specification 1.1, Docker image manifest
 //! version 2 schema 2).
+//!
+//! Not the types of `oci-spec`: what is read here takes Docker's documents too, says of what it refuses (schema 1) what helps,
+//! and keeps nothing of a document that the import does not need.
 
 use std::fmt;
 
@@ -19,7 +22,7 @@ pub(super) const MAX_CONFIG_BYTES: usize = 8 << 20;
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// What a registry may answer with, in CDI's order. Schema 1 is asked for so that it can be refused with a sentence.
+/// Media types of answers, in CDI's order. Schema 1 is asked for so that it can be refused with a sentence.
 pub(super) const ACCEPTED: [&str; 6] = [
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -33,7 +36,7 @@ pub(super) const ACCEPTED: [&str; 6] = [
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Descriptor {
-    /// What it is.
+    /// Its media type.
     #[serde(default)]
     pub(super) media_type: String,
     /// Its digest.
@@ -43,7 +46,7 @@ pub(super) struct Descriptor {
     /// In an index: what the image is made for.
     #[serde(default)]
     pub(super) platform: Option<Platform>,
-    /// What else is said of it.
+    /// Further remarks on it.
     #[serde(default)]
     pub(super) annotations: Option<Annotations>,
 }
@@ -68,7 +71,7 @@ impl Descriptor {
 pub(super) struct Served {
     /// Its digest.
     pub(super) digest: Digest,
-    /// What the server called it.
+    /// Its media type, as the server says.
     pub(super) media_type: Option<String>,
     /// The document.
     pub(super) bytes: Bytes,

@@ -30,15 +30,13 @@ mod store;
 mod wording;
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
 use datapath::storage::Storage;
 use http::{HeaderMap, HeaderValue, header};
-use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 
 use self::image::Image;
 use self::layer::{Disk, find_disk};
@@ -47,7 +45,7 @@ use self::reference::Endpoint;
 use self::remote::Remote;
 use self::store::Store;
 use self::wording::pulled;
-use crate::access::Access;
+use crate::network::Network;
 
 /// The name that registries know CDI by.
 const USER_AGENT: &str = "containers/5.32.0 (github.com/containers/image)";
@@ -55,7 +53,7 @@ const USER_AGENT: &str = "containers/5.32.0 (github.com/containers/image)";
 /// The name that proxies know CDI's tunnels to registries by.
 const CONNECT_AGENT: &str = "Go-http-client/1.1";
 
-/// What else a registry source is told.
+/// Particulars of a registry source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegistryOptions {
     /// The architecture in Go's terms; without it that of this machine.
@@ -79,14 +77,11 @@ impl RegistrySource {
     /// The messages of errors are what CDI has after `Failed to read registry image: `.
     pub fn open(
         reference: &str,
-        access: &Access,
-        options: RegistryOptions,
-        handle: Handle,
-        stop: CancellationToken,
+        network: &Arc<Network>,
+        options: &RegistryOptions,
     ) -> Result<Self, SourceError> {
-        let RegistryOptions { architecture } = options;
-        let store = open_store(reference, access, handle, stop)?;
-        let image = Image::open(&*store, architecture.as_deref())?;
+        let store = open_store(reference, network)?;
+        let image = Image::open(&*store, options.architecture.as_deref())?;
         let disk = find_disk(&*store, &image.layers)?;
         Ok(Self {
             name: store.name(),
@@ -110,26 +105,15 @@ impl RegistrySource {
 }
 
 /// The digest of what `reference` names at the moment; no image is chosen, and no layer read.
-pub fn resolve_digest(
-    reference: &str,
-    access: &Access,
-    handle: Handle,
-    stop: CancellationToken,
-) -> Result<String, SourceError> {
-    let store = open_store(reference, access, handle, stop)?;
+pub fn resolve_digest(reference: &str, network: &Arc<Network>) -> Result<String, SourceError> {
+    let store = open_store(reference, network)?;
     Ok(store.top().map_err(pulled)?.digest.to_string())
 }
 
-fn open_store(
-    reference: &str,
-    access: &Access,
-    handle: Handle,
-    stop: CancellationToken,
-) -> Result<Box<dyn Store>, SourceError> {
+fn open_store(reference: &str, network: &Arc<Network>) -> Result<Box<dyn Store>, SourceError> {
+    let stop = network.stop.clone();
     Ok(match Endpoint::parse(reference)? {
-        Endpoint::Registry(reference) => {
-            Box::new(Remote::connect(reference, access, handle, stop).map_err(pulled)?)
-        }
+        Endpoint::Registry(reference) => Box::new(Remote::connect(reference, network).map_err(pulled)?),
         Endpoint::Archive(path, image) => Box::new(Layout::archive(path, image, stop).map_err(pulled)?),
         Endpoint::Directory(path, image) => Box::new(Layout::directory(path, image, stop)),
     })

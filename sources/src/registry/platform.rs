@@ -8,7 +8,7 @@ const OS: &str = "linux";
 /// Variants of an architecture, from the most capable to the one that all others can stand in for (Go's image tools).
 const COMPATIBLE: [(&str, &[&str]); 2] = [("arm", &["v8", "v7", "v6", "v5"]), ("arm64", &["v8"])];
 
-/// What an image is made for, in the terms of Go.
+/// Platform of an image, in the terms of Go.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
 pub(super) struct Platform {
     /// `amd64`, `arm64`, …
@@ -22,7 +22,7 @@ pub(super) struct Platform {
     pub(super) variant: String,
 }
 
-/// What is wanted: an architecture and its variants, the best first.
+/// Platforms that will do: an architecture and its variants, the best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
     architecture: String,

@@ -1,4 +1,6 @@
-//! What an endpoint names: an image in a registry, in an archive or in a directory.
+//! Endpoints: an image in a registry, in an archive or in a directory.
+//!
+//! Not the type of `oci-client`: containers/image, and so CDI, reads `docker://` with rules of its own, and the other two forms.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +9,7 @@ use datapath::error::{SourceError, SourceErrorKind};
 
 use super::digest::Digest;
 
-/// Where names without a registry belong, and the one place whose API is not where its name says.
+/// Registry of names without one, and the host of its API, which has another name.
 const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
 /// Longest name with its registry, and longest tag (reference grammar of distribution).
@@ -76,7 +78,7 @@ pub(super) struct Reference {
 /// Which image of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Version {
-    /// What a name stands for at the moment.
+    /// A name, which stands for different images over time.
     Tag(String),
     /// Always the same bytes.
     Digest(Digest),

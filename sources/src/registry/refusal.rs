@@ -25,7 +25,7 @@ struct Entry {
     message: String,
 }
 
-/// What `body` says, as `: CODE: message`; nothing if it is no such document.
+/// The content of `body`, as `: CODE: message`; nothing if it is no such document.
 pub(super) fn words(body: &[u8]) -> String {
     let Ok(document) = serde_json::from_slice::<Document>(body) else {
         return String::new();

@@ -7,8 +7,6 @@ use bytes::BytesMut;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::dialect::RegistryDialect;
@@ -18,10 +16,9 @@ use super::reference::{Reference, Version};
 use super::refusal::words;
 use super::session::Session;
 use super::store::Store;
-use super::wording::stopped;
 use super::{CONNECT_AGENT, user_agent};
-use crate::access::Access;
 use crate::http::{Agent, Answer, Continuity, Header, HttpConfig, HttpSource};
+use crate::network::Network;
 
 /// The answer to "are you there" is hardly looked at.
 const MAX_PING_BYTES: usize = 64 << 10;
@@ -33,41 +30,31 @@ const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// A registry that has answered.
 pub(super) struct Remote {
-    access: Access,
+    /// With the patience that registries expect.
+    network: Arc<Network>,
     reference: Reference,
     /// `https://host/v2/`
     base: Url,
     session: Arc<Session>,
-    handle: Handle,
-    stop: CancellationToken,
 }
 
 impl Remote {
     /// Asks the registry whether it is there, and how it wants to be asked.
-    pub(super) fn connect(
-        reference: Reference,
-        access: &Access,
-        handle: Handle,
-        stop: CancellationToken,
-    ) -> Result<Self, SourceError> {
-        let agent = access.agent(CONNECT_AGENT)?;
-        let greeted = greet(&agent, reference.host(), access.insecure);
-        let answer = handle
-            .block_on(stop.run_until_cancelled(greeted))
-            .unwrap_or_else(|| Err(stopped()))?;
+    pub(super) fn connect(reference: Reference, network: &Arc<Network>) -> Result<Self, SourceError> {
+        let agent = Agent::new(network, CONNECT_AGENT)?;
+        let answer = network.block_on(greet(&agent, reference.host(), network.insecure))?;
         let session = Session::new(
             agent,
-            access.credentials.clone(),
+            Arc::clone(network),
             &reference.repository,
             answer.url.clone(),
-            access.policy.clone(),
         );
         match answer.status {
             StatusCode::OK => {}
             // It says no more than that the registry is elsewhere: where, each request finds out.
             status if status.is_redirection() => {}
             StatusCode::UNAUTHORIZED => {
-                handle.block_on(session.refused(&answer.headers));
+                network.handle.block_on(session.refused(&answer.headers));
             }
             status => {
                 let kind = SourceErrorKind::Status(status.as_u16());
@@ -80,12 +67,14 @@ impl Remote {
             }
         }
         Ok(Self {
-            access: access.clone(),
+            network: network.but(|network| {
+                network.patience.first_attempts = ATTEMPTS;
+                network.patience.first_delay = FIRST_DELAY;
+                network.patience.max_delay = MAX_DELAY;
+            }),
             base: answer.url,
             session: Arc::new(session),
             reference,
-            handle,
-            stop,
         })
     }
 
@@ -107,18 +96,15 @@ impl Remote {
             dialect: Some(Arc::new(dialect)),
             continuity: Continuity::Immutable,
             is_checked,
-            first_attempts: ATTEMPTS,
-            first_delay: FIRST_DELAY,
-            max_delay: MAX_DELAY,
             name: Some(what.to_owned()),
-            ..self.access.http(url)
+            ..HttpConfig::at(url, &self.network)
         };
-        let source = HttpSource::open(config, self.handle.clone(), self.stop.clone());
+        let source = HttpSource::open(config);
         let source = source.map_err(|error| match error.kind() {
             SourceErrorKind::Stopped => error,
-            kind => SourceError::new(kind, format!("{what}: {error}")),
+            kind => SourceError::caused(kind, what, error),
         })?;
-        self.handle.block_on(self.session.accepted());
+        self.network.handle.block_on(self.session.accepted());
         Ok(source)
     }
 
@@ -193,7 +179,7 @@ impl Store for Remote {
     }
 }
 
-/// The answer to `GET /v2/`, over TLS or, if nobody minds and TLS does not work, without.
+/// The answer to `GET /v2/`, over TLS or, if certificates do not matter and TLS does not work, without.
 async fn greet(agent: &Agent, host: &str, insecure: bool) -> Result<Answer, SourceError> {
     let worded = |error: &SourceError| {
         let message = format!("pinging container registry {host}: {error}");
@@ -222,7 +208,7 @@ async fn greet(agent: &Agent, host: &str, insecure: bool) -> Result<Answer, Sour
         .map_err(|error| worded(&error))
 }
 
-/// What the registry says of the digest of a manifest.
+/// The digest of a manifest, as the registry announces it.
 fn announced(headers: &HeaderMap) -> Option<Digest> {
     let text = headers.get("docker-content-digest")?.to_str().ok()?;
     Digest::try_from(text.to_owned()).ok()

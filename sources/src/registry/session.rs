@@ -1,6 +1,7 @@
-//! Who is asking: nobody, a user with a password, or the holder of a token that has to be renewed now and then.
+//! The party that asks: none, a user with a password, or the holder of a token that has to be renewed now and then.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -15,12 +16,12 @@ use super::challenge::{Challenge, challenge};
 use super::refusal::words;
 use super::user_agent;
 use crate::http::{Agent, Credentials};
-use crate::policy::Policy;
+use crate::network::Network;
 
 /// The largest answer of a token service; tokens with many rights have some KiB.
 const MAX_TOKEN_BYTES: usize = 256 << 10;
 
-/// How long a token lives whose service does not say, and the shortest life that is believed (distribution specification,
+/// Life of a token whose service does not say, and the shortest life that is believed (distribution specification,
 /// "Token Authentication").
 const DEFAULT_LIFE: Duration = Duration::from_secs(60);
 
@@ -30,11 +31,10 @@ const MAX_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The rights of one import towards one registry.
 pub(super) struct Session {
     agent: Agent,
-    credentials: Option<Credentials>,
+    network: Arc<Network>,
     /// `repository:<name>:pull`
     scope: String,
     registry: Url,
-    policy: Policy,
     state: Mutex<State>,
 }
 
@@ -61,19 +61,12 @@ struct Grant {
 
 impl Session {
     /// Rights to pull `repository`.
-    pub(super) fn new(
-        agent: Agent,
-        credentials: Option<Credentials>,
-        repository: &str,
-        registry: Url,
-        policy: Policy,
-    ) -> Self {
+    pub(super) fn new(agent: Agent, network: Arc<Network>, repository: &str, registry: Url) -> Self {
         Self {
             agent,
-            credentials,
+            network,
             scope: format!("repository:{repository}:pull"),
             registry,
-            policy,
             state: Mutex::default(),
         }
     }
@@ -85,7 +78,7 @@ impl Session {
             None => Ok(None),
             Some(Challenge::Basic) => {
                 self.reveal("the password of the registry")?;
-                self.credentials.as_ref().map(basic).transpose()
+                self.network.credentials.as_ref().map(basic).transpose()
             }
             Some(Challenge::Bearer { realm, service }) => {
                 self.reveal("the token of the registry")?;
@@ -101,10 +94,10 @@ impl Session {
         }
     }
 
-    /// Whether `secret` may go to the registry. What is had without a password is no secret.
+    /// Tells if `secret` may go to the registry. A token that is had without a password is no secret.
     fn reveal(&self, secret: &str) -> Result<(), SourceError> {
-        match &self.credentials {
-            Some(_) => self.policy.reveal(secret, &self.registry),
+        match &self.network.credentials {
+            Some(_) => self.network.policy.reveal(secret, &self.registry),
             None => Ok(()),
         }
     }
@@ -132,9 +125,9 @@ impl Session {
         let refused = |kind, reason: &str| {
             SourceError::new(kind, format!("the token service {host} of the registry {reason}"))
         };
-        let password = self.credentials.as_ref().map(basic).transpose()?;
+        let password = self.network.credentials.as_ref().map(basic).transpose()?;
         if password.is_some() {
-            self.policy.admit(&self.registry, &url)?;
+            self.network.policy.admit(&self.registry, &url)?;
         }
         let make = || {
             let request = self.agent.request(Method::GET, url.clone()).headers(user_agent());
@@ -162,7 +155,7 @@ impl Session {
             SourceError::new(SourceErrorKind::Invalid, message)
         })?;
         let mut query = url.query_pairs_mut();
-        if let Some(credentials) = &self.credentials {
+        if let Some(credentials) = &self.network.credentials {
             query.append_pair("account", credentials.user());
         }
         query.append_pair("scope", &self.scope);

@@ -1,4 +1,4 @@
-//! Where the parts of an image come from: a registry, or a layout on a disk.
+//! Stores of the parts of an image: a registry, or a layout on a disk.
 
 use bytes::{Bytes, BytesMut};
 use datapath::error::{SourceError, SourceErrorKind};
@@ -10,7 +10,7 @@ use crate::verified::Verified;
 
 /// A place that holds one image or several.
 pub(super) trait Store: Send + Sync {
-    /// What to call the image in logs.
+    /// Name of the image in logs.
     fn name(&self) -> String;
 
     /// The manifest or index that the endpoint names.
@@ -19,7 +19,7 @@ pub(super) trait Store: Send + Sync {
     /// A manifest that an index names; its digest is verified.
     fn manifest(&self, descriptor: &Descriptor) -> Result<Served, SourceError>;
 
-    /// Where all of them lie, if that is one file of this machine.
+    /// Place of all of them, if that is one file of this machine.
     fn storage(&self) -> Option<Storage> {
         None
     }

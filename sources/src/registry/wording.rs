@@ -1,4 +1,4 @@
-//! How failures are worded, so that CDI's controllers know them.
+//! Wording of failures, so that CDI's controllers know them.
 
 use datapath::error::{SourceError, SourceErrorKind};
 
@@ -9,7 +9,7 @@ const PULL_FAILED: &str = "failed to pull image: ";
 pub(super) fn pulled(error: SourceError) -> SourceError {
     match error.kind() {
         SourceErrorKind::Stopped => error,
-        kind => SourceError::new(kind, format!("{PULL_FAILED}{error}")),
+        kind => SourceError::new(kind, format!("{PULL_FAILED}{error}")).because(error),
     }
 }
 
@@ -17,9 +17,4 @@ pub(super) fn pulled(error: SourceError) -> SourceError {
 pub(super) fn unprefixed(error: &SourceError) -> SourceError {
     let text = error.to_string();
     SourceError::new(error.kind(), text.strip_prefix(PULL_FAILED).unwrap_or(&text))
-}
-
-/// The error of every wait that the stop token ended.
-pub(super) fn stopped() -> SourceError {
-    SourceError::new(SourceErrorKind::Stopped, "stopped while reading the source")
 }

@@ -17,7 +17,7 @@ const HEADERS: [(&str, Algorithm); 5] = [
     ("x-amz-checksum-sha1", Algorithm::Sha1),
 ];
 
-/// What the bytes of the object can be compared with. Checksums of checksums, `…-N` for N parts, say nothing about them
+/// Checksum that the bytes of the object can be compared with. Checksums of checksums, `…-N` for N parts, say nothing about them
 /// to a reader that does not know the parts.
 pub(super) fn announced(headers: &HeaderMap) -> Option<Checksum> {
     let text = |name: &str| headers.get(name)?.to_str().ok();

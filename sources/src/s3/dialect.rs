@@ -1,4 +1,4 @@
-//! How S3 is spoken to: signatures, regions, versions, and what its refusals mean.
+//! The manners of S3: signatures, regions, versions, and the meaning of its refusals.
 
 use std::sync::{OnceLock, PoisonError, RwLock};
 
@@ -10,7 +10,7 @@ use url::Url;
 
 use super::keys::Keys;
 use super::place::relocated;
-use crate::http::{BoxFuture, Dialect, Refusal, Verdict};
+use crate::http::{BoxFuture, Dialect, RefusedRequest, Verdict};
 use crate::objects::{StoreError, advised};
 use crate::policy::Cloud;
 use crate::words::plain;
@@ -24,13 +24,13 @@ const CHECKSUM_MODE: (HeaderName, HeaderValue) = (
 /// The token of keys that expire.
 const TOKEN: &str = "x-amz-security-token";
 
-/// Where S3 says in which region a bucket is.
+/// Header in which S3 names the region of a bucket.
 const BUCKET_REGION: &str = "x-amz-bucket-region";
 
 /// Longest name of a region; the longest one so far has 14 characters.
 const MAX_REGION_BYTES: usize = 32;
 
-/// What is said to keys whose time is over (S3 API reference, list of error codes).
+/// Codes for keys whose time is over (S3 API reference, list of error codes).
 const EXPIRED: [&str; 4] = [
     "ExpiredToken",
     "ExpiredTokenException",
@@ -38,7 +38,7 @@ const EXPIRED: [&str; 4] = [
     "InvalidToken",
 ];
 
-/// What passes, although its status does not always say so.
+/// Codes of what passes, although the status does not always say so.
 const PASSING: [&str; 6] = [
     "InternalError",
     "OperationAborted",
@@ -91,7 +91,7 @@ impl S3Dialect {
         }
     }
 
-    async fn judge(&self, refusal: Refusal<'_>) -> Verdict {
+    async fn judge(&self, refusal: RefusedRequest<'_>) -> Verdict {
         let error = StoreError::parse(refusal.body);
         let code = error.as_ref().map_or("", |error| error.code.as_str());
         if let Some(region) = self.other_region(&refusal, error.as_ref()) {
@@ -120,7 +120,7 @@ impl S3Dialect {
     }
 
     /// The region that this answer says the bucket is in, if requests were signed for another.
-    fn other_region(&self, refusal: &Refusal<'_>, error: Option<&StoreError>) -> Option<String> {
+    fn other_region(&self, refusal: &RefusedRequest<'_>, error: Option<&StoreError>) -> Option<String> {
         let is_about_regions = refusal.status.is_redirection()
             || error.is_some_and(|error| {
                 let code = error.code.as_str();
@@ -144,7 +144,7 @@ impl S3Dialect {
     }
 }
 
-fn is_passing(refusal: &Refusal<'_>, error: &StoreError) -> bool {
+fn is_passing(refusal: &RefusedRequest<'_>, error: &StoreError) -> bool {
     let status = refusal.status.as_u16();
     status >= 500 || matches!(status, 408 | 429) || PASSING.contains(&error.code.as_str())
 }
@@ -187,7 +187,7 @@ impl Dialect for S3Dialect {
         Cloud::Amazon.owns(to)
     }
 
-    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict> {
+    fn refused<'a>(&'a self, refusal: RefusedRequest<'a>) -> BoxFuture<'a, Verdict> {
         Box::pin(self.judge(refusal))
     }
 }

@@ -10,8 +10,8 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use super::place::domain;
-use crate::access::Access;
 use crate::http::Credentials;
+use crate::network::Network;
 use crate::objects::{Connector, credential_failure, patience, take_no_proxy};
 use crate::policy::{Cloud, Found, Lent, Policy};
 
@@ -49,7 +49,7 @@ const MACHINE: [(&str, AmazonS3ConfigKey); 1] = [(
     AmazonS3ConfigKey::MetadataEndpoint,
 )];
 
-/// Where keys come from.
+/// Origin of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     /// They came with the import and do not change.
@@ -60,14 +60,14 @@ enum Origin {
     WebIdentity,
     /// The platform hands them out to the container (ECS, EKS Pod Identity).
     Container,
-    /// The machine's role; tried when nobody is refused.
+    /// The machine's role; tried when an unsigned request is refused.
     Machine,
     /// Requests are not signed, whatever is answered.
     Nobody,
 }
 
 impl Origin {
-    /// Where an identity of this kind is found, if it is one that is found.
+    /// Place at which an identity of this kind is found, if it is one that is found.
     fn found(self) -> Option<Found> {
         match self {
             Self::Given | Self::Nobody => None,
@@ -77,7 +77,7 @@ impl Origin {
         }
     }
 
-    /// Whether the variables name an identity of this kind.
+    /// True if the variables name an identity of this kind.
     fn is_named(self, lent: Lent<'_>) -> bool {
         let has = |name: &str| lent.get(name).is_some();
         match self {
@@ -93,7 +93,7 @@ impl Origin {
 /// Gives out keys, and gets new ones when they have expired.
 pub(super) struct Keys {
     origin: Origin,
-    access: Access,
+    network: Arc<Network>,
     url: Url,
     region: String,
     current: Mutex<Current>,
@@ -108,23 +108,23 @@ struct Current {
 }
 
 impl Keys {
-    /// The keys of `access`, or else an identity that its policy lends for `url`. `region` is where tokens are exchanged.
+    /// The keys of `network`, or else an identity that its policy lends for `url`. `region` is where tokens are exchanged.
     pub(super) fn find(
-        access: &Access,
+        network: &Arc<Network>,
         anonymous: bool,
         url: &Url,
         region: &str,
     ) -> Result<Self, SourceError> {
         let (origin, withheld) = if anonymous {
             (Origin::Nobody, None)
-        } else if access.credentials.is_some() {
+        } else if network.credentials.is_some() {
             (Origin::Given, None)
         } else {
-            found(&access.policy, url)
+            found(&network.policy, url)
         };
         let keys = Self {
             origin,
-            access: access.clone(),
+            network: Arc::clone(network),
             url: url.clone(),
             region: region.to_owned(),
             current: Mutex::default(),
@@ -148,7 +148,7 @@ impl Keys {
     /// place that a server leads to.
     pub(super) async fn current(&self, url: &Url) -> Result<Option<Arc<AwsCredential>>, SourceError> {
         if let Some(found) = self.origin.found()
-            && self.access.policy.lend(found, Cloud::Amazon, url).is_err()
+            && self.network.policy.lend(found, Cloud::Amazon, url).is_err()
         {
             return Ok(None);
         }
@@ -161,7 +161,7 @@ impl Keys {
         check(&key)?;
         // A signature shows no key, but a token is one.
         if key.token.is_some() {
-            self.access.policy.reveal("the session token for S3", url)?;
+            self.network.policy.reveal("the session token for S3", url)?;
         }
         Ok(Some(key))
     }
@@ -212,7 +212,7 @@ impl Keys {
             }
             (Origin::Container, Some(lent)) => with_variables(builder, &CONTAINER, lent),
             (Origin::Machine, Some(lent)) => with_variables(builder, &MACHINE, lent),
-            _ => with_key(builder, &given(&self.access))?,
+            _ => with_key(builder, &given(&self.network))?,
         };
         let store = builder.build().map_err(|error| credential_failure(&error))?;
         Ok(Arc::clone(store.credentials()))
@@ -220,8 +220,8 @@ impl Keys {
 
     fn builder(&self) -> Result<AmazonS3Builder, SourceError> {
         let connector = match self.origin {
-            Origin::Container | Origin::Machine => Connector::new(&take_no_proxy(&self.access))?,
-            _ => Connector::new(&self.access)?,
+            Origin::Container | Origin::Machine => Connector::new(&take_no_proxy(&self.network))?,
+            _ => Connector::new(&self.network)?,
         };
         Ok(AmazonS3Builder::new()
             // It wants one, though only credentials are asked of it.
@@ -236,12 +236,12 @@ impl Keys {
         let usual = || format!("https://sts.{}.{}", self.region, domain(&self.region));
         let text = lent.get("AWS_ENDPOINT_URL_STS").map_or_else(usual, str::to_owned);
         let url = Url::parse(&text).map_err(|error| {
-            let message = format!("the service that exchanges tokens for keys has no usable URL: {error}");
-            SourceError::new(SourceErrorKind::Invalid, message)
+            let what = "the service that exchanges tokens for keys has no usable URL";
+            SourceError::caused(SourceErrorKind::Invalid, what, error)
         })?;
-        match self.access.policy.lend(Found::Mounted, Cloud::Amazon, &url) {
+        match self.network.policy.lend(Found::Mounted, Cloud::Amazon, &url) {
             Ok(_) => self
-                .access
+                .network
                 .policy
                 .reveal("the token of the workload", &url)
                 .map(|()| text),
@@ -257,7 +257,7 @@ impl Keys {
     }
 
     fn lent(&self, found: Found, url: &Url) -> Result<Lent<'_>, SourceError> {
-        let lent = self.access.policy.lend(found, Cloud::Amazon, url);
+        let lent = self.network.policy.lend(found, Cloud::Amazon, url);
         lent.map_err(|advice| SourceError::new(SourceErrorKind::Invalid, format!("no credentials: {advice}")))
     }
 }
@@ -289,9 +289,9 @@ fn found(policy: &Policy, url: &Url) -> (Origin, Option<String>) {
 }
 
 /// The pair that CDI or the user gives. A session token of the environment belongs to other keys.
-fn given(access: &Access) -> AwsCredential {
+fn given(network: &Arc<Network>) -> AwsCredential {
     let part = |part: fn(&Credentials) -> &str| {
-        let pair = access.credentials.as_ref();
+        let pair = network.credentials.as_ref();
         pair.map(part).unwrap_or_default().to_owned()
     };
     AwsCredential {

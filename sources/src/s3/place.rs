@@ -1,11 +1,11 @@
-//! Where an object lies: its URL, its names, and the region that its bucket is first looked for in.
+//! Place of an object: its URL, its names, and the region that its bucket is first looked for in.
 
 use datapath::error::{SourceError, SourceErrorKind};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::Addressing;
 use crate::http::redacted;
+use crate::objects::Addressing;
 use crate::objects::{encoded, survives_urls};
 use crate::policy::Policy;
 
@@ -186,7 +186,7 @@ pub(super) fn relocated(url: &Url, region: &str) -> Option<Url> {
     Some(relocated)
 }
 
-/// Where the services of a region are.
+/// Domain of the services of a region.
 pub(super) fn domain(region: &str) -> &'static str {
     if region.starts_with("cn-") {
         "amazonaws.com.cn"

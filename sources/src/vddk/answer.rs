@@ -1,4 +1,4 @@
-//! What vSphere answers: responses, faults, names of objects.
+//! Answers of vSphere: responses, faults, names of objects.
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::StatusCode;

@@ -18,7 +18,7 @@ const MAX_SNAPSHOTS: usize = 1024;
 
 const DEVICES: &str = "config.hardware.device";
 
-/// Where nbdkit finds the disk.
+/// The disk, as nbdkit finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     /// The name of the machine's object, like `vm-42`.
@@ -29,7 +29,7 @@ pub(super) struct Found {
     pub(super) file: String,
 }
 
-/// What tells a disk from the others of its machine, in all snapshots alike.
+/// Key that tells a disk from the others of its machine, in all snapshots alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DiskId(String);
 

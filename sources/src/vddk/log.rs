@@ -1,4 +1,4 @@
-//! What nbdkit says: kept for those who look for the reason, without passwords.
+//! The log of nbdkit: kept for those who look for the reason, without passwords.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ const MAX_LINE_BYTES: u64 = 4096;
 /// Longest version and host: they go into the termination message, which has 4096 bytes, and a name of a host has 253.
 const MAX_INFO_CHARS: usize = 253;
 
-/// What the library says about itself and the host that it reads from.
+/// Words of the library about itself and the host that it reads from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VddkInfo {
     /// Version of the VDDK library.
@@ -72,7 +72,7 @@ impl Log {
         lines.last.push_back(printable::text(line).into_owned());
     }
 
-    /// What the library has said so far.
+    /// Words of the library so far.
     pub(super) fn info(&self) -> VddkInfo {
         self.lines().info.clone()
     }

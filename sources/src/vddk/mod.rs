@@ -20,8 +20,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
-use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use self::disk::Found;
@@ -30,13 +28,12 @@ pub use self::nbdkit::Installation;
 use self::nbdkit::{Disk, Nbdkit};
 use self::pin::Thumbprint;
 use self::soap::Session;
-use super::access::Access;
 use super::nbd::{NbdSource, NbdUri};
-use super::pumped::stopped;
+use super::network::Network;
 use super::retry::lookup;
 
 /// Which disk, and how to get at it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VddkOptions {
     /// vCenter or ESXi; its API is at `/sdk` below.
     pub endpoint: Url,
@@ -48,12 +45,12 @@ pub struct VddkOptions {
     pub thumbprint: Option<String>,
     /// The snapshot to read: its name, or the name of its object.
     pub current_checkpoint: Option<String>,
-    /// What the target already holds: not supported.
+    /// Snapshot that the target already holds: not supported.
     pub previous_checkpoint: Option<String>,
     /// True if certificates of servers are verified with those that the user has given: without them, nothing is known
     /// about the server but its thumbprint.
     pub has_certificates: bool,
-    /// Where programs and libraries lie.
+    /// Places of programs and libraries.
     pub installation: Installation,
 }
 
@@ -67,24 +64,15 @@ pub struct VddkSource {
 
 impl VddkSource {
     /// Finds the disk, starts nbdkit for it and connects to that. To be called on the thread that the source lives on.
-    pub fn open(
-        options: &VddkOptions,
-        access: &Access,
-        handle: Handle,
-        stop: CancellationToken,
-    ) -> Result<Self, SourceError> {
+    pub fn open(options: &VddkOptions, network: &Arc<Network>) -> Result<Self, SourceError> {
         check_architecture(std::env::consts::ARCH)?;
         check_checkpoints(options)?;
-        let Some(credentials) = &access.credentials else {
+        let Some(credentials) = &network.credentials else {
             return Err(invalid("vSphere needs a user name and a password"));
         };
-        let access = Access {
-            tls: trust(options, access)?,
-            ..access.clone()
-        };
-        let found = handle
-            .block_on(stop.run_until_cancelled(find(options, &access)))
-            .unwrap_or_else(|| Err(stopped()))?;
+        let tls = trust(options, network)?;
+        let network = network.but(|network| network.tls = tls);
+        let found = network.block_on(find(options, &network))?;
         let disk = Disk {
             server: options.endpoint.host_str().unwrap_or_default(),
             user: credentials.user(),
@@ -94,13 +82,13 @@ impl VddkSource {
             snapshot: found.snapshot.as_deref(),
             file: &found.file,
         };
-        let nbdkit = Nbdkit::start(&options.installation, &disk, &stop)?;
+        let nbdkit = Nbdkit::start(&options.installation, &disk, &network.stop)?;
         let uri = NbdUri::unix(&nbdkit.socket(), "");
-        let disk = match NbdSource::at(uri, &access, handle, stop) {
+        let disk = match NbdSource::at(uri, &network) {
             Ok(disk) => disk,
             Err(error) => {
                 let message = format!("{error}: {}", nbdkit.end_with_reason());
-                return Err(SourceError::new(error.kind(), message));
+                return Err(SourceError::new(error.kind(), message).because(error));
             }
         };
         Ok(Self {
@@ -110,7 +98,7 @@ impl VddkSource {
         })
     }
 
-    /// What the library has said about itself so far; complete when the first byte has been read.
+    /// Words of the library about itself so far; complete when the first byte has been read.
     pub fn info(&self) -> VddkInfo {
         self.nbdkit.info()
     }
@@ -144,8 +132,8 @@ impl Source for VddkSource {
     }
 }
 
-async fn find(options: &VddkOptions, access: &Access) -> Result<Found, SourceError> {
-    let mut session = Session::open(&options.endpoint, access).await?;
+async fn find(options: &VddkOptions, network: &Arc<Network>) -> Result<Found, SourceError> {
+    let mut session = Session::open(&options.endpoint, network).await?;
     let snapshot = options.current_checkpoint.as_deref();
     let found = lookup(disk::find(
         &mut session,
@@ -160,9 +148,9 @@ async fn find(options: &VddkOptions, access: &Access) -> Result<Found, SourceErr
     Ok(found)
 }
 
-/// Certificates that the user has given win over the thumbprint; with neither, nobody knows who answers.
-fn trust(options: &VddkOptions, access: &Access) -> Result<Arc<rustls::ClientConfig>, SourceError> {
-    let verified = options.has_certificates || access.insecure;
+/// Certificates that the user has given win over the thumbprint; with neither, the server is not known.
+fn trust(options: &VddkOptions, network: &Arc<Network>) -> Result<Arc<rustls::ClientConfig>, SourceError> {
+    let verified = options.has_certificates || network.insecure;
     match &options.thumbprint {
         Some(thumbprint) if !verified => Thumbprint::parse(thumbprint)?.client_config(),
         None if !verified => {
@@ -172,7 +160,7 @@ fn trust(options: &VddkOptions, access: &Access) -> Result<Arc<rustls::ClientCon
             let config = daemon::tls::insecure_client_config();
             config.map(Arc::new).map_err(|error| invalid(error.to_string()))
         }
-        _ => Ok(Arc::clone(&access.tls)),
+        _ => Ok(Arc::clone(&network.tls)),
     }
 }
 

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::log::{Log, VddkInfo};
 use super::program::{Running, State};
 
-/// Where programs and libraries lie.
-#[derive(Debug, Clone)]
+/// Places of programs and libraries.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installation {
     /// The program `nbdkit`: a path, or a name to look up.
     pub nbdkit: PathBuf,
@@ -30,7 +30,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Where the pod of CDI has them; `at` tells where its absolute paths are.
+    /// Their places in the pod of CDI; `at` maps its absolute paths.
     pub fn of_pod(at: impl Fn(&str) -> PathBuf) -> Self {
         Self {
             nbdkit: "nbdkit".into(),
@@ -41,7 +41,7 @@ impl Installation {
     }
 }
 
-/// What the plugin is told.
+/// Parameters of the plugin.
 pub(super) struct Disk<'a> {
     pub(super) server: &'a str,
     pub(super) user: &'a str,
@@ -171,17 +171,17 @@ impl Nbdkit {
         Err(SourceError::new(SourceErrorKind::Connect, message))
     }
 
-    /// Where it listens.
+    /// Path of its socket.
     pub(super) fn socket(&self) -> PathBuf {
         self.folder.socket()
     }
 
-    /// What is being said, also when nbdkit has ended.
+    /// The log, which stays when nbdkit has ended.
     pub(super) fn log(&self) -> Log {
         self.program.log.clone()
     }
 
-    /// What the library has said about itself so far.
+    /// Words of the library about itself so far.
     pub(super) fn info(&self) -> VddkInfo {
         self.program.log.info()
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datapath::digest::{Checksum, Digest};
+use datapath::digest::{Checksum, ChecksumError, Digest};
 use datapath::error::{SourceError, SourceErrorKind};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
@@ -18,10 +18,13 @@ impl Thumbprint {
     pub(super) fn parse(text: &str) -> Result<Self, SourceError> {
         let hex = text.trim().replace(':', "");
         let algorithm = if hex.len() == 64 { "sha256" } else { "sha1" };
-        format!("{algorithm}:{hex}").parse().map(Self).map_err(|error| {
-            let message = format!("{text:?} is not the thumbprint of a certificate: {error}");
-            SourceError::new(SourceErrorKind::Invalid, message)
-        })
+        format!("{algorithm}:{hex}")
+            .parse()
+            .map(Self)
+            .map_err(|error: ChecksumError| {
+                let what = format!("{text:?} is not the thumbprint of a certificate");
+                SourceError::caused(SourceErrorKind::Invalid, what, error)
+            })
     }
 
     fn is_of(&self, certificate: &[u8]) -> bool {

@@ -12,21 +12,21 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio_util::sync::CancellationToken;
 
 use super::log::Log;
-use crate::pumped::stopped;
+use crate::network::stopped;
 
-/// How long nbdkit may take to listen: it loads the library, but connects only when a client connects to it.
+/// Longest time until nbdkit listens: it loads the library, but connects only when a client connects to it.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
-/// How long nbdkit may take to close the disk before it is killed.
+/// Longest time for nbdkit to close the disk before it is killed.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Variables of ours that nbdkit and the library have no business with, by the beginning of their names: among them are passwords.
 const SECRET_PREFIXES: [&str; 3] = ["IMPORTER_", "AWS_", "GOOGLE_"];
 
-/// How often nbdkit is looked at while it starts or ends.
+/// Pause between two looks at nbdkit while it starts or ends.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What became of a program that was started.
+/// The fate of a program that was started.
 pub(super) enum State {
     Ready,
     Ended(ExitStatus),

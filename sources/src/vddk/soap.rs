@@ -2,13 +2,15 @@
 //!
 //! The methods and their types are those of the vSphere Web Services API (`urn:vim25`).
 
+use std::sync::Arc;
+
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderMap, Method, header};
 use url::Url;
 
 use super::answer::{Reference, first, response};
-use crate::access::Access;
 use crate::http::{Agent, USER_AGENT};
+use crate::network::Network;
 use crate::xml::{Element, escaped};
 
 /// Bytes of an answer: the devices of one machine take some tens of KiB, a tree of snapshots less.
@@ -27,15 +29,15 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Logs in at `endpoint` with the credentials of `access`.
-    pub(super) async fn open(endpoint: &Url, access: &Access) -> Result<Self, SourceError> {
-        let Some(credentials) = &access.credentials else {
+    /// Logs in at `endpoint` with the credentials of `network`.
+    pub(super) async fn open(endpoint: &Url, network: &Arc<Network>) -> Result<Self, SourceError> {
+        let Some(credentials) = &network.credentials else {
             let message = "vSphere needs a user name and a password";
             return Err(SourceError::new(SourceErrorKind::Invalid, message));
         };
-        access.policy.reveal("the password of vSphere", endpoint)?;
+        network.policy.reveal("the password of vSphere", endpoint)?;
         let mut session = Self {
-            agent: access.agent(USER_AGENT)?,
+            agent: Agent::new(network, USER_AGENT)?,
             url: sdk(endpoint),
             cookie: None,
             content: Element::default(),
@@ -146,7 +148,7 @@ impl Session {
     }
 }
 
-/// What [`Session::properties`] found.
+/// The finding of [`Session::properties`].
 pub(super) struct Properties(Vec<Element>);
 
 impl Properties {
@@ -159,7 +161,7 @@ impl Properties {
     }
 }
 
-/// Where vSphere takes calls: `/sdk` below its URL.
+/// URL for calls of vSphere: `/sdk` below its own.
 fn sdk(endpoint: &Url) -> Url {
     let mut url = endpoint.clone();
     let path = url.path().trim_end_matches('/');

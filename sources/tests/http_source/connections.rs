@@ -11,7 +11,7 @@ use super::*;
 const LENGTH: usize = 37_000_001;
 
 fn connections(count: usize) -> impl Fn(&mut HttpConfig) {
-    move |config| config.connections = NonZeroUsize::new(count).unwrap()
+    move |config| network(config).connections = NonZeroUsize::new(count)
 }
 
 #[test]

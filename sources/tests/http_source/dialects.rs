@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use datapath::error::SourceErrorKind;
-use sources::http::{BoxFuture, Continuity, Dialect, Refusal, Verdict};
+use sources::http::{BoxFuture, Continuity, Dialect, RefusedRequest, Verdict};
 use testkit::origin::Fault;
 use url::Url;
 
@@ -35,7 +35,7 @@ impl Dialect for Token {
             .is_some_and(|friend| to.as_str().starts_with(friend))
     }
 
-    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Verdict> {
+    fn refused<'a>(&'a self, refusal: RefusedRequest<'a>) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
             let body = String::from_utf8_lossy(refusal.body).into_owned();
             let mut refusals = self.refusals.lock().unwrap();

@@ -20,6 +20,7 @@ use datapath::error::SourceError;
 use datapath::source::{Body, Source};
 use rustls::ClientConfig;
 use sources::http::{HttpConfig, HttpSource};
+use sources::{Network, Patience};
 use testkit::certs;
 use testkit::origin::{Origin, Script};
 use tokio::runtime::Runtime;
@@ -41,21 +42,38 @@ fn noise(len: usize) -> Bytes {
 
 /// The defaults with pauses of milliseconds.
 fn config_with(url: &str, tls: Arc<ClientConfig>) -> HttpConfig {
-    HttpConfig {
+    let patience = Patience {
         first_delay: Duration::from_millis(2),
         max_delay: Duration::from_millis(20),
         no_progress_limit: Duration::from_secs(20),
         idle_limit: Duration::from_secs(10),
-        ..HttpConfig::new(url, tls).unwrap()
-    }
+        ..Patience::default()
+    };
+    let network = Network {
+        patience,
+        ..Network::new(RUNTIME.handle().clone(), CancellationToken::new(), tls)
+    };
+    HttpConfig::new(url, &Arc::new(network)).unwrap()
+}
+
+/// The network of a configuration, to be changed.
+fn network(config: &mut HttpConfig) -> &mut Network {
+    Arc::make_mut(&mut config.network)
 }
 
 fn config(url: &str) -> HttpConfig {
     config_with(url, certs::distrustful_client_config().unwrap())
 }
 
+/// The same until `stop`.
+fn until(stop: CancellationToken, url: &str) -> HttpConfig {
+    let mut config = config(url);
+    network(&mut config).stop = stop;
+    config
+}
+
 fn open(config: HttpConfig) -> Result<HttpSource, SourceError> {
-    HttpSource::open(config, RUNTIME.handle().clone(), CancellationToken::new())
+    HttpSource::open(config)
 }
 
 fn start(script: Script) -> Origin {

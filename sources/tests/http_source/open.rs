@@ -101,7 +101,10 @@ fn retry_after_is_respected_up_to_the_bound() {
         ..Script::new("disk")
     });
     let begin = Instant::now();
-    let bytes = fetch_with(&origin, |config| config.max_delay = Duration::from_millis(200)).unwrap();
+    let bytes = fetch_with(&origin, |config| {
+        network(config).patience.max_delay = Duration::from_millis(200)
+    })
+    .unwrap();
     assert_eq!(bytes, b"disk");
     assert!(begin.elapsed() >= Duration::from_millis(200));
 }
@@ -246,9 +249,7 @@ fn stop_ends_the_wait_for_an_answer() {
         stopper.cancel();
     });
     let begin = Instant::now();
-    let error = HttpSource::open(config(&origin.url("/")), RUNTIME.handle().clone(), stop)
-        .err()
-        .unwrap();
+    let error = HttpSource::open(until(stop, &origin.url("/"))).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Stopped);
     assert!(begin.elapsed() < Duration::from_secs(5));
     stopping.join().unwrap();

@@ -45,7 +45,7 @@ fn a_server_that_serves_one_request_at_a_time_is_read_in_order() {
         ..Script::new(body.clone())
     });
     let mut config = config(&origin.url("/"));
-    config.idle_limit = Duration::from_millis(100);
+    network(&mut config).patience.idle_limit = Duration::from_millis(100);
     let source = open(config).unwrap();
     assert!(!source.is_ranged());
     assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), body);

@@ -94,7 +94,9 @@ fn a_stalled_connection_is_replaced() {
         vec![Fault::StallAt(500_000), Fault::StallAt(500_000)],
     ));
     let begin = Instant::now();
-    let bytes = fetch_with(&origin, |config| config.idle_limit = Duration::from_millis(100));
+    let bytes = fetch_with(&origin, |config| {
+        network(config).patience.idle_limit = Duration::from_millis(100)
+    });
     assert_eq!(bytes.unwrap(), body);
     assert!(begin.elapsed() < Duration::from_secs(5));
     assert!(origin.body_bytes() < LENGTH as u64 * 101 / 100);
@@ -105,9 +107,9 @@ fn a_slow_reader_is_not_a_stalled_connection() {
     let body = noise(LENGTH);
     let origin = start(Script::new(body.clone()));
     let mut config = config(&origin.url("/"));
-    config.idle_limit = Duration::from_millis(50);
-    config.no_progress_limit = Duration::from_millis(100);
-    config.bridge_budget_bytes = 10_000;
+    network(&mut config).patience.idle_limit = Duration::from_millis(50);
+    network(&mut config).patience.no_progress_limit = Duration::from_millis(100);
+    network(&mut config).bridge_bytes = 10_000;
     let mut reader = open(config).unwrap().body().unwrap();
     let first = reader.next_chunk().unwrap().unwrap();
     std::thread::sleep(Duration::from_millis(400));
@@ -120,7 +122,7 @@ fn time_without_a_new_byte_ends_the_transfer() {
     let body = noise(LENGTH);
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000); 10_000]));
     let error = fetch_with(&origin, |config| {
-        config.no_progress_limit = Duration::from_millis(300)
+        network(config).patience.no_progress_limit = Duration::from_millis(300)
     })
     .unwrap_err();
     assert!(
@@ -132,7 +134,7 @@ fn time_without_a_new_byte_ends_the_transfer() {
 
     let origin = start(breaking(&body, vec![Fault::StallAt(500_000); 100]));
     let error = fetch_with(&origin, |config| {
-        config.no_progress_limit = Duration::from_millis(300)
+        network(config).patience.no_progress_limit = Duration::from_millis(300)
     })
     .unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Stalled);
@@ -146,12 +148,12 @@ fn retries_are_counted_from_the_last_new_byte() {
         (1..10).map(|tenth| Fault::CutAt(tenth * 100_000)).collect(),
     ));
     assert_eq!(
-        fetch_with(&origin, |config| config.retries = Some(1)).unwrap(),
+        fetch_with(&origin, |config| network(config).patience.retries = Some(1)).unwrap(),
         body
     );
 
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000); 4]));
-    let error = fetch_with(&origin, |config| config.retries = Some(2))
+    let error = fetch_with(&origin, |config| network(config).patience.retries = Some(2))
         .unwrap_err()
         .to_string();
     assert!(
@@ -223,7 +225,7 @@ fn a_server_without_ranges_that_always_breaks_early_is_given_up() {
         ..breaking(&body, faults)
     });
     let error = fetch_with(&origin, |config| {
-        config.no_progress_limit = Duration::from_millis(300)
+        network(config).patience.no_progress_limit = Duration::from_millis(300)
     })
     .unwrap_err();
     assert!(error.to_string().contains("at byte 500000 of 1000000"), "{error}");
@@ -279,7 +281,7 @@ fn a_body_shorter_than_its_length_is_never_an_end() {
         ..script
     };
     let origin = start(ignoring_ranges);
-    let error = fetch_with(&origin, |config| config.retries = Some(2))
+    let error = fetch_with(&origin, |config| network(config).patience.retries = Some(2))
         .unwrap_err()
         .to_string();
     assert!(error.contains("at byte 1000000 of 1000010"), "{error}");
@@ -303,7 +305,9 @@ fn retry_after_is_respected_on_the_way() {
     let unready = Fault::Status(503, Some("3600".into()));
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000), unready]));
     let begin = Instant::now();
-    let bytes = fetch_with(&origin, |config| config.max_delay = Duration::from_millis(300));
+    let bytes = fetch_with(&origin, |config| {
+        network(config).patience.max_delay = Duration::from_millis(300)
+    });
     assert_eq!(bytes.unwrap(), body);
     assert!(begin.elapsed() >= Duration::from_millis(300));
 }
@@ -369,7 +373,7 @@ fn stop_ends_a_stalled_read() {
     let body = noise(LENGTH);
     let origin = start(breaking(&body, vec![Fault::StallAt(500_000)]));
     let stop = CancellationToken::new();
-    let source = HttpSource::open(config(&origin.url("/")), RUNTIME.handle().clone(), stop.clone()).unwrap();
+    let source = HttpSource::open(until(stop.clone(), &origin.url("/"))).unwrap();
     let mut reader = source.body().unwrap();
     let stopping = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(100));
@@ -394,8 +398,7 @@ fn a_body_that_was_stopped_while_it_flows_never_ends_well() {
     let origin = start(Script::new(noise(32 << 20)));
     for round in 0..200 {
         let stop = CancellationToken::new();
-        let source =
-            HttpSource::open(config(&origin.url("/")), RUNTIME.handle().clone(), stop.clone()).unwrap();
+        let source = HttpSource::open(until(stop.clone(), &origin.url("/"))).unwrap();
         let mut body = source.body().unwrap();
         body.next_chunk().unwrap().unwrap();
         let stopping = std::thread::spawn(move || {

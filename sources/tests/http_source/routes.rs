@@ -202,7 +202,7 @@ fn plain_http_goes_through_the_proxy_with_an_absolute_url() {
     let origin = start(Script::new("disk"));
     let proxy = ForwardProxy::start(origin.address()).unwrap();
     let mut through = config("http://origin.invalid/disk.img");
-    through.proxy = proxies(&proxy);
+    network(&mut through).proxy = proxies(&proxy);
     assert_eq!(
         read_all(&mut *open(through).unwrap().body().unwrap()).unwrap(),
         b"disk"
@@ -221,7 +221,7 @@ fn https_goes_through_a_tunnel_that_carries_our_user_agent() {
     // Loopback is never proxied, and this name does not resolve: only the proxy can reach it.
     let url = format!("https://{}/disk.img", certs::PROXIED_NAME);
     let mut through = config_with(&url, authority.client_config().unwrap());
-    through.proxy = proxies(&proxy);
+    network(&mut through).proxy = proxies(&proxy);
     assert_eq!(
         read_all(&mut *open(through).unwrap().body().unwrap()).unwrap(),
         b"disk"
@@ -242,7 +242,7 @@ fn socks_proxies_resolve_the_name_themselves() {
     let proxy = ForwardProxy::start(origin.address()).unwrap();
     for scheme in ["socks5", "socks5h"] {
         let mut through = config("http://origin.invalid/disk.img");
-        through.proxy = proxies_at(&format!("{scheme}://{}", proxy.address()));
+        network(&mut through).proxy = proxies_at(&format!("{scheme}://{}", proxy.address()));
         assert_eq!(
             read_all(&mut *open(through).unwrap().body().unwrap()).unwrap(),
             b"disk"

@@ -1,4 +1,4 @@
-//! What is read and how: shared by the subcommands.
+//! Options for the source: shared by the subcommands.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -9,12 +9,14 @@ use clap::{Args, ValueHint};
 use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::options::Payload;
 use diskimage::Format;
+use sources::Patience;
+use sources::place::schemes;
 
 /// What to read and how: shared by the subcommands.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
-    /// URL (http, https, s3, gs, docker, oci, oci-archive, nbd, ovirt+https, file), path, or `-` for standard input
-    #[arg(value_hint = ValueHint::AnyPath)]
+    /// URL, path, or `-`.
+    #[arg(value_hint = ValueHint::AnyPath, help = source_help())]
     pub source: String,
 
     /// How its content is taken.
@@ -97,8 +99,9 @@ pub struct SourceArgs {
     pub connections: Option<u8>,
 
     /// Give up after this many seconds without a new byte
-    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, help_heading = "Source")]
-    pub no_progress_timeout: Duration,
+    #[arg(long, value_name = "SECONDS", default_value_t = Patience::default().no_progress_limit.as_secs(),
+          value_parser = seconds, help_heading = "Source")]
+    pub no_progress_timeout: u64,
 
     /// Give up on a source that sends less than this many bytes a second; the suffixes K, M and G are powers of 1024 [default:
     /// however slow it is]
@@ -144,10 +147,16 @@ impl ContentArgs {
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// All schemes, for the help.
+fn source_help() -> String {
+    let schemes: Vec<&str> = schemes().collect();
+    format!("URL ({}), path, or `-` for standard input", schemes.join(", "))
+}
+
+fn seconds(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(0) => Err("at least one second is needed".to_owned()),
-        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Ok(seconds) => Ok(seconds),
         Err(_) => Err("use a whole number of seconds".to_owned()),
     }
 }

@@ -1,6 +1,5 @@
 //! The environment that CDI's controller gives the pod, as types.
 
-mod access;
 mod source;
 
 use std::path::PathBuf;
@@ -9,14 +8,13 @@ use daemon::env::{EnvErrors, EnvReader, Strings, go_bool};
 use daemon::{quantity, space};
 use datapath::floor::SpeedLimit;
 use datapath::target::Cache;
+use sources::pod::PROXY;
 use volume::Wanted;
 use volume::limits;
 use volume::wording::Made;
 
-pub use self::access::AccessConfig;
-use self::access::PROXY;
 use self::source::{CHECKSUM, CONTENT_TYPE, ENDPOINT, EXTRA_HEADER};
-pub(super) use self::source::{Kind, Remote, SourceConfig};
+pub(super) use self::source::{Remote, SourceConfig};
 use super::SOURCE_VARIABLE;
 use super::message::{PROCESS, connect};
 
@@ -45,7 +43,7 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// What the pod makes.
+    /// The product of the pod.
     pub(super) fn made(&self) -> Made {
         match &self.source {
             SourceConfig::Remote(remote) => remote.made,
@@ -54,7 +52,7 @@ impl Config {
     }
 
     /// Reads all variables; every bad one is in the error.
-    pub(super) fn read(env: &dyn Strings) -> Result<Self, ConfigError> {
+    pub(super) fn read(env: &dyn Strings) -> Result<Self, BadEnvironment> {
         let mut reader = EnvReader::new(env);
         let preallocate = reader.required(PREALLOCATION, go_bool);
         let image_size = reader.parsed(IMAGE_SIZE, quantity::parse_bytes);
@@ -77,7 +75,7 @@ impl Config {
         };
         match reader.finish() {
             Ok(()) => Ok(config),
-            Err(errors) => Err(ConfigError {
+            Err(errors) => Err(BadEnvironment {
                 kind: env.get(SOURCE_VARIABLE).unwrap_or_default(),
                 errors,
             }),
@@ -87,13 +85,13 @@ impl Config {
 
 /// An environment that cannot be worked with.
 #[derive(Debug)]
-pub(super) struct ConfigError {
+pub(super) struct BadEnvironment {
     /// The kind of source, whether or not there is such a kind.
     kind: String,
     errors: EnvErrors,
 }
 
-impl ConfigError {
+impl BadEnvironment {
     /// Every bad variable, for the log.
     pub(super) fn log(&self) {
         for (name, reason) in self.errors.iter() {
@@ -127,6 +125,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use sources::Place;
     use sources::http::parse_header;
 
     fn environment(pairs: &[(&str, &str)]) -> HashMap<String, String> {
@@ -149,7 +148,7 @@ mod tests {
         }
     }
 
-    fn refusal(pairs: &[(&str, &str)]) -> ConfigError {
+    fn refusal(pairs: &[(&str, &str)]) -> BadEnvironment {
         Config::read(&environment(pairs)).unwrap_err()
     }
 
@@ -177,11 +176,11 @@ mod tests {
             config.wanted.preallocate && config.wanted.cache == Cache::Direct && config.ready_file.is_none()
         );
         let remote = remote(config);
-        let Kind::Http { headers, .. } = remote.kind else {
+        let Place::Http { headers, .. } = remote.place else {
             panic!("http")
         };
         assert_eq!(headers, [parse_header("X-A: b", false).unwrap().unwrap()]);
-        assert!(!remote.access.insecure, "what is no boolean is false");
+        assert!(!remote.network.insecure, "what is no boolean is false");
         assert!(remote.checksum.is_none());
     }
 

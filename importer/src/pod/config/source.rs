@@ -1,17 +1,22 @@
-//! What fills the disk: the variables of each kind of source.
+//! The source of the disk: the variables of each kind.
 
 use std::path::PathBuf;
 
 use daemon::env::{EnvReader, Strings};
+use daemon::paths::Paths;
 use datapath::digest::Checksum;
 use datapath::options::{Layers, Payload};
+use sources::Place;
+use sources::http::parse_header;
+use sources::imageio::Checkpoints;
+use sources::objects::{ObjectOptions, STORES};
+use sources::pod::{CERT_DIR, PodNetwork};
+use sources::registry::RegistryOptions;
+use sources::vddk::{Installation, VddkOptions};
 use url::Url;
 use volume::wording::Made;
 
-use super::access::AccessConfig;
 use super::{IMAGE_SIZE, SOURCE_VARIABLE};
-use sources::http::{Header, parse_header};
-use sources::imageio::Checkpoints;
 
 /// URL of the object.
 pub(super) const ENDPOINT: &str = "IMPORTER_ENDPOINT";
@@ -25,6 +30,8 @@ pub(super) const CHECKSUM: &str = "IMPORTER_CHECKSUM";
 pub(super) const PULL_METHOD: &str = "IMPORTER_PULL_METHOD";
 /// The key file of a service account.
 const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+/// Path at which CDI mounts the key file of a DataVolume.
+const GOOGLE_SECRET: &str = "/google/credentials.json";
 /// The platform of a multi-arch image, as Go spells it.
 const ARCHITECTURE: &str = "IMPORTER_REGISTRY_IMAGE_ARCHITECTURE";
 /// The disk of an oVirt engine.
@@ -38,7 +45,7 @@ const CURRENT_CHECKPOINT: &str = "IMPORTER_CURRENT_CHECKPOINT";
 /// The snapshot that the target already holds: what is copied is the difference.
 const PREVIOUS_CHECKPOINT: &str = "IMPORTER_PREVIOUS_CHECKPOINT";
 
-/// What fills the disk.
+/// The source of the disk.
 #[derive(Debug)]
 pub(crate) enum SourceConfig {
     /// A blank disk.
@@ -50,80 +57,40 @@ pub(crate) enum SourceConfig {
 /// An object on a network, and what it becomes.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    pub(crate) access: AccessConfig,
-    pub(crate) kind: Kind,
+    pub(crate) network: PodNetwork,
+    pub(crate) place: Place,
+    /// A side container with the user's image serves the disk.
+    pub(crate) is_node_pull: bool,
     pub(crate) made: Made,
-    /// What the whole object must digest to.
+    /// Digest of the whole object.
     pub(crate) checksum: Option<Checksum>,
 }
 
-/// One kind of source and what only it is told.
-#[derive(Debug)]
-pub(crate) enum Kind {
-    Http {
-        endpoint: Url,
-        headers: Vec<Header>,
-        is_node_pull: bool,
-    },
-    S3 {
-        endpoint: String,
-    },
-    Gcs {
-        endpoint: String,
-        /// Of the DataVolume, or of the pod: its path tells.
-        key_file: Option<PathBuf>,
-    },
-    Registry {
-        reference: String,
-        architecture: Option<String>,
-    },
-    ImageIo {
-        endpoint: Url,
-        disk_id: String,
-        checkpoints: Checkpoints,
-    },
-    Vddk {
-        endpoint: Url,
-        uuid: String,
-        backing_file: String,
-        thumbprint: Option<String>,
-        checkpoints: Checkpoints,
-    },
-}
-
-impl Kind {
-    /// What the controllers call it.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Http { .. } => "http",
-            Self::S3 { .. } => "s3",
-            Self::Gcs { .. } => "gcs",
-            Self::Registry { .. } => "registry",
-            Self::ImageIo { .. } => "imageio",
-            Self::Vddk { .. } => "vddk",
-        }
-    }
-
+impl Remote {
     /// Compression and content: those that the bytes show, but for a disk that a guest wrote, which may begin like anything.
     pub(crate) fn payload(&self) -> (Layers, Payload) {
-        match self {
-            Self::Vddk { .. } => (Layers::None, Payload::RAW),
+        match self.place {
+            Place::Vddk(_) => (Layers::None, Payload::RAW),
             _ => (Layers::Sniffed, Payload::default()),
         }
     }
 
-    /// Whether upstream looks at a header of 512 bytes (contract §1.9). Of a container image it does that with the layer, and not with the
-    /// disk in it.
+    /// True where upstream looks at a header of 512 bytes (contract §1.9). Of a container image it does that with the layer, and not
+    /// with the disk in it.
     pub(crate) fn needs_full_header(&self) -> bool {
-        !matches!(self, Self::Registry { .. } | Self::Vddk { .. })
+        !matches!(self.place, Place::Registry { .. } | Place::Vddk(_))
     }
 
-    /// What the target must hold for the difference to it to make sense.
+    /// Snapshot that the target must hold for the difference to it to make sense.
     pub(crate) fn base(&self) -> Option<&str> {
-        match self {
-            Self::ImageIo { checkpoints, .. } => checkpoints.base(),
-            _ => None,
-        }
+        base(&self.place)
+    }
+}
+
+fn base(place: &Place) -> Option<&str> {
+    match place {
+        Place::ImageIo { checkpoints, .. } => checkpoints.base(),
+        _ => None,
     }
 }
 
@@ -145,26 +112,22 @@ impl SourceConfig {
         }
         let made = read_made(reader, &kind, &content)?;
         // All three look at their variables, whatever the others found.
-        let kind = read_kind(reader, &kind);
+        let place = read_place(reader, env, &kind);
         let checksum = read_checksum(reader);
-        let access = AccessConfig::read(reader, env);
-        let (kind, access) = (kind?, access?);
-        // Nobody is between us and a container of the same pod: upstream verifies nothing there.
-        let is_node_pull = matches!(
-            kind,
-            Kind::Http {
-                is_node_pull: true,
-                ..
-            }
-        );
+        let network = PodNetwork::read(reader, env);
+        let (place, network) = (place?, network?);
+        let is_node_pull =
+            matches!(place, Place::Http { .. }) && reader.text(PULL_METHOD).as_deref() == Some("node");
         Some(Self::Remote(Box::new(Remote {
+            // A container of the same pod is asked directly: upstream verifies nothing there.
             checksum: checksum.filter(|_| !is_node_pull),
-            access,
-            made: match kind.base() {
+            network,
+            made: match base(&place) {
                 Some(_) => Made::Delta,
                 None => made,
             },
-            kind,
+            place,
+            is_node_pull,
         })))
     }
 }
@@ -201,41 +164,53 @@ fn read_made(reader: &mut EnvReader<'_>, kind: &str, content: &str) -> Option<Ma
     None
 }
 
-fn read_kind(reader: &mut EnvReader<'_>, kind: &str) -> Option<Kind> {
+fn read_place(reader: &mut EnvReader<'_>, env: &dyn Strings, kind: &str) -> Option<Place> {
     match kind {
         "http" => read_http(reader),
-        "s3" => Some(Kind::S3 {
-            endpoint: endpoint(reader)?,
-        }),
-        "gcs" => Some(Kind::Gcs {
-            endpoint: endpoint(reader)?,
-            key_file: reader.text(GOOGLE_CREDENTIALS).map(Into::into),
-        }),
-        "registry" => Some(Kind::Registry {
+        "registry" => Some(Place::Registry {
             reference: endpoint(reader)?,
-            architecture: reader.text(ARCHITECTURE),
+            options: RegistryOptions {
+                architecture: reader.text(ARCHITECTURE),
+            },
         }),
         "imageio" => {
-            let (endpoint, disk_id) = (http_endpoint(reader), required(reader, DISK_ID));
-            Some(Kind::ImageIo {
-                endpoint: endpoint?,
+            let (api, disk_id) = (http_endpoint(reader), required(reader, DISK_ID));
+            Some(Place::ImageIo {
+                api: api?,
                 disk_id: disk_id?,
                 checkpoints: read_checkpoints(reader),
             })
         }
-        "vddk" => {
-            let endpoint = http_endpoint(reader);
-            let (uuid, backing_file) = (required(reader, UUID), required(reader, BACKING_FILE));
-            Some(Kind::Vddk {
-                endpoint: endpoint?,
-                uuid: uuid?,
-                backing_file: backing_file?,
-                thumbprint: reader.text(THUMBPRINT),
-                checkpoints: read_checkpoints(reader),
-            })
-        }
-        _ => None,
+        "vddk" => read_vddk(reader, &Paths::from_env(env)),
+        _ => Some(Place::Object {
+            store: STORES.iter().find(|store| store.name == kind)?,
+            url: endpoint(reader)?,
+            options: ObjectOptions {
+                // Another file is not the DataVolume's: it was mounted into the pod, and is the policy's business.
+                key_file: reader
+                    .text(GOOGLE_CREDENTIALS)
+                    .map(PathBuf::from)
+                    .filter(|file| *file == Paths::from_env(env).at(GOOGLE_SECRET)),
+                ..ObjectOptions::default()
+            },
+        }),
     }
+}
+
+fn read_vddk(reader: &mut EnvReader<'_>, paths: &Paths) -> Option<Place> {
+    let endpoint = http_endpoint(reader);
+    let (uuid, backing_file) = (required(reader, UUID), required(reader, BACKING_FILE));
+    let checkpoints = read_checkpoints(reader);
+    Some(Place::Vddk(VddkOptions {
+        endpoint: endpoint?,
+        uuid: uuid?,
+        backing_file: backing_file?,
+        thumbprint: reader.text(THUMBPRINT),
+        current_checkpoint: checkpoints.current,
+        previous_checkpoint: checkpoints.previous,
+        has_certificates: reader.text(CERT_DIR).is_some(),
+        installation: Installation::of_pod(|path| paths.at(path)),
+    }))
 }
 
 fn required(reader: &mut EnvReader<'_>, name: &str) -> Option<String> {
@@ -246,7 +221,7 @@ fn required(reader: &mut EnvReader<'_>, name: &str) -> Option<String> {
     text
 }
 
-fn read_http(reader: &mut EnvReader<'_>) -> Option<Kind> {
+fn read_http(reader: &mut EnvReader<'_>) -> Option<Place> {
     let endpoint = http_endpoint(reader);
     let mut headers = Vec::new();
     for (name, line) in reader.with_prefix(EXTRA_HEADER) {
@@ -255,10 +230,9 @@ fn read_http(reader: &mut EnvReader<'_>) -> Option<Kind> {
             Err(error) => reader.reject(&name, error.to_string()),
         }
     }
-    Some(Kind::Http {
-        endpoint: endpoint?,
+    Some(Place::Http {
+        url: endpoint?,
         headers,
-        is_node_pull: reader.text(PULL_METHOD).as_deref() == Some("node"),
     })
 }
 

@@ -3,6 +3,8 @@
 //! The bound is of bytes in flight, not of messages: a fast network in front of a slow disk holds at most
 //! the budget in memory, whatever the size of its chunks.
 
+mod packing;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -11,6 +13,9 @@ use std::thread::Thread;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
+
+pub use self::packing::PackingSender;
+use crate::pack::Packed;
 
 /// Budget that every chunk costs on top of its length, so that a peer that sends one byte at a time
 /// cannot fill the memory with bookkeeping: the handle, its permit and their slot in the queue.
@@ -38,9 +43,10 @@ pub fn channel(budget_bytes: usize, stop: CancellationToken) -> (Sender, Receive
 #[error("nobody reads the other end of the bridge any more")]
 pub struct Closed;
 
-/// The asynchronous end. Dropping it ends the stream.
+/// The asynchronous end. Dropping it, and its clones, ends the stream.
+#[derive(Clone)]
 pub struct Sender {
-    queue: mpsc::UnboundedSender<(Bytes, OwnedSemaphorePermit)>,
+    queue: mpsc::UnboundedSender<(Packed, OwnedSemaphorePermit)>,
     budget: Arc<Semaphore>,
     limit: u32,
     stop: CancellationToken,
@@ -59,7 +65,8 @@ impl Sender {
             .await
             .ok_or(Closed)?
             .map_err(|_| Closed)?;
-        self.queue.send((chunk, permit)).map_err(|_| Closed)
+        let packed = Packed { bytes: chunk, held };
+        self.queue.send((packed, permit)).map_err(|_| Closed)
     }
 
     /// Ready when [`Sender::send`] cannot succeed any more: the receiver is gone, or on stop.
@@ -70,7 +77,7 @@ impl Sender {
 
 /// The blocking end. Dropping it makes the sender fail.
 pub struct Receiver {
-    chunks: mpsc::UnboundedReceiver<(Bytes, OwnedSemaphorePermit)>,
+    chunks: mpsc::UnboundedReceiver<(Packed, OwnedSemaphorePermit)>,
     budget: Arc<Semaphore>,
     stop: CancellationToken,
 }
@@ -79,8 +86,14 @@ impl Receiver {
     /// The next chunk, or `None` when the sender is gone and the queue is empty, or on stop.
     /// Blocks the thread; not for use inside an asynchronous task.
     pub fn recv(&mut self) -> Option<Bytes> {
-        let (chunk, _permit) = block_on(self.stop.run_until_cancelled(self.chunks.recv())).flatten()?;
-        Some(chunk)
+        block_on(self.next()).map(|packed| packed.bytes)
+    }
+
+    /// The same for an asynchronous task, with the memory that the chunk keeps.
+    pub async fn next(&mut self) -> Option<Packed> {
+        let next = self.stop.run_until_cancelled(self.chunks.recv()).await;
+        let (packed, _permit) = next.flatten()?;
+        Some(packed)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// brings as much.
 const SMALL_HOLE_BYTES: u64 = 1 << 20;
 
-/// Where an object has data. All else reads as zeros.
+/// Ranges in which an object has data. All else reads as zeros.
 #[derive(Debug, Clone)]
 pub struct Regions(Arc<[Range<u64>]>);
 
@@ -18,6 +18,49 @@ pub(super) enum Piece {
     Data(Range<u64>),
     /// A number of zeros.
     Zeros(u64),
+}
+
+impl Piece {
+    /// The range of bytes to be asked for.
+    pub(super) fn data(self) -> Option<Range<u64>> {
+        match self {
+            Self::Data(range) => Some(range),
+            Self::Zeros(_) => None,
+        }
+    }
+}
+
+/// An object, cut up.
+#[derive(Debug, Clone)]
+pub(super) struct Pieces {
+    regions: Regions,
+    left: Range<u64>,
+    most: u64,
+}
+
+impl Pieces {
+    /// The bytes of `range`, with at most `most` bytes of data in a piece. What is not known to be zero is data.
+    pub(super) fn new(regions: Option<&Regions>, range: Range<u64>, most: u64) -> Self {
+        let all = || Regions::new(std::iter::once(0..range.end));
+        Self {
+            regions: regions.cloned().unwrap_or_else(all),
+            left: range,
+            most,
+        }
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Piece;
+
+    fn next(&mut self) -> Option<Piece> {
+        let piece = self.regions.piece(self.left.start, self.left.end, self.most)?;
+        self.left.start = match &piece {
+            Piece::Data(range) => range.end,
+            Piece::Zeros(length) => self.left.start + length,
+        };
+        Some(piece)
+    }
 }
 
 impl Regions {
@@ -33,8 +76,8 @@ impl Regions {
         Self(regions.into())
     }
 
-    /// What lies at `position` of an object of `length` bytes, with at most `most` bytes of data; nothing at its end.
-    pub(super) fn piece(&self, position: u64, length: u64, most: u64) -> Option<Piece> {
+    /// The piece at `position` of an object of `length` bytes, with at most `most` bytes of data; nothing at its end.
+    fn piece(&self, position: u64, length: u64, most: u64) -> Option<Piece> {
         if position >= length {
             return None;
         }

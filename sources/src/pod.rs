@@ -1,6 +1,5 @@
-//! Identity, trust and proxies: the same variables for every source on a network.
+//! The network as the variables of a CDI pod describe it: the same for every source, and for whichever program of the pod asks.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,12 +7,13 @@ use daemon::env::{EnvReader, Strings};
 use daemon::paths::Paths;
 use daemon::secret::Secret;
 use daemon::tls::{self, TlsError};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
-use sources::NO_PROGRESS_LIMIT;
-use sources::access::Access;
-use sources::http::Credentials;
-use sources::policy::Policy;
-use sources::proxy::ProxyConfig;
+use crate::http::Credentials;
+use crate::network::Network;
+use crate::policy::Policy;
+use crate::proxy::ProxyConfig;
 
 /// User and password, or access key and secret key: both or none.
 const ACCESS_KEY_ID: &str = "IMPORTER_ACCESS_KEY_ID";
@@ -21,24 +21,24 @@ const SECRET_KEY: &str = "IMPORTER_SECRET_KEY";
 /// Boolean; anything unparsable is false.
 const INSECURE_TLS: &str = "INSECURE_TLS";
 /// Folder with further certificates to trust.
-const CERT_DIR: &str = "IMPORTER_CERT_DIR";
-/// The key for errors of the proxy variables; their text names the variable.
-pub(super) const PROXY: &str = "proxy";
+pub const CERT_DIR: &str = "IMPORTER_CERT_DIR";
+/// Name that the errors of the proxy variables are filed under; their text names the variable.
+pub const PROXY: &str = "proxy";
 
-/// The environment's variables about access.
+/// The network, as the environment describes it.
 #[derive(Debug, Clone)]
-pub struct AccessConfig {
+pub struct PodNetwork {
     user: Option<Secret>,
     password: Option<Secret>,
     /// Folder with further certificates to trust.
     pub cert_dir: Option<PathBuf>,
     /// True if certificates are not verified.
-    pub(crate) insecure: bool,
+    pub insecure: bool,
     proxy: ProxyConfig,
     policy: Policy,
 }
 
-impl AccessConfig {
+impl PodNetwork {
     /// `None` when a variable was rejected.
     pub fn read(reader: &mut EnvReader<'_>, env: &dyn Strings) -> Option<Self> {
         let proxy = ProxyConfig::from_env(|name| env.get(name));
@@ -56,8 +56,8 @@ impl AccessConfig {
         })
     }
 
-    /// The same with the certificates read.
-    pub fn open(&self, paths: &Paths) -> Result<Access, TlsError> {
+    /// The network, with the certificates read; its tasks run on `handle`, until `stop`.
+    pub fn open(&self, paths: &Paths, handle: Handle, stop: CancellationToken) -> Result<Network, TlsError> {
         let tls = tls::pod_client_config(paths, self.cert_dir.as_deref(), self.insecure)?;
         let text = |secret: &Option<Secret>| {
             secret
@@ -65,16 +65,12 @@ impl AccessConfig {
                 .map(|secret| secret.expose().to_owned())
                 .unwrap_or_default()
         };
-        Ok(Access {
+        Ok(Network {
             credentials: Credentials::new(&text(&self.user), &text(&self.password)),
-            tls: Arc::new(tls),
             insecure: self.insecure,
             proxy: self.proxy.clone(),
-            connections: NonZeroUsize::MIN,
-            no_progress_limit: NO_PROGRESS_LIMIT,
-            retries: None,
-            is_checked: false,
             policy: self.policy.clone(),
+            ..Network::new(handle, stop, Arc::new(tls))
         })
     }
 }

@@ -1,0 +1,111 @@
+//! The blocking face of an object that tasks read.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::Body;
+
+use super::pump::Pump;
+use super::{Remote, read_all};
+
+/// Gaps below this are read and dropped: so much is on its way already (bridge and socket buffers), and a
+/// new connection costs several round trips.
+const SMALL_GAP_BYTES: u64 = 4 << 20;
+
+/// An object from some offset to its end.
+pub(crate) struct RemoteBody<R: Remote> {
+    remote: Arc<R>,
+    first: Option<R::Connection>,
+    is_ranged: bool,
+    position: u64,
+    pump: Option<Pump>,
+    left_over: Option<Bytes>,
+    is_complete: bool,
+}
+
+impl<R: Remote> RemoteBody<R> {
+    /// The body from byte 0; `first` is a connection that was opened for it.
+    pub(crate) fn new(remote: Arc<R>, first: Option<R::Connection>, is_ranged: bool) -> Self {
+        Self {
+            remote,
+            first,
+            is_ranged,
+            position: 0,
+            pump: None,
+            left_over: None,
+            is_complete: false,
+        }
+    }
+
+    fn receive(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let length = self.remote.length();
+        if self.is_complete || length == Some(self.position) {
+            return Ok(None);
+        }
+        let Self { remote, position, .. } = self;
+        let (first, is_ranged) = (self.first.take(), self.is_ranged);
+        let pump = self.pump.get_or_insert_with(|| {
+            let network = remote.network();
+            Pump::start(network, network.bridge_bytes, |sender| {
+                read_all(Arc::clone(remote), *position, first, is_ranged, sender)
+            })
+        });
+        if let Some(chunk) = pump.chunks.recv() {
+            return Ok(Some(chunk));
+        }
+        let outcome = remote.network().handle.block_on(pump.outcome());
+        self.pump = None;
+        outcome?;
+        match length {
+            Some(length) => Err(self.ended_before(length)),
+            None => {
+                self.is_complete = true;
+                Ok(None)
+            }
+        }
+    }
+
+    fn ended_before(&self, offset: u64) -> SourceError {
+        let message = format!("the body ended at byte {}, before byte {offset}", self.position);
+        SourceError::new(SourceErrorKind::Length, message)
+    }
+}
+
+impl<R: Remote> Body for RemoteBody<R> {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let chunk = match self.left_over.take() {
+            Some(chunk) => Some(chunk),
+            None => self.receive()?,
+        };
+        self.position += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+        Ok(chunk)
+    }
+
+    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
+        let length = self.remote.length();
+        if offset < self.position || length.is_some_and(|length| offset > length) {
+            let message = format!("cannot skip from byte {} to byte {offset}", self.position);
+            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+        }
+        if self.is_ranged && offset - self.position >= SMALL_GAP_BYTES {
+            self.pump = None;
+            self.first = None;
+            self.left_over = None;
+            self.position = offset;
+        }
+        while self.position < offset {
+            let Some(mut chunk) = self.next_chunk()? else {
+                return Err(self.ended_before(offset));
+            };
+            if self.position > offset {
+                let surplus = usize::try_from(self.position - offset)
+                    .unwrap_or(usize::MAX)
+                    .min(chunk.len());
+                self.left_over = Some(chunk.split_off(chunk.len() - surplus));
+                self.position = offset;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! A task that fills a bridge.
+
+use std::time::Duration;
+
+use datapath::bridge;
+use datapath::error::{SourceError, SourceErrorKind};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::network::{Network, stopped};
+
+/// Longest time for a task whose bytes are no longer wanted to leave its server politely: nbdkit 1.32 dies of clients that go
+/// away in the middle.
+const LEAVE_LIMIT: Duration = Duration::from_secs(5);
+
+/// The reading end of the bridge, and the task; the task ends soon after its owner.
+pub(super) struct Pump {
+    pub(super) chunks: bridge::Receiver,
+    task: JoinHandle<Result<(), SourceError>>,
+    _left: DropGuard,
+}
+
+impl Pump {
+    /// Runs what `pump` makes of the sending end, which holds `budget_bytes` at most, until the network is stopped.
+    pub(super) fn start<F>(
+        network: &Network,
+        budget_bytes: usize,
+        pump: impl FnOnce(bridge::Sender) -> F,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), SourceError>> + Send + 'static,
+    {
+        let stop = network.stop.clone();
+        let (sender, chunks) = bridge::channel(budget_bytes, stop.clone());
+        let pumping = pump(sender);
+        let left = CancellationToken::new();
+        let owner_left = left.clone();
+        let task = network.handle.spawn(async move {
+            let too_late = async {
+                owner_left.cancelled().await;
+                tokio::time::sleep(LEAVE_LIMIT).await;
+            };
+            tokio::select! {
+                outcome = pumping => outcome,
+                () = stop.cancelled() => Err(stopped()),
+                () = too_late => Ok(()),
+            }
+        });
+        Self {
+            chunks,
+            task,
+            _left: left.drop_guard(),
+        }
+    }
+
+    /// The outcome of the task; to be asked once, when there are no more chunks.
+    pub(super) async fn outcome(&mut self) -> Result<(), SourceError> {
+        (&mut self.task).await.unwrap_or_else(|error| {
+            let what = "the task that reads the source failed";
+            Err(SourceError::caused(SourceErrorKind::Io, what, error))
+        })
+    }
+}

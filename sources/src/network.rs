@@ -1,0 +1,94 @@
+//! The way to servers, and the identity that asks: one value, which every source is opened with and keeps.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use datapath::error::{SourceError, SourceErrorKind};
+use rustls::ClientConfig;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::http::Credentials;
+use crate::policy::Policy;
+use crate::proxy::ProxyConfig;
+use crate::retry::Patience;
+
+/// Bytes between the network and the data path, unless told otherwise.
+const BRIDGE_BYTES: usize = 4 << 20;
+
+/// The way to servers: identity, trust, route, patience.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// The runtime that moves the bytes.
+    pub handle: Handle,
+    /// Ends every wait, now and later.
+    pub stop: CancellationToken,
+    /// User and password, or access key and secret key.
+    pub credentials: Option<Credentials>,
+    /// Trust anchors and verification.
+    pub tls: Arc<ClientConfig>,
+    /// True if certificates are not verified; some sources then do without TLS as well.
+    pub insecure: bool,
+    /// Which requests go through which proxy.
+    pub proxy: ProxyConfig,
+    /// Rules for what may be told to which server.
+    pub policy: Policy,
+    /// Connections that a body is read over at once, where that works; `None` leaves it to the kind of source.
+    pub connections: Option<NonZeroUsize>,
+    /// Limits of trying again and of waiting.
+    pub patience: Patience,
+    /// Bytes in flight between the network and the data path.
+    pub bridge_bytes: usize,
+    /// A digest of the whole object was given with the import, and is verified.
+    pub is_checked: bool,
+}
+
+impl Network {
+    /// The strictest network, without secrets and proxies; the tasks run on `handle`, until `stop`.
+    pub fn new(handle: Handle, stop: CancellationToken, tls: Arc<ClientConfig>) -> Self {
+        Self {
+            handle,
+            stop,
+            credentials: None,
+            tls,
+            insecure: false,
+            proxy: ProxyConfig::default(),
+            policy: Policy::default(),
+            connections: None,
+            patience: Patience::default(),
+            bridge_bytes: BRIDGE_BYTES,
+            is_checked: false,
+        }
+    }
+
+    /// The same network but for what `change` does.
+    pub(crate) fn but(&self, change: impl FnOnce(&mut Self)) -> Arc<Self> {
+        let mut changed = self.clone();
+        change(&mut changed);
+        Arc::new(changed)
+    }
+
+    /// Waits for `work`, unless stopped before.
+    pub(crate) async fn unless_stopped<T>(
+        &self,
+        work: impl Future<Output = Result<T, SourceError>>,
+    ) -> Result<T, SourceError> {
+        self.stop
+            .run_until_cancelled(work)
+            .await
+            .unwrap_or_else(|| Err(stopped()))
+    }
+
+    /// The same on this thread, which must not be one of the runtime.
+    pub(crate) fn block_on<T>(
+        &self,
+        work: impl Future<Output = Result<T, SourceError>>,
+    ) -> Result<T, SourceError> {
+        self.handle.block_on(self.unless_stopped(work))
+    }
+}
+
+/// The error of every wait that the stop token ended.
+pub(crate) fn stopped() -> SourceError {
+    SourceError::new(SourceErrorKind::Stopped, "stopped while reading the source")
+}

@@ -1,0 +1,299 @@
+//! Places that images are read from, each with what only its kind is told; and the one function that opens them.
+//!
+//! The command line and the pod's environment make a [`Place`]; [`open`] makes a source of it. A new kind of source is a folder,
+//! a variant and its arms here; a new object store is a folder and its line in [`objects::STORES`].
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::Source;
+use url::Url;
+
+use crate::file::FileSource;
+use crate::http::{Header, HttpConfig, HttpSource, parse_endpoint};
+use crate::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
+use crate::nbd::NbdSource;
+use crate::network::Network;
+use crate::objects::{self, ObjectOptions, Store};
+use crate::registry::{RegistryOptions, RegistrySource};
+use crate::vddk::{VddkInfo, VddkOptions, VddkSource};
+
+/// A place that an image is read from. What may hold a password is kept as text where its parser reports errors without it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Standard input.
+    Stdin,
+    /// A file, block device or pipe of this machine.
+    File(PathBuf),
+    /// An object of an HTTP server.
+    Http {
+        /// Its URL.
+        url: Url,
+        /// Further headers of requests; an address has none.
+        headers: Vec<Header>,
+    },
+    /// An object of an object store.
+    Object {
+        /// The kind of store.
+        store: &'static Store,
+        /// The address, in the form that the options say.
+        url: String,
+        /// Particulars for stores.
+        options: ObjectOptions,
+    },
+    /// A disk in a container image: `docker://…`, `oci-archive:…` or `oci:…`.
+    Registry {
+        /// The image.
+        reference: String,
+        /// Particulars for registries.
+        options: RegistryOptions,
+    },
+    /// An export of an NBD server: `nbd://…`, `nbds://…`, `nbd+unix://…` or `nbds+unix://…`.
+    Nbd(String),
+    /// A disk of an oVirt engine.
+    ImageIo {
+        /// The engine's API.
+        api: Url,
+        /// The disk's identifier.
+        disk_id: String,
+        /// Its snapshots.
+        checkpoints: Checkpoints,
+    },
+    /// A disk of a VMware machine.
+    Vddk(VddkOptions),
+}
+
+/// Particulars that come with the address on a command line; each kind of source takes its own.
+#[derive(Debug, Clone, Default)]
+pub struct Particulars {
+    /// For object stores.
+    pub objects: ObjectOptions,
+    /// For registries.
+    pub registry: RegistryOptions,
+    /// For oVirt engines.
+    pub checkpoints: Checkpoints,
+}
+
+/// Beginnings of addresses, in the order in which help and errors name them.
+pub fn schemes() -> impl Iterator<Item = &'static str> {
+    let stores = objects::STORES.iter().map(|store| store.scheme);
+    let others = ["docker", "oci", "oci-archive", "nbd", "ovirt+https", "file"];
+    ["http", "https"].into_iter().chain(stores).chain(others)
+}
+
+impl Place {
+    /// Tells the kinds of addresses apart. What has no scheme is a path.
+    pub fn parse(text: &str, particulars: Particulars) -> Result<Self, SourceError> {
+        let invalid = |reason: String| SourceError::new(SourceErrorKind::Invalid, reason);
+        let url = text.to_owned();
+        let registry = |reference| Self::Registry {
+            reference,
+            options: particulars.registry.clone(),
+        };
+        if text.starts_with("oci:") || text.starts_with("oci-archive:") {
+            return Ok(registry(url));
+        }
+        let scheme = text
+            .split_once("://")
+            .map(|(scheme, _)| scheme.to_ascii_lowercase());
+        match scheme.as_deref() {
+            None if text == "-" => Ok(Self::Stdin),
+            None if text.is_empty() => Err(invalid("the name of the source is empty".into())),
+            None => Ok(Self::File(text.into())),
+            Some("http" | "https") => Ok(Self::Http {
+                url: parse_endpoint(text)?,
+                headers: Vec::new(),
+            }),
+            Some("docker") => Ok(registry(url)),
+            Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => Ok(Self::Nbd(url)),
+            Some("ovirt+http" | "ovirt+https") => {
+                let (api, disk_id) = disk_of_engine(text)?;
+                Ok(Self::ImageIo {
+                    api,
+                    disk_id,
+                    checkpoints: particulars.checkpoints,
+                })
+            }
+            Some("file") => {
+                let path = Url::parse(text).ok().and_then(|url| url.to_file_path().ok());
+                path.map(Self::File)
+                    .ok_or_else(|| invalid(format!("{text} names no local file")))
+            }
+            // `/a/b://c` is an odd path, not a scheme.
+            Some(other) if other.contains('/') => Ok(Self::File(text.into())),
+            Some(other) => match objects::STORES.iter().find(|store| store.scheme == other) {
+                Some(store) => Ok(Self::Object {
+                    store,
+                    url,
+                    options: particulars.objects,
+                }),
+                None => Err(invalid(format!(
+                    "sources of scheme {other} are not supported: use {}, a path or -",
+                    schemes().collect::<Vec<_>>().join(", ")
+                ))),
+            },
+        }
+    }
+
+    /// The path of what is on this machine; `-` is standard input.
+    pub fn local_path(&self) -> Option<&Path> {
+        match self {
+            Self::Stdin => Some(Path::new("-")),
+            Self::File(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The kind of source, as CDI's controllers call it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Stdin | Self::File(_) => "file",
+            Self::Http { .. } => "http",
+            Self::Object { store, .. } => store.name,
+            Self::Registry { .. } => "registry",
+            Self::Nbd(_) => "nbd",
+            Self::ImageIo { .. } => "imageio",
+            Self::Vddk(_) => "vddk",
+        }
+    }
+}
+
+/// A source that is open, and what is known besides its bytes.
+pub struct Opened {
+    /// The bytes.
+    pub source: Box<dyn Source>,
+    /// The rest.
+    pub remarks: Remarks,
+}
+
+/// Knowledge of a source besides its bytes.
+pub enum Remarks {
+    /// Nothing.
+    None,
+    /// Variables of a container, `NAME=value` each.
+    Variables(Vec<String>),
+    /// Words of a library about itself; complete when the first byte has been read.
+    Library(Box<dyn Fn() -> VddkInfo>),
+}
+
+impl Opened {
+    fn new(source: impl Source + 'static, remarks: Remarks) -> Self {
+        Self {
+            source: Box::new(source),
+            remarks,
+        }
+    }
+}
+
+/// Opens what is at `place`, over `network` unless it is on this machine. Blocks; not to be called inside an asynchronous task.
+pub fn open(place: &Place, network: &Arc<Network>) -> Result<Opened, SourceError> {
+    let alone = |source| Opened {
+        source,
+        remarks: Remarks::None,
+    };
+    Ok(match place {
+        Place::Stdin => alone(Box::new(FileSource::stdin(network.stop.clone())?)),
+        Place::File(path) => alone(Box::new(FileSource::open(path, network.stop.clone())?)),
+        Place::Http { url, headers } => {
+            let config = HttpConfig {
+                credentials: network.credentials.clone(),
+                headers: headers.clone(),
+                ..HttpConfig::at(url.clone(), network)
+            };
+            alone(Box::new(HttpSource::open(config)?))
+        }
+        Place::Object { store, url, options } => alone(Box::new((store.open)(url, network, options)?)),
+        Place::Registry { reference, options } => {
+            let source = RegistrySource::open(reference, network, options)?;
+            let variables = source.environment().to_vec();
+            Opened::new(source, Remarks::Variables(variables))
+        }
+        Place::Nbd(uri) => alone(Box::new(NbdSource::open(uri, network)?)),
+        Place::ImageIo {
+            api,
+            disk_id,
+            checkpoints,
+        } => alone(Box::new(ImageIoSource::open(api, disk_id, checkpoints, network)?)),
+        Place::Vddk(options) => {
+            let source = VddkSource::open(options, network)?;
+            let library = source.informer();
+            Opened::new(source, Remarks::Library(Box::new(library)))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(name: &str, url: &str) -> Place {
+        Place::Object {
+            store: objects::STORES.iter().find(|store| store.name == name).unwrap(),
+            url: url.to_owned(),
+            options: ObjectOptions::default(),
+        }
+    }
+
+    fn http(url: &str) -> Place {
+        Place::Http {
+            url: url.parse().unwrap(),
+            headers: Vec::new(),
+        }
+    }
+
+    fn image(reference: &str) -> Place {
+        Place::Registry {
+            reference: reference.to_owned(),
+            options: RegistryOptions::default(),
+        }
+    }
+
+    fn nbd(uri: &str) -> Place {
+        Place::Nbd(uri.to_owned())
+    }
+
+    #[test]
+    fn locations_are_told_apart() {
+        let engine = Place::ImageIo {
+            api: "https://e/api".parse().unwrap(),
+            disk_id: "1".to_owned(),
+            checkpoints: Checkpoints::default(),
+        };
+        for (location, expected) in [
+            ("-", Place::Stdin),
+            ("disk.img", Place::File("disk.img".into())),
+            ("./-", Place::File("./-".into())),
+            ("/a/b://c", Place::File("/a/b://c".into())),
+            ("./oci:x", Place::File("./oci:x".into())),
+            ("file:///a%20b/disk.img", Place::File("/a b/disk.img".into())),
+            ("HTTP://host/disk", http("HTTP://host/disk")),
+            ("https://host/disk", http("https://host/disk")),
+            ("s3://bucket/disk", object("s3", "s3://bucket/disk")),
+            ("gs://bucket/disk", object("gcs", "gs://bucket/disk")),
+            ("docker://host/a:b", image("docker://host/a:b")),
+            ("oci:dir:tag", image("oci:dir:tag")),
+            ("oci-archive:x.tar", image("oci-archive:x.tar")),
+            ("nbd://host/export", nbd("nbd://host/export")),
+            ("nbd+unix:///?socket=/s", nbd("nbd+unix:///?socket=/s")),
+            ("ovirt+https://e/api/disks/1", engine),
+        ] {
+            let place = Place::parse(location, Particulars::default()).unwrap();
+            assert_eq!(place, expected, "{location}");
+        }
+        for text in ["", "ftp://host/disk", "file://host/disk"] {
+            let error = Place::parse(text, Particulars::default()).unwrap_err();
+            assert_eq!(error.kind(), SourceErrorKind::Invalid, "{text}");
+        }
+    }
+
+    #[test]
+    fn all_schemes_are_named_where_one_is_refused() {
+        let error = Place::parse("ftp://host/disk", Particulars::default()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "sources of scheme ftp are not supported: use http, https, s3, gs, docker, oci, oci-archive, nbd, \
+             ovirt+https, file, a path or -"
+        );
+    }
+}
