@@ -5,7 +5,7 @@ use std::cell::LazyCell;
 use benches::{Kind, Memory};
 use criterion::Criterion;
 use datapath::archive::{Options, unpack};
-use datapath::transfer;
+use datapath::options::Reading;
 
 use crate::{Result, done, group, place};
 
@@ -21,7 +21,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
         dir: folder.path().to_owned(),
         available: u64::MAX,
     };
-    let options = transfer::Options::default();
+    let options = Reading::default();
     let mut group = group(criterion, "archive", DATA_BYTES);
     for (name, bytes) in SIZES {
         // Made only if the bench is asked for.

@@ -7,15 +7,16 @@ use std::cell::LazyCell;
 use benches::{Clusters, Codec, Kind, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
+use datapath::options::{Payload, Reading, Writing};
 use datapath::target::{self, Cache};
-use datapath::transfer::{Options, transfer};
+use datapath::transfer::transfer;
 use sources::http::{HttpConfig, HttpSource};
 use testkit::certs;
 use testkit::origin::{Origin, Script};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use crate::transfer::options;
+use crate::transfer::writing;
 use crate::{Result, done, group, network_runtime, place};
 
 const DISK_BYTES: usize = 64 << 20;
@@ -61,14 +62,14 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
     let target = place::target(folder.path().join("disk"), Cache::Auto);
     let runtime = network_runtime()?;
-    let options = options();
+    let writing = writing();
     let mut group = group(criterion, "http", DISK_BYTES);
     for (case, kind) in CASES {
         // Made only if the bench is asked for.
         let origin = LazyCell::new(|| done(serve(case, kind)));
         group.bench_function(format!("{}/{}", case.name(), kind.name()), |bencher| {
             let url = origin.url("/disk");
-            bencher.iter(|| done(import(&url, &runtime, &target, &options)));
+            bencher.iter(|| done(import(&url, &runtime, &target, &writing)));
         });
     }
     group.finish();
@@ -80,10 +81,10 @@ fn serve(case: Case, kind: Kind) -> Result<Origin> {
     Ok(Origin::start(Script::new(object))?)
 }
 
-fn import(url: &str, runtime: &Runtime, target: &target::Options, options: &Options) -> Result<()> {
+fn import(url: &str, runtime: &Runtime, target: &target::Options, writing: &Writing) -> Result<()> {
     let config = HttpConfig::new(url, certs::distrustful_client_config()?)?;
     let source = HttpSource::open(config, runtime.handle().clone(), CancellationToken::new())?;
-    let report = transfer(&source, target, options)?;
+    let report = transfer(&source, Payload::default(), target, &Reading::default(), writing)?;
     assert_eq!(report.virtual_size, DISK_BYTES as u64);
     Ok(())
 }

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use criterion::Criterion;
 use datapath::chunks::Chunks;
 use datapath::decode::{Codec, Limits};
+use datapath::options::{Layers, Payload, Reading};
 use datapath::target::Cache;
-use datapath::transfer::{Envelope, Options, transfer};
+use datapath::transfer::transfer;
 
 use crate::{Result, done, group, place, transfer as whole};
 
@@ -26,10 +27,11 @@ impl Chunks for Whole {
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
     let target = place::target(folder.path().join("disk"), Cache::Auto);
-    let options = Options {
-        envelope: Envelope::Snappy,
-        ..whole::options()
+    let reading = Reading {
+        layers: Layers::Only(Codec::Snappy),
+        ..Reading::default()
     };
+    let writing = whole::writing();
     let mut group = group(criterion, "snappy", DISK_BYTES);
     for kind in Kind::ALL {
         // Made only if the bench is asked for.
@@ -41,7 +43,9 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
         group.bench_function(format!("clone/{}", kind.name()), |bencher| {
             let packed = LazyCell::force(&packed);
             let source = Memory::new(packed, false);
-            bencher.iter(|| done(transfer(&source, &target, &options).map_err(Into::into)));
+            bencher.iter(|| {
+                done(transfer(&source, Payload::RAW, &target, &reading, &writing).map_err(Into::into))
+            });
         });
     }
     group.finish();

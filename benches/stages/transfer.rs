@@ -6,8 +6,9 @@ use std::cell::LazyCell;
 use benches::{Clusters, Codec, Kind, Memory, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
+use datapath::options::{Payload, Reading, Writing};
 use datapath::target::Cache;
-use datapath::transfer::{Options, transfer};
+use datapath::transfer::transfer;
 
 use crate::{Result, done, group, place, threads};
 
@@ -57,17 +58,17 @@ impl Case {
 }
 
 /// What the importer does unless it is told otherwise.
-pub(crate) fn options() -> Options {
-    Options {
+pub(crate) fn writing() -> Writing {
+    Writing {
         workers: threads(),
-        ..Options::default()
+        ..Writing::default()
     }
 }
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
     let target = place::target(folder.path().join("disk"), Cache::Auto);
-    let options = options();
+    let (reading, writing) = (Reading::default(), writing());
     let mut group = group(criterion, "transfer", DISK_BYTES);
     for kind in Kind::ALL {
         let disk = kind.data(DISK_BYTES);
@@ -76,7 +77,11 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
             let source = LazyCell::new(|| done(case.source(&disk)));
             group.bench_function(format!("{}/{}", case.name(), kind.name()), |bencher| {
                 let source = LazyCell::force(&source);
-                bencher.iter(|| done(transfer(source, &target, &options).map_err(Into::into)));
+                bencher.iter(|| {
+                    done(
+                        transfer(source, Payload::default(), &target, &reading, &writing).map_err(Into::into),
+                    )
+                });
             });
         }
     }

@@ -1,16 +1,18 @@
-//! Whether an image is consistent, without converting it.
+//! The check that an image is consistent, without converting it.
 
 use bytes::Bytes;
 use diskimage::{Checker, Clusters, Error as ImageError, Findings, Format, Guest, Host, Sink};
 
-use crate::error::{Error, FormatError, SourceError, SourceErrorKind};
-use crate::format::mapped::{fetch_tables, pass_mapped};
-use crate::recognize::{Opened, fetch_map, open, open_image, ranged_length};
+use crate::archive;
+use crate::decode;
+use crate::error::{Error, SourceError, SourceErrorKind};
+use crate::format::{Head, fetch_map, fetch_tables, open_mapped, pass_mapped, ranged_length};
+use crate::meter::Meter;
+use crate::options::{Payload, Reading};
 use crate::source::Source;
 use crate::target::Inflater;
-use crate::transfer::Options;
 
-/// What a check found.
+/// Findings of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The format of the image.
@@ -19,7 +21,7 @@ pub struct Report {
     pub virtual_size: u64,
     /// Bytes of the image.
     pub image_bytes: u64,
-    /// What its tables say of each other.
+    /// Contradictions between its tables, and sums of what they refer to.
     pub findings: Findings,
     /// Compressed clusters that were inflated; `None` if that was not asked for, or the map is too damaged to find them.
     pub inflated_clusters: Option<u64>,
@@ -27,15 +29,15 @@ pub struct Report {
 
 /// Reads all tables of the image in `source`, which must have ranges, and compares what they refer to. With `data`, all
 /// compressed clusters are inflated as well. An image that cannot even be opened is an error.
-pub fn check(source: &dyn Source, options: &Options, data: bool) -> Result<Report, Error> {
-    let Opened {
-        mut input, format, ..
-    } = open(source, options, &options.limits)?;
+pub fn check(source: &dyn Source, payload: Payload, reading: &Reading, data: bool) -> Result<Report, Error> {
+    let input = decode::undo(Meter::new(source, reading)?, reading, &reading.limits)?;
+    let mut input = archive::enter(input, payload, reading)?;
+    let Head { format, .. } = Head::read(&mut input, payload, reading)?;
     if format == Format::Raw {
-        return Err(FormatError::from(ImageError::NothingToCheck).into());
+        return Err(ImageError::NothingToCheck.into());
     }
-    let memory = &options.limits.memory;
-    let image = open_image(format, &mut input, memory)?;
+    let memory = &reading.limits.memory;
+    let image = open_mapped(format, &mut input, memory)?;
     let facts = image.facts();
     let Some(image_bytes) = ranged_length(source, &mut input) else {
         let reason = "an image is checked in place: it must not be compressed as a whole, and its source must have ranges";
@@ -47,7 +49,7 @@ pub fn check(source: &dyn Source, options: &Options, data: bool) -> Result<Repor
 
     let mut inflated_clusters = None;
     if data {
-        let image = open_image(format, &mut input, memory)?;
+        let image = open_mapped(format, &mut input, memory)?;
         match fetch_map(image, image_bytes, source, &mut input, memory) {
             Ok(map) => {
                 let mut sink = Inflating::new(facts.clusters, facts.virtual_size);

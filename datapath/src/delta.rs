@@ -6,41 +6,40 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use diskimage::{Clusters, Error as ImageError, Format, HEAD_BYTES, Image, Stream};
-use tokio_util::sync::CancellationToken;
+use diskimage::{Error as ImageError, Format, HEAD_BYTES, Image};
 
+use crate::decode;
 use crate::error::{Error, FormatError};
-use crate::format::park::Park;
-use crate::format::{Input, mapped};
-use crate::meter::Readings;
+use crate::facts::ImageFacts;
+use crate::format::{Head, Mapped};
+use crate::input::Input;
+use crate::meter::Meter;
 use crate::observe::Phase;
-use crate::recognize::{Opened, open, start};
+use crate::options::{Payload, Reading, Writing};
 use crate::source::Source;
 use crate::target::{self, Cache, Disk, Writer, with_writer};
-use crate::transfer::{ImageFacts, Options, RouteTaken, drain, verify_checksum};
 
 /// Zeroed at once; bounds how long a request to stop waits.
 const ZERO_STEP_BYTES: u64 = 256 << 20;
 
-/// What a delta is applied to.
+/// The disk that a delta is applied to.
 #[derive(Debug, Clone)]
 pub struct Base {
     /// A regular file or block device that holds the base.
     pub path: PathBuf,
     /// Bytes that the disk may have at most; a device's size limits it too.
     pub available: u64,
-    /// What the delta must call its backing file, folders aside.
+    /// The name that the delta must give its backing file, folders aside.
     pub name: String,
     /// What goes through the page cache.
     pub cache: Cache,
 }
 
-/// What was done.
+/// Figures of a delta that was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What the delta was.
+    /// Facts about the delta.
     pub facts: ImageFacts,
     /// Bytes of the virtual disk.
     pub virtual_size: u64,
@@ -52,105 +51,74 @@ pub struct Report {
     pub checksum: Option<String>,
 }
 
-/// A delta whose head is known, and its base too.
-struct Delta {
-    facts: ImageFacts,
-    virtual_size: u64,
-    clusters: Option<Clusters>,
-    stream: Stream,
-    input: Input,
-    readings: Arc<Readings>,
-}
-
 /// Applies the delta in `source` to the disk of `base`. Returns when it is on the disk. Whatever is wrong with the
 /// delta's head, its base above all, is found before the disk is touched.
-pub fn apply(source: &dyn Source, base: &Base, options: &Options) -> Result<Report, Error> {
-    options.observer.phase(Phase::Info);
+pub fn apply(
+    source: &dyn Source,
+    base: &Base,
+    reading: &Reading,
+    writing: &Writing,
+) -> Result<Report, Error> {
+    reading.observer.phase(Phase::Info);
     target::refuse_source(&base.path, source)?;
-    let mut delta = recognize(source, base, options)?;
-    options.observer.image(&delta.facts);
+    let meter = Meter::new(source, reading)?;
+    let mut input = decode::undo(meter, reading, &writing.decode_limits(&reading.limits))?;
+    let image = open(&mut input, base, reading)?;
+    let mut delta = Mapped::start(image, source, &mut input, reading, writing.route)?;
+    let facts = delta.facts(input.layers());
+    reading.observer.image(&facts);
 
-    options.observer.phase(Phase::Transfer);
-    let disk = Disk::open_in_place(&target_options(base), delta.virtual_size)?;
-    write(&mut delta, &disk, options)?;
-    if options.checksum.is_some() || options.read_all || source.verifies() {
-        drain(&mut delta.input)?;
-    }
-    let checksum = verify_checksum(options, &delta.readings)?;
-    if options.stop.is_cancelled() {
-        return Err(Error::Stopped);
-    }
+    reading.observer.phase(Phase::Transfer);
+    let disk = Disk::open_in_place(&target_options(base), delta.virtual_size())?;
+    write(&mut delta, &mut input, &disk, reading, writing)?;
+    let checksum = input.finish()?;
+    reading.check_stop()?;
     let written_bytes = disk.commit_in_place()?;
-    options.observer.target_written(written_bytes);
-    options.observer.phase(Phase::Complete);
+    reading.observer.target_written(written_bytes);
+    reading.observer.phase(Phase::Complete);
     Ok(Report {
-        facts: delta.facts,
-        virtual_size: delta.virtual_size,
-        source_bytes: delta.readings.position(),
+        facts,
+        virtual_size: delta.virtual_size(),
+        source_bytes: input.readings().position(),
         written_bytes,
         checksum,
     })
 }
 
-/// Everything before the disk is opened.
-fn recognize(source: &dyn Source, base: &Base, options: &Options) -> Result<Delta, Error> {
-    let Opened {
-        layers,
-        mut input,
-        readings,
-        format,
-        ..
-    } = open(source, options, &options.decode_limits())?;
+/// Reads the head of a delta to `base`.
+fn open(input: &mut Input, base: &Base, reading: &Reading) -> Result<Image, Error> {
+    let Head { format, .. } = Head::read(input, Payload::default(), reading)?;
     if format != Format::Qcow2 {
         let error = ImageError::NotThatFormat {
             wanted: Format::Qcow2,
             found: format,
         };
-        return Err(FormatError::from(error).into());
+        return Err(error.into());
     }
-    let (image, backing_file) = Image::open_delta(&input.peek(HEAD_BYTES)?).map_err(FormatError::from)?;
+    let (image, backing_file) = Image::open_delta(&input.peek(HEAD_BYTES)?)?;
     check_base(&backing_file, &base.name)?;
-    let found = image.facts();
-    let (stream, route) = start(image, source, &mut input, options)?;
-    Ok(Delta {
-        facts: ImageFacts {
-            layers,
-            format,
-            virtual_size: Some(found.virtual_size),
-            route,
-        },
-        virtual_size: found.virtual_size,
-        clusters: found.clusters,
-        stream,
-        input,
-        readings,
-    })
+    Ok(image)
 }
 
 /// Data first, then zeros: each guest byte is said to be one or the other, or nothing is said about it.
-fn write(delta: &mut Delta, disk: &Disk, options: &Options) -> Result<(), Error> {
-    let tick = |writer: &Writer<'_>| options.observer.target_written(writer.disk().written_bytes());
-    let (stream, input) = (&mut delta.stream, &mut delta.input);
-    let feed = |writer: &mut Writer<'_>| match delta.facts.route {
-        RouteTaken::OnePass => mapped::copy_one_pass(
-            stream,
-            input,
-            writer,
-            Park::new(&stream.facts(), writer, options),
-            tick,
-        ),
-        RouteTaken::Ranged | RouteTaken::Raw => mapped::copy_mapped(stream, input, writer, tick),
-    };
+fn write(
+    delta: &mut Mapped,
+    input: &mut Input,
+    disk: &Disk,
+    reading: &Reading,
+    writing: &Writing,
+) -> Result<(), Error> {
+    let tick = |writer: &Writer<'_>| reading.observer.target_written(writer.disk().written_bytes());
     with_writer(
         disk,
-        delta.clusters,
-        Some(delta.virtual_size),
-        options.workers,
-        &options.stop,
-        feed,
+        delta.clusters(),
+        Some(delta.virtual_size()),
+        writing.workers,
+        &reading.stop,
+        |writer| delta.copy(input, writer, reading, writing, tick),
     )?;
-    for range in delta.stream.zeros() {
-        zero(disk, range.start.0..range.end.0, &options.stop)?;
+    for range in delta.zeros() {
+        zero(disk, range.start.0..range.end.0, reading)?;
     }
     Ok(())
 }
@@ -180,12 +148,10 @@ fn target_options(base: &Base) -> target::Options {
     }
 }
 
-fn zero(disk: &Disk, range: Range<u64>, stop: &CancellationToken) -> Result<(), Error> {
+fn zero(disk: &Disk, range: Range<u64>, reading: &Reading) -> Result<(), Error> {
     let mut start = range.start;
     while start < range.end {
-        if stop.is_cancelled() {
-            return Err(Error::Stopped);
-        }
+        reading.check_stop()?;
         let end = range.end.min(start.saturating_add(ZERO_STEP_BYTES));
         disk.zero_range(start..end)?;
         start = end;

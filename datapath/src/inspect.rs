@@ -1,20 +1,23 @@
-//! What an image is, without importing it.
+//! Facts about an image, without importing it.
 
 use diskimage::bytes_at::be64;
 use diskimage::{Error as ImageError, Format, HEAD_BYTES};
 
+use crate::archive;
+use crate::decode;
 use crate::error::{Error, FormatError};
-use crate::format::Input;
 use crate::format::raw::{Ending, SECTOR};
+use crate::format::{Head, fetch_map, open_mapped, ranged_length};
+use crate::input::Input;
 use crate::memory::Budget;
-use crate::recognize::{Opened, fetch_map, open, open_image, ranged_length};
+use crate::meter::Meter;
+use crate::options::{Payload, Reading};
 use crate::source::Source;
-use crate::transfer::Options;
 
-/// Where ISO 9660 has its volume descriptor: sector 16 of 2048 bytes (ECMA-119 §8.1).
+/// Offset of the volume descriptor of ISO 9660: sector 16 of 2048 bytes (ECMA-119 §8.1).
 const ISO_DESCRIPTOR: usize = 16 * 2048;
 
-/// Where a qcow2 header has the virtual size (qcow2.rst, "Header").
+/// Offset of the virtual size in a qcow2 header (qcow2.rst, "Header").
 const VIRTUAL_SIZE_AT: usize = 24;
 
 /// The facts about an image.
@@ -32,28 +35,23 @@ pub struct Inspection {
     pub allocated_bytes: Option<u64>,
     /// Bytes of a cluster.
     pub cluster_size: Option<u64>,
-    /// What is unusual about the image.
+    /// Unusual traits of the image.
     pub features: Vec<String>,
     /// Other files that the image refers to.
     pub references: Vec<String>,
     /// Internal snapshots.
     pub snapshots: u32,
-    /// Why an import would refuse the image.
+    /// The reason for which an import would refuse the image.
     pub refused: Option<String>,
 }
 
 /// Looks at the head of the source and, where it has ranges, at the tables of the image.
-pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Error> {
-    let Opened {
-        layers,
-        mut input,
-        format,
-        ending,
-        image_bytes,
-        ..
-    } = open(source, options, &options.limits)?;
+pub fn inspect(source: &dyn Source, payload: Payload, reading: &Reading) -> Result<Inspection, Error> {
+    let input = decode::undo(Meter::new(source, reading)?, reading, &reading.limits)?;
+    let mut input = archive::enter(input, payload, reading)?;
+    let Head { format, ending } = Head::read(&mut input, payload, reading)?;
     let mut found = Inspection {
-        layers,
+        layers: input.layers(),
         format,
         source_bytes: source.length(),
         virtual_size: None,
@@ -66,20 +64,22 @@ pub fn inspect(source: &dyn Source, options: &Options) -> Result<Inspection, Err
     };
     match format {
         Format::Raw => {
-            found.virtual_size = image_bytes.and_then(|bytes| bytes.checked_next_multiple_of(SECTOR));
-            found.allocated_bytes = image_bytes;
+            found.allocated_bytes = input.length();
+            found.virtual_size = input
+                .length()
+                .and_then(|bytes| bytes.checked_next_multiple_of(SECTOR));
             let head = input.peek(ISO_DESCRIPTOR + 6)?;
             if head.get(ISO_DESCRIPTOR + 1..) == Some(b"CD001") {
                 found.features.push("ISO 9660".into());
             }
             describe_end(&mut found, ending, source, &mut input)?;
         }
-        _ => describe(&mut found, source, &mut input, &options.limits.memory)?,
+        _ => describe(&mut found, source, &mut input, &reading.limits.memory)?,
     }
     Ok(found)
 }
 
-/// What follows a raw disk, where the source can be asked.
+/// Looks at the end of a raw disk, where the source can be asked for it.
 fn describe_end(
     found: &mut Inspection,
     ending: Ending,
@@ -105,14 +105,14 @@ fn describe_end(
     Ok(())
 }
 
-/// What the head of an image with a map tells, and its tables.
+/// Looks at the head of an image with a map, and at its tables.
 fn describe(
     found: &mut Inspection,
     source: &dyn Source,
     input: &mut Input,
     memory: &Budget,
 ) -> Result<(), Error> {
-    let image = match open_image(found.format, input, memory) {
+    let image = match open_mapped(found.format, input, memory) {
         Err(Error::Format(FormatError::Image(refusal))) => {
             if found.format == Format::Qcow2 {
                 // What the header says, for those who have to repair or flatten the image.

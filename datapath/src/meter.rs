@@ -2,27 +2,32 @@
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use crate::chunks::Chunks;
-use crate::digest::Hashing;
+use crate::digest::{Checksum, Hashing};
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::floor::Floor;
 use crate::observe::Observer;
+use crate::options::Reading;
 use crate::source::{Body, Source};
-use crate::transfer::Options;
 
 /// Longest sleep of the rate limiter without a look at the stop token.
 const PACE_STEP: Duration = Duration::from_millis(50);
 
-/// What outlives the meter, which disappears inside the decode stack.
+/// The figures of a meter. They outlive it: it disappears inside the decode stack.
 pub struct Readings {
     position: AtomicU64,
-    digest: Mutex<Option<Hashing>>,
+    /// The digest that is expected, and that of the bytes so far.
+    digest: Mutex<Option<(Checksum, Hashing)>>,
+    /// True if every byte has to pass, since a digest is taken of all of them, here or by the source.
+    must_read_all: bool,
+    /// True if the source is read to its end, though bytes may be skipped.
+    must_reach_end: bool,
 }
 
 impl Readings {
@@ -31,13 +36,23 @@ impl Readings {
         self.position.load(Ordering::Relaxed)
     }
 
-    /// The digest of all bytes, as `algorithm:hex`; once.
-    pub fn digest(&self) -> Option<String> {
-        self.digest
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-            .map(Hashing::finish)
+    /// True if what the image does not need has to be read as well.
+    pub fn must_reach_end(&self) -> bool {
+        self.must_reach_end
+    }
+
+    /// Compares the digest of all bytes with the one that is expected, if there is one. Returns it, as `algorithm:hex`; once.
+    pub fn verify(&self) -> Result<Option<String>, Error> {
+        let Some((expected, hashing)) = self.digest().take() else {
+            return Ok(None);
+        };
+        let calculated = hashing.finish();
+        expected.verify(&calculated)?;
+        Ok(Some(calculated))
+    }
+
+    fn digest(&self) -> MutexGuard<'_, Option<(Checksum, Hashing)>> {
+        self.digest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -47,7 +62,6 @@ pub struct Meter {
     total: Option<u64>,
     readings: Arc<Readings>,
     digesting: bool,
-    verifying: bool,
     pace: Option<Pace>,
     floor: Option<Floor>,
     observer: Arc<dyn Observer>,
@@ -55,23 +69,29 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Measures the body of `source`.
-    pub fn new(source: &dyn Source, digest: Option<Hashing>, options: &Options) -> Result<Self, Error> {
+    /// Begins to read `source`, under the digest that `reading` expects.
+    pub fn new(source: &dyn Source, reading: &Reading) -> Result<Self, Error> {
+        let digest = reading
+            .checksum
+            .clone()
+            .map(|checksum| (checksum.clone(), Hashing::start(checksum.algorithm())));
         let digesting = digest.is_some();
+        let must_read_all = digesting || source.verifies();
         let readings = Arc::new(Readings {
             position: AtomicU64::new(0),
             digest: Mutex::new(digest),
+            must_read_all,
+            must_reach_end: must_read_all || reading.read_all,
         });
         Ok(Self {
             body: source.body().map_err(stopped)?,
             total: source.length(),
             readings,
             digesting,
-            verifying: source.verifies(),
-            pace: options.limit_rate.map(Pace::new),
-            floor: options.speed_limit.map(Floor::new),
-            observer: Arc::clone(&options.observer),
-            stop: options.stop.clone(),
+            pace: reading.limit_rate.map(Pace::new),
+            floor: reading.speed_limit.map(Floor::new),
+            observer: Arc::clone(&reading.observer),
+            stop: reading.stop.clone(),
         })
     }
 
@@ -80,9 +100,14 @@ impl Meter {
         Arc::clone(&self.readings)
     }
 
+    /// Bytes in the whole object, if the source knows.
+    pub fn total(&self) -> Option<u64> {
+        self.total
+    }
+
     /// True if every byte has to pass, since a digest is taken of all of them, here or by the source.
     pub fn must_read_all(&self) -> bool {
-        self.digesting || self.verifying
+        self.readings.must_read_all
     }
 
     /// Continues at `offset`. Only for bodies of ranged sources, without a digest.
@@ -125,14 +150,11 @@ impl Chunks for Meter {
                 )
             })?;
         }
+        // Before the pace: the thread that hashes works while this one sleeps.
         if self.digesting
-            && let Some(digest) = &*self
-                .readings
-                .digest
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
+            && let Some((_, hashing)) = &*self.readings.digest()
         {
-            digest.update(&chunk);
+            hashing.update(&chunk);
         }
         if let Some(pace) = &mut self.pace {
             pace.wait(chunk.len() as u64, &self.stop)?;

@@ -1,8 +1,8 @@
-//! What a transfer tells whoever watches it. The data path knows this trait and no metrics library.
+//! Events of a transfer. The data path knows this trait and no metrics library.
 
 use std::sync::Arc;
 
-use crate::transfer::ImageFacts;
+use crate::facts::ImageFacts;
 
 /// The phases of a transfer, named as CDI's importer names them in its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,14 +29,14 @@ pub trait Observer: Send + Sync {
     fn target_written(&self, _bytes: u64) {}
 }
 
-/// An observer that looks away.
+/// An observer that does nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Nobody;
+pub struct Unobserved;
 
-impl Observer for Nobody {}
+impl Observer for Unobserved {}
 
-impl Nobody {
-    /// The shared form that options want.
+impl Unobserved {
+    /// The shared form, as options hold it.
     pub fn shared() -> Arc<dyn Observer> {
         Arc::new(Self)
     }

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use datapath::archive::{self, unpack};
 use datapath::error::SourceError;
 use datapath::memory;
+use datapath::options::Reading;
 use datapath::source::{Body, Source};
-use datapath::transfer::Options;
 
 use tape::{Fields, Tape};
 
@@ -101,7 +101,7 @@ fn memory_does_not_grow_with_the_archive() {
         dir: folder.path().to_owned(),
         available: u64::MAX,
     };
-    let report = unpack(&Generated, &target, &Options::default()).unwrap();
+    let report = unpack(&Generated, &target, &Reading::default()).unwrap();
     assert_eq!(report.entries, (FLAT + 2 * DIRECTORIES + 1) as u64);
     let (held, resident) = (memory::peak(), peak_resident_kib());
     assert!(held < 4 << 20, "{held} bytes were held");

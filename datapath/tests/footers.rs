@@ -5,13 +5,16 @@
 mod common;
 
 use common::{Memory, fast_folder, file, noise};
-use datapath::transfer::{Envelope, Options, Report};
+use datapath::options::{Layers, Payload, Reading, Writing};
+use datapath::transfer::Report;
 use datapath::{Error, target, transfer};
 use diskimage::Format;
 use testkit::images::vhd::{Footer, fixed};
 use testkit::tools;
 
 const DISK_BYTES: usize = (1 << 20) + 5 * 1024;
+
+type Options = (Payload, Reading);
 
 fn disk() -> Vec<u8> {
     noise(DISK_BYTES, 5)
@@ -29,7 +32,7 @@ fn import(source: &Memory, options: &Options, available: u64) -> Result<(Report,
         available,
         ..file(&folder.path().join("disk"))
     };
-    let report = transfer(source, &target, options)?;
+    let report = transfer(source, options.0, &target, &options.1, &Writing::default())?;
     let disk = std::fs::read(&target.path).unwrap();
     Ok((report, disk))
 }
@@ -51,10 +54,7 @@ fn import_both(image: &[u8], options: &Options, available: u64) -> Vec<(Report, 
 }
 
 fn forced(format: Format) -> Options {
-    Options {
-        format: Some(format),
-        ..Options::default()
-    }
+    (Payload::Image(Some(format)), Reading::default())
 }
 
 #[test]
@@ -111,10 +111,14 @@ fn virtual_pc_s_disks_end_where_their_geometry_does() {
 
 #[test]
 fn what_is_called_raw_or_is_a_guest_s_keeps_its_last_sector() {
-    let bare = Options {
-        envelope: Envelope::Bare,
-        ..Options::default()
-    };
+    let layers = Layers::None;
+    let bare = (
+        Payload::RAW,
+        Reading {
+            layers,
+            ..Reading::default()
+        },
+    );
     for options in [forced(Format::Raw), bare] {
         for (report, disk) in import_both(&image(), &options, u64::MAX) {
             assert!(disk == image());

@@ -7,7 +7,8 @@ mod common;
 use std::path::Path;
 
 use common::{Memory, file, noise, qemu_img};
-use datapath::transfer::{Options, RouteTaken};
+use datapath::facts::RouteTaken;
+use datapath::options::{Payload, Reading, Writing};
 use datapath::{Error, target, transfer};
 
 const MIB: usize = 1 << 20;
@@ -51,7 +52,14 @@ fn a_resized_image_waits_on_the_target() {
         let (image, disk) = (dir.path().join("image"), dir.path().join("disk"));
         resized(&image, convert, growth);
         let source = Memory::new(std::fs::read(&image).unwrap());
-        let report = transfer(&source, &file(&disk), &Options::default()).unwrap();
+        let report = transfer(
+            &source,
+            Payload::default(),
+            &file(&disk),
+            &Reading::default(),
+            &Writing::default(),
+        )
+        .unwrap();
         assert_eq!(report.facts.route, RouteTaken::OnePass);
         qemu_img(&["compare", "-f", "raw", "-F", "qcow2", text(&disk), text(&image)]);
     }
@@ -85,7 +93,14 @@ fn a_full_target_without_a_free_slot_still_works() {
         ..file(&disk)
     };
     let image = std::fs::read(&image_path).unwrap();
-    transfer(&Memory::new(image), &target, &Options::default()).unwrap();
+    transfer(
+        &Memory::new(image),
+        Payload::default(),
+        &target,
+        &Reading::default(),
+        &Writing::default(),
+    )
+    .unwrap();
     assert!(std::fs::read(&disk).unwrap() == raw);
 }
 
@@ -122,24 +137,45 @@ fn what_fits_nowhere_goes_to_scratch_or_ends_with_a_sentence() {
         ..file(&disk)
     };
 
-    let error = transfer(&Memory::new(image.clone()), &target, &Options::default()).unwrap_err();
+    let error = transfer(
+        &Memory::new(image.clone()),
+        Payload::default(),
+        &target,
+        &Reading::default(),
+        &Writing::default(),
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::Format(_)), "{error}");
     assert!(error.to_string().contains("name a scratch directory"), "{error}");
     assert!(!disk.exists());
 
     let scratch = dir.path().join("scratch");
     std::fs::create_dir(&scratch).unwrap();
-    let options = Options {
+    let options = Writing {
         scratch: Some(scratch.clone()),
-        ..Options::default()
+        ..Writing::default()
     };
-    transfer(&Memory::new(image.clone()), &target, &options).unwrap();
+    transfer(
+        &Memory::new(image.clone()),
+        Payload::default(),
+        &target,
+        &Reading::default(),
+        &options,
+    )
+    .unwrap();
     assert!(std::fs::read(&disk).unwrap() == expected);
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
 
     // With ranges nothing waits at all.
     std::fs::remove_file(&disk).unwrap();
-    let report = transfer(&Memory::ranged(image), &target, &Options::default()).unwrap();
+    let report = transfer(
+        &Memory::ranged(image),
+        Payload::default(),
+        &target,
+        &Reading::default(),
+        &Writing::default(),
+    )
+    .unwrap();
     assert_eq!(report.facts.route, RouteTaken::Ranged);
     assert!(std::fs::read(&disk).unwrap() == expected);
 }

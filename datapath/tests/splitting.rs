@@ -8,8 +8,9 @@ use std::fmt;
 
 use common::objects::{Object, objects};
 use common::{Memory, fast_folder, file};
+use datapath::facts::RouteTaken;
+use datapath::options::{Payload, Reading, Route, Writing};
 use datapath::transfer;
-use datapath::transfer::{Options, Route, RouteTaken};
 use proptest::prelude::*;
 use testkit::cases::check_all;
 
@@ -35,7 +36,14 @@ fn check(case: &Case<'_>) {
         ranged: case.ranged,
         ..Memory::new(case.object.bytes.clone())
     };
-    let report = transfer(&source, &target, &Options::default()).unwrap();
+    let report = transfer(
+        &source,
+        Payload::default(),
+        &target,
+        &Reading::default(),
+        &Writing::default(),
+    )
+    .unwrap();
     assert_eq!(report.virtual_size, case.object.disk.len() as u64);
     if report.facts.route != RouteTaken::Ranged {
         assert_eq!(report.source_bytes, case.object.bytes.len() as u64);
@@ -91,11 +99,18 @@ fn a_ranged_source_may_be_read_in_one_pass_as_well() {
     for object in objects() {
         let folder = fast_folder();
         let target = file(&folder.path().join("disk"));
-        let options = Options {
+        let options = Writing {
             route: Route::OnePass,
-            ..Options::default()
+            ..Writing::default()
         };
-        let report = transfer(&Memory::ranged(object.bytes.clone()), &target, &options).unwrap();
+        let report = transfer(
+            &Memory::ranged(object.bytes.clone()),
+            Payload::default(),
+            &target,
+            &Reading::default(),
+            &options,
+        )
+        .unwrap();
         assert_ne!(report.facts.route, RouteTaken::Ranged);
         assert!(
             std::fs::read(target.path).unwrap() == object.disk,

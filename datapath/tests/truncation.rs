@@ -9,7 +9,7 @@ use std::path::Path;
 
 use common::objects::{Object, image};
 use common::{Memory, fast_folder, file};
-use datapath::transfer::Options;
+use datapath::options::{Payload, Reading, Writing};
 use datapath::{Error, transfer};
 use testkit::cases::check_all;
 use testkit::images::{Compression, Content, Spec};
@@ -38,7 +38,13 @@ fn check(cut: &Cut<'_>) {
         ranged: cut.ranged,
         ..Memory::new(image.clone())
     };
-    match transfer(&source, &target, &Options::default()) {
+    match transfer(
+        &source,
+        Payload::default(),
+        &target,
+        &Reading::default(),
+        &Writing::default(),
+    ) {
         Ok(_) => {
             let disk = std::fs::read(&target.path).unwrap();
             assert!(disk == cut.object.disk, "a false success");

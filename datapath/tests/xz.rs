@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 
 use common::{Memory, fast_folder, file, noise, qemu_img};
 use datapath::error::DecodeError;
-use datapath::transfer::{Options, Report};
+use datapath::options::{Payload, Reading, Writing};
+use datapath::transfer::Report;
 use datapath::{Error, target, transfer};
 
 const MIB: usize = 1 << 20;
@@ -38,11 +39,17 @@ fn packed(path: &Path) -> Vec<u8> {
 }
 
 fn transfer_with(workers: usize, packed: &[u8], target: &target::Options) -> Result<Report, Error> {
-    let options = Options {
+    let options = Writing {
         workers: NonZeroUsize::new(workers).unwrap(),
-        ..Options::default()
+        ..Writing::default()
     };
-    transfer(&Memory::new(packed.to_vec()), target, &options)
+    transfer(
+        &Memory::new(packed.to_vec()),
+        Payload::default(),
+        target,
+        &Reading::default(),
+        &options,
+    )
 }
 
 #[test]

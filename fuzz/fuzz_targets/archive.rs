@@ -14,7 +14,9 @@ use datapath::archive::{self, unpack};
 use datapath::error::SourceError;
 use datapath::source::{Body, Source};
 use datapath::target;
-use datapath::transfer::{Envelope, Options, transfer};
+use datapath::decode::Codec;
+use datapath::options::{Payload, Layers, Reading, Writing};
+use datapath::transfer::transfer;
 use fuzz::Pieces;
 use libfuzzer_sys::fuzz_target;
 
@@ -92,7 +94,7 @@ fn run_unpack(pieces: &Pieces) {
         dir: dir.clone(),
         available: AVAILABLE,
     };
-    let outcome = unpack(&Memory(pieces.clone()), &target, &Options::default());
+    let outcome = unpack(&Memory(pieces.clone()), &target, &Reading::default());
     let left = fs::read_dir(&dir).expect("the directory").count();
     match outcome {
         Ok(report) => assert!(report.written_bytes <= AVAILABLE),
@@ -111,7 +113,7 @@ fn clear(dir: &Path) {
     fs::create_dir(dir).expect("the directory again");
 }
 
-fn run_transfer(pieces: &Pieces, envelope: Envelope) {
+fn run_transfer(pieces: &Pieces, content: Payload) {
     let target = target::Options {
         path: FOLDER.join("disk"),
         available: AVAILABLE,
@@ -121,11 +123,12 @@ fn run_transfer(pieces: &Pieces, envelope: Envelope) {
         overwrite: false,
         mode: None,
     };
-    let options = Options {
-        envelope,
-        ..Options::default()
+    let reading = Reading {
+        layers: Layers::Only(Codec::Snappy),
+        ..Reading::default()
     };
-    if let Ok(report) = transfer(&Memory(pieces.clone()), &target, &options) {
+    let writing = Writing::default();
+    if let Ok(report) = transfer(&Memory(pieces.clone()), content, &target, &reading, &writing) {
         let disk = fs::metadata(&target.path).expect("the target of a success");
         assert_eq!(disk.len(), report.virtual_size);
         assert!(report.virtual_size <= AVAILABLE);
@@ -147,6 +150,6 @@ fuzz_target!(|data: &[u8]| {
     let tar = sealed(bytes);
     let cut = |object: &[u8]| Pieces::new(&[cuts, object].concat()).expect("four bytes and more");
     run_unpack(&cut(&tar));
-    run_transfer(&cut(&framed(&tar)), Envelope::SnappyTar);
-    run_transfer(&cut(bytes), Envelope::Snappy);
+    run_transfer(&cut(&framed(&tar)), Payload::CloneOfFiles);
+    run_transfer(&cut(bytes), Payload::RAW);
 });

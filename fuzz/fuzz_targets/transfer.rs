@@ -13,7 +13,8 @@ use datapath::error::SourceError;
 use datapath::memory::Budget;
 use datapath::source::{Body, Source};
 use datapath::target;
-use datapath::transfer::{Options, transfer};
+use datapath::options::{Payload, Reading, Writing};
+use datapath::transfer::transfer;
 use fuzz::Pieces;
 use libfuzzer_sys::fuzz_target;
 
@@ -96,15 +97,15 @@ fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
         overwrite: false,
         mode: None,
     };
-    let options = Options {
+    let reading = Reading {
         // Small, so that a window that gets past the check shows in the fuzzer's memory limit.
         limits: Limits {
             memory: Budget::new(8 << 20),
             ..Limits::default()
         },
-        ..Options::default()
+        ..Reading::default()
     };
-    match transfer(&source, &target, &options) {
+    match transfer(&source, Payload::default(), &target, &reading, &Writing::default()) {
         Ok(report) => {
             let disk = std::fs::read(&target.path).expect("the target of a success");
             std::fs::remove_file(&target.path).expect("the target of a success");

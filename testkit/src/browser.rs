@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
@@ -17,15 +17,13 @@ use tempfile::TempDir;
 use crate::fail::OrFail;
 use crate::output::Output;
 use crate::tools;
+use crate::wait;
 
 /// The words before the port in what chromedriver prints once it listens.
 const LISTENING: &str = "started successfully on port ";
 
 /// Time that chromedriver may take to listen, and for one command; the first one starts the browser.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Time between two looks at a page.
-const POLL: Duration = Duration::from_millis(20);
 
 /// The key of an element's name in JSON (WebDriver §12, "web element identifier").
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -135,20 +133,9 @@ impl Browser {
         patience: Duration,
         mut probe: impl FnMut(&Self) -> Option<T>,
     ) -> T {
-        let started = Instant::now();
-        loop {
-            if let Some(found) = probe(self) {
-                return found;
-            }
-            if started.elapsed() > patience {
-                let page = self.find("body").text();
-                panic!(
-                    "{what}: not within {patience:?}. The page says:\n{page}\n{:?}",
-                    self.log()
-                );
-            }
-            std::thread::sleep(POLL);
-        }
+        let page = || self.find("body").text();
+        let complaint = || format!("{what}. The page says:\n{}\n{:?}", page(), self.log());
+        wait::find(patience, complaint, || probe(self))
     }
 
     /// Waits until the text of the element has `needle` in it, and returns the text.

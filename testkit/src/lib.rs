@@ -43,4 +43,5 @@ pub mod upload_pod;
 pub mod upload_proxy;
 pub mod upstream;
 pub mod vsphere;
+pub mod wait;
 pub mod wire;

@@ -5,18 +5,16 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::fail::OrFail;
 use crate::tools;
+use crate::wait;
 
 /// Time that a server may take to listen.
 const START_LIMIT: Duration = Duration::from_secs(20);
-
-/// Time between two looks at a server while it starts.
-const POLL: Duration = Duration::from_millis(10);
 
 /// A running server; killed when dropped.
 pub struct NbdServer {
@@ -54,16 +52,15 @@ impl NbdServer {
             .spawn()
             .or_fail("start the NBD server");
         let mut server = Self { child, folder };
-        let start = Instant::now();
-        while UnixStream::connect(server.socket()).is_err() {
-            let ended = server.child.try_wait().or_fail("look at the NBD server");
-            assert!(ended.is_none(), "the NBD server ended: {ended:?}");
-            assert!(
-                start.elapsed() < START_LIMIT,
-                "the NBD server does not listen after {START_LIMIT:?}"
-            );
-            std::thread::sleep(POLL);
-        }
+        wait::until(
+            START_LIMIT,
+            || "the NBD server does not listen",
+            || {
+                let ended = server.child.try_wait().or_fail("look at the NBD server");
+                assert!(ended.is_none(), "the NBD server ended: {ended:?}");
+                UnixStream::connect(server.socket()).is_ok()
+            },
+        );
         server
     }
 
@@ -111,13 +108,15 @@ impl TcpNbdServer {
             .stdin(Stdio::null())
             .spawn()
             .or_fail("start qemu-nbd");
-        let start = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let ended = child.try_wait().or_fail("look at qemu-nbd");
-            assert!(ended.is_none(), "qemu-nbd ended: {ended:?}");
-            assert!(start.elapsed() < START_LIMIT, "qemu-nbd does not listen");
-            std::thread::sleep(POLL);
-        }
+        wait::until(
+            START_LIMIT,
+            || "qemu-nbd does not listen",
+            || {
+                let ended = child.try_wait().or_fail("look at qemu-nbd");
+                assert!(ended.is_none(), "qemu-nbd ended: {ended:?}");
+                TcpStream::connect(("127.0.0.1", port)).is_ok()
+            },
+        );
         Self { child, port }
     }
 

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use rustls::ClientConfig;
@@ -14,6 +14,7 @@ use crate::certs::{Authority, Identity, KeyKind, Offer};
 use crate::fail::OrFail;
 use crate::https::{Connection, Request, Response};
 use crate::process::{Finished, Program, Running};
+use crate::wait;
 
 /// The common name that the server asks its clients for.
 pub const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
@@ -275,21 +276,13 @@ impl Server {
     /// Waits until the status has all of these in it.
     #[track_caller]
     pub fn wait_for_status(&self, wanted: &[&str]) {
-        let started = Instant::now();
         let mut connection = self.connect();
-        loop {
+        let complaint = || format!("{wanted:?}\n{}", self.log());
+        wait::until(STATE_PATIENCE, complaint, || {
             let status = connection.exchange(&Request::new("GET", "/v1beta1/status"), &[]);
             let status = status.or_fail("the status").text();
-            if wanted.iter().all(|part| status.contains(part)) {
-                return;
-            }
-            assert!(
-                started.elapsed() < STATE_PATIENCE,
-                "not {wanted:?}: {status}\n{}",
-                self.log()
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            wanted.iter().all(|part| status.contains(part))
+        });
     }
 
     /// Waits for a line of the log.

@@ -26,7 +26,7 @@ pub(crate) struct Config {
     pub(crate) access: Access,
     pub(crate) destination: Destination,
     pub(crate) wanted: Wanted,
-    /// Refuse images that end within their first 512 bytes; see [`datapath::transfer::Options::full_header`].
+    /// Refuse images that end within their first 512 bytes; see [`datapath::options::Reading::full_header`].
     pub(crate) full_header: bool,
     /// When the certificates will soon expire: the server ends as soon as nothing is in progress.
     pub(crate) deadline: Option<SystemTime>,

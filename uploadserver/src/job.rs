@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use datapath::facts::ImageFacts;
 use datapath::observe::{Observer, Phase};
-use datapath::transfer::ImageFacts;
 use tokio::sync::watch::Sender as Steps;
 use tokio_util::sync::CancellationToken;
 use volume::watch;

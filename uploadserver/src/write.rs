@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use datapath::Error;
 use datapath::archive;
+use datapath::decode::Codec;
 use datapath::observe::Observer;
+use datapath::options::{Layers, Payload, Reading, Writing};
 use datapath::target;
-use datapath::transfer::{self, Envelope};
+use datapath::transfer;
 use diskimage::Format;
 use http::StatusCode;
 use volume::Volume;
@@ -22,11 +24,11 @@ pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<S
     let content = job.plan.content;
     let is_device = target::is_block_device(&config.destination.disk);
     let written = match content {
-        Content::Archive => unpack(config, job, received, Envelope::Sniffed),
-        Content::FilesClone(wrapping) if !is_device => unpack(config, job, received, around_bytes(wrapping)),
+        Content::Archive => unpack(config, job, received, Layers::Sniffed),
+        Content::FilesClone(wrapping) if !is_device => unpack(config, job, received, layer(wrapping)),
         Content::Image => image(config, job, received),
-        Content::DeviceClone(wrapping) => clone(config, job, received, around_bytes(wrapping)),
-        Content::FilesClone(wrapping) => clone(config, job, received, around_tar(wrapping)),
+        Content::DeviceClone(wrapping) => clone(config, job, received, wrapping, Payload::RAW),
+        Content::FilesClone(wrapping) => clone(config, job, received, wrapping, Payload::CloneOfFiles),
     };
     match written {
         Ok(()) => Ok(Success {
@@ -63,38 +65,45 @@ pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<S
 fn image(config: &Config, job: &Job, received: &Received) -> Result<(), Error> {
     let volume = Volume::of(&config.destination.disk, config.wanted.size)?;
     let target = volume.target_options(&config.wanted);
-    let options = options(config, job, Envelope::Sniffed);
-    transfer_to(received, &target, &options)
+    let reading = reading(config, job, Layers::Sniffed);
+    transfer_to(config, received, Payload::default(), &target, &reading)
 }
 
 /// A clone has the size that it has, and nothing of it is looked at.
-fn clone(config: &Config, job: &Job, received: &Received, envelope: Envelope) -> Result<(), Error> {
+fn clone(
+    config: &Config,
+    job: &Job,
+    received: &Received,
+    wrapping: Wrapping,
+    payload: Payload,
+) -> Result<(), Error> {
     let volume = Volume::of(&config.destination.disk, None)?;
     let target = volume.clone_options(&config.wanted);
-    let options = options(config, job, envelope);
-    transfer_to(received, &target, &options)
+    let reading = reading(config, job, layer(wrapping));
+    transfer_to(config, received, payload, &target, &reading)
 }
 
-fn around_bytes(wrapping: Wrapping) -> Envelope {
-    match wrapping {
-        Wrapping::Snappy => Envelope::Snappy,
-        Wrapping::Frames => Envelope::Frames,
-    }
-}
-
-fn around_tar(wrapping: Wrapping) -> Envelope {
-    match wrapping {
-        Wrapping::Snappy => Envelope::SnappyTar,
-        Wrapping::Frames => Envelope::FramesTar,
-    }
+/// The one layer around a clone.
+fn layer(wrapping: Wrapping) -> Layers {
+    Layers::Only(match wrapping {
+        Wrapping::Snappy => Codec::Snappy,
+        Wrapping::Frames => Codec::Frames,
+    })
 }
 
 fn transfer_to(
+    config: &Config,
     received: &Received,
+    payload: Payload,
     target: &target::Options,
-    options: &transfer::Options,
+    reading: &Reading,
 ) -> Result<(), Error> {
-    let report = transfer::transfer(received, target, options)?;
+    let writing = Writing {
+        workers: volume::work::data_threads(),
+        scratch: scratch(config),
+        ..Writing::default()
+    };
+    let report = transfer::transfer(received, payload, target, reading, &writing)?;
     let path = target.path.display();
     tracing::info!(
         "Read {} bytes, wrote {} bytes to {path}",
@@ -105,13 +114,13 @@ fn transfer_to(
     Ok(())
 }
 
-fn unpack(config: &Config, job: &Job, received: &Received, envelope: Envelope) -> Result<(), Error> {
+fn unpack(config: &Config, job: &Job, received: &Received, layers: Layers) -> Result<(), Error> {
     let dir = &config.destination.dir;
     let target = archive::Options {
         dir: dir.clone(),
         available: target::free_space(dir)?,
     };
-    let report = archive::unpack(received, &target, &options(config, job, envelope))?;
+    let report = archive::unpack(received, &target, &reading(config, job, layers))?;
     tracing::info!(
         "Read {} bytes, unpacked {} entries with {} bytes into {}",
         report.source_bytes,
@@ -123,23 +132,21 @@ fn unpack(config: &Config, job: &Job, received: &Received, envelope: Envelope) -
     Ok(())
 }
 
-fn options(config: &Config, job: &Job, envelope: Envelope) -> transfer::Options {
-    transfer::Options {
+fn reading(config: &Config, job: &Job, layers: Layers) -> Reading {
+    Reading {
         checksum: match &job.plan.promise {
             Promise::Known(checksum) => Some(checksum.clone()),
             Promise::None | Promise::Trailer => None,
         },
-        envelope,
+        layers,
         // A clone is whatever the other volume holds.
         full_header: config.full_header && !job.plan.content.is_clone(),
         // The client is still there until its last byte, and a body that breaks there is broken.
         read_all: true,
         speed_limit: config.speed_limit,
-        workers: volume::work::data_threads(),
-        scratch: scratch(config),
         stop: job.stop.clone(),
         observer: Arc::clone(&job.progress) as Arc<dyn Observer>,
-        ..transfer::Options::default()
+        ..Reading::default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a transfer says in the log, under the names that CDI's importer and upload server use.
 
+use datapath::facts::ImageFacts;
 use datapath::observe::Phase;
-use datapath::transfer::ImageFacts;
 
 use crate::wording::Made;
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use testkit::upstream::{Reads, Script, Then};
+use testkit::wait;
 
 use super::{MIB, Scene};
 
@@ -28,14 +29,10 @@ fn progress_is_scraped_while_a_server_waits_and_a_signal_ends_it() {
     let pod = scene.pod().block(&scene.disk());
     let running = pod.program().start();
     running.wait_for_line("Set header to");
-    let started = Instant::now();
-    let percent = loop {
-        match controller_reads(&pod.scrape()) {
-            Some(percent) if percent > 0.0 => break percent,
-            _ if started.elapsed() > Duration::from_secs(20) => panic!("no progress: {}", pod.scrape()),
-            _ => std::thread::sleep(Duration::from_millis(50)),
-        }
-    };
+    let complaint = || format!("no progress: {}", pod.scrape());
+    let percent = wait::find(Duration::from_secs(20), complaint, || {
+        controller_reads(&pod.scrape()).filter(|percent| *percent > 0.0)
+    });
     assert!(percent < 90.0, "{percent}");
     let signalled = Instant::now();
     running.signal(Signal::TERM);

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use testkit::fail::OrFail;
 use testkit::process::{Program, Running};
 use testkit::tools;
+use testkit::wait;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_cdi-containerimage-server");
 
@@ -98,11 +99,7 @@ impl Scene {
 
 #[track_caller]
 pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait::until(PATIENCE, || what, is_so);
 }
 
 /// A file that is not there, in a folder that is.

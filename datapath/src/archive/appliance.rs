@@ -5,12 +5,11 @@ use bytes::Bytes;
 use diskimage::Format;
 
 use super::entries::{Entries, Entry, Kind};
-use super::error::ArchiveErrorKind;
 use super::manifest;
 use super::name::printable;
 use crate::chunks::Chunks;
 use crate::digest::{Algorithm, Checksum, Hashing};
-use crate::error::Error;
+use crate::error::{ArchiveErrorKind, Error};
 
 /// Names that end like this are disk images. An OVF description may refer to any of them, though nearly all are `.vmdk`; what
 /// it says is not looked at.

@@ -1,12 +1,11 @@
 //! Moves a finished tree to its place, by renames that can be undone.
 
 use super::directory::{Directory, Status, WORKABLE};
-use super::error::ArchiveErrorKind;
-use super::failure::Failure;
 use super::journal::{Journal, Step};
 use super::name::printable;
 use super::staging::Staging;
-use crate::error::{Refusal, TargetError};
+use super::unplaced::Unplaced;
+use crate::error::{ArchiveErrorKind, TargetError, TargetRefused};
 use crate::storage::{Inode, Storage};
 
 /// What filesystems keep for themselves. It belongs to root, and is in every archive of a whole volume.
@@ -17,7 +16,7 @@ const BATCH: usize = 16384;
 
 /// Moves the tree, which has `names` names, to the target and waits until it is on the disk. After a failure, the target is
 /// as it was. The archive itself, which may lie in the target, is not replaced.
-pub(super) fn commit(staging: &Staging, names: u64, archive: Option<Storage>) -> Result<(), Failure> {
+pub(super) fn commit(staging: &Staging, names: u64, archive: Option<Storage>) -> Result<(), Unplaced> {
     let mut commit = Commit {
         staging,
         archive: archive.and_then(Storage::inode),
@@ -40,7 +39,7 @@ struct Commit<'s> {
 }
 
 impl Commit<'_> {
-    fn run(&mut self, names: u64) -> Result<(), Failure> {
+    fn run(&mut self, names: u64) -> Result<(), Unplaced> {
         let Staging { tree, target, .. } = self.staging;
         tree.sync_filesystem()?;
         self.staging.check_whole(names)?;
@@ -49,7 +48,7 @@ impl Commit<'_> {
     }
 
     /// Moves what is in `from` to `to`, which is the directory `path` of the target.
-    fn merge(&mut self, from: &Directory, to: &Directory, path: &mut Vec<u8>) -> Result<(), Failure> {
+    fn merge(&mut self, from: &Directory, to: &Directory, path: &mut Vec<u8>) -> Result<(), Unplaced> {
         loop {
             let names = from.names(BATCH, |_| true)?;
             if names.is_empty() {
@@ -67,7 +66,7 @@ impl Commit<'_> {
         to: &Directory,
         path: &mut Vec<u8>,
         name: &[u8],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Unplaced> {
         let new_is_directory = from.status(name)?.is_some_and(|status| status.is_directory());
         match to.status(name)? {
             None => self.move_in(from, to, path, name),
@@ -81,7 +80,7 @@ impl Commit<'_> {
                 Err(ArchiveErrorKind::Occupied(printable(name)).into())
             }
             Some(old) if Some(old.inode) == self.archive => {
-                Err(TargetError::refused("replace", &to.path_of(name), Refusal::Source).into())
+                Err(TargetError::refused("replace", &to.path_of(name), TargetRefused::Source).into())
             }
             Some(_) => self.replace(from, to, path, name),
         }
@@ -94,7 +93,7 @@ impl Commit<'_> {
         to: &Directory,
         path: &mut Vec<u8>,
         name: &[u8],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Unplaced> {
         let Some(staged) = from.status(name)? else {
             return Ok(());
         };
@@ -115,14 +114,20 @@ impl Commit<'_> {
         Ok(())
     }
 
-    fn remember(&mut self, directory: &Directory, path: &[u8]) -> Result<(), Failure> {
+    fn remember(&mut self, directory: &Directory, path: &[u8]) -> Result<(), Unplaced> {
         if let Some(old) = directory.status(b".")? {
             self.journal.add_attributes(path, old.attributes)?;
         }
         Ok(())
     }
 
-    fn move_in(&mut self, from: &Directory, to: &Directory, path: &[u8], name: &[u8]) -> Result<(), Failure> {
+    fn move_in(
+        &mut self,
+        from: &Directory,
+        to: &Directory,
+        path: &[u8],
+        name: &[u8],
+    ) -> Result<(), Unplaced> {
         self.journal.add(path, name, false)?;
         let moved = move_anything((from, name), (to, name));
         if moved.is_err() {
@@ -131,7 +136,13 @@ impl Commit<'_> {
         Ok(moved?)
     }
 
-    fn replace(&mut self, from: &Directory, to: &Directory, path: &[u8], name: &[u8]) -> Result<(), Failure> {
+    fn replace(
+        &mut self,
+        from: &Directory,
+        to: &Directory,
+        path: &[u8],
+        name: &[u8],
+    ) -> Result<(), Unplaced> {
         let number = number_name(self.kept);
         self.journal.add(path, name, true)?;
         let moved = replace_anything((from, name), (to, name), (&self.staging.kept, &number));

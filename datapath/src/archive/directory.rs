@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::name::printable;
 use super::number::Time;
-use crate::error::{Refusal, TargetError};
+use crate::error::{TargetError, TargetRefused};
 use crate::storage::Inode;
 
 /// The owner may do everything: what a directory needs while it is worked in.
@@ -253,7 +253,7 @@ impl Directory {
     }
 
     /// `action` on this directory is not to be done.
-    pub(super) fn refused(&self, action: &'static str, refusal: Refusal) -> TargetError {
+    pub(super) fn refused(&self, action: &'static str, refusal: TargetRefused) -> TargetError {
         TargetError::refused(action, &self.path, refusal)
     }
 

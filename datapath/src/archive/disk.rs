@@ -3,11 +3,10 @@
 use bytes::Bytes;
 
 use super::entries::{Entries, Entry, Kind};
-use super::error::ArchiveErrorKind;
 use super::expanded::Expanded;
 use super::name::printable;
 use crate::chunks::Chunks;
-use crate::error::Error;
+use crate::error::{ArchiveErrorKind, Error};
 
 /// What CDI calls the disk of a volume.
 const DISK_IMAGE: &[u8] = b"disk.img";

@@ -2,15 +2,14 @@
 
 use bytes::Bytes;
 
-use super::error::{ArchiveError, ArchiveErrorKind};
 use super::header::{BLOCK_BYTES, Block, Header};
-use super::name::PATH_MAX_BYTES;
+use super::name::{PATH_MAX_BYTES, printable};
 use super::number::Time;
 use super::pax::{MapPlace, Pax};
 use super::sparse::Layout;
 use crate::chunks::Chunks;
-use crate::decode::input::Input as Cursor;
-use crate::error::{DecodeError, Error, FormatError};
+use crate::cursor::Cursor;
+use crate::error::{ArchiveError, ArchiveErrorKind, DecodeError, Error, FormatError};
 use crate::target::is_zero;
 
 /// Bytes of the extended headers of an entry. Go's reader has the same limit; what is larger is a sparse map of the old pax
@@ -253,7 +252,11 @@ impl Entries {
 
     /// Where to look for what is wrong with the current entry.
     pub(super) fn refuse(&self, kind: ArchiveErrorKind) -> Error {
-        let error = ArchiveError::new(kind, self.at, self.name.as_deref());
+        let error = ArchiveError {
+            kind,
+            offset: self.at,
+            entry: self.name.as_deref().map(printable),
+        };
         FormatError::Archive(error).into()
     }
 

@@ -4,12 +4,11 @@ use std::os::unix::fs::FileExt;
 
 use super::directory::Attributes;
 use super::entries::{Entries, Entry, Kind};
-use super::error::ArchiveErrorKind;
-use super::failure::Failure;
 use super::name::{PATH_MAX_BYTES, components, printable};
 use super::staging::STAGING_PREFIX;
 use super::tree::Tree;
-use crate::error::{Error, TargetError};
+use super::unplaced::Unplaced;
+use crate::error::{ArchiveErrorKind, Error, TargetError};
 use crate::observe::Observer;
 use crate::target::Pacer;
 
@@ -46,7 +45,7 @@ impl<'a> Extraction<'a> {
     }
 
     /// To be called when all entries are in their place.
-    pub(super) fn finish(self) -> Result<Extracted, Failure> {
+    pub(super) fn finish(self) -> Result<Extracted, Unplaced> {
         let (names, root) = self.tree.finish()?;
         Ok(Extracted {
             names,
@@ -59,10 +58,10 @@ impl<'a> Extraction<'a> {
     pub(super) fn place(&mut self, entry: &Entry, archive: &mut Entries) -> Result<(), Error> {
         self.done.entries += 1;
         let placed = self.try_place(entry, archive);
-        placed.map_err(|failure| failure.blame(archive))
+        placed.map_err(|error| error.blame(archive))
     }
 
-    fn try_place(&mut self, entry: &Entry, archive: &mut Entries) -> Result<(), Failure> {
+    fn try_place(&mut self, entry: &Entry, archive: &mut Entries) -> Result<(), Unplaced> {
         let path = components(&entry.name)?;
         if path
             .first()
@@ -121,7 +120,7 @@ impl<'a> Extraction<'a> {
         sparse_size: Option<u64>,
         attributes: Attributes,
         archive: &mut Entries,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Unplaced> {
         let (directory, name) = self.tree.make_room(path)?;
         let file = directory.create_file(name)?;
         let failed = |action| move |source| TargetError::new(action, &directory.path_of(name), source);
@@ -140,9 +139,9 @@ impl<'a> Extraction<'a> {
     }
 
     /// A second name for a file that came before.
-    fn link(&mut self, path: &[&[u8]], target: &[u8]) -> Result<(), Failure> {
+    fn link(&mut self, path: &[&[u8]], target: &[u8]) -> Result<(), Unplaced> {
         let refused = |reason| {
-            Failure::from(ArchiveErrorKind::HardLink {
+            Unplaced::from(ArchiveErrorKind::HardLink {
                 target: printable(target),
                 reason,
             })

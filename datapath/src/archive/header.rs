@@ -1,9 +1,9 @@
 //! The header block of an entry: v7, ustar (POSIX.1-1988) and old GNU.
 
-use super::error::ArchiveErrorKind;
 use super::name::printable;
 use super::number;
 use super::sparse::Regions;
+use crate::error::ArchiveErrorKind;
 
 /// Everything in a tar lies in blocks of this size (POSIX.1-2017, pax, "ustar Interchange Format").
 pub(super) const BLOCK_BYTES: usize = 512;

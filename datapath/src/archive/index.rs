@@ -7,10 +7,9 @@ use std::os::unix::fs::FileExt;
 use bytes::Bytes;
 
 use super::entries::{Entries, Kind};
-use super::error::ArchiveErrorKind;
 use super::header::BLOCK_BYTES;
 use crate::chunks::Chunks;
-use crate::error::{Error, SourceError, SourceErrorKind, errno_text};
+use crate::error::{ArchiveErrorKind, Error, SourceError, SourceErrorKind, errno_text};
 
 /// Bytes that are read at once: a header, and the pax header that may come before it.
 const READ_BYTES: usize = 4096;

@@ -1,7 +1,7 @@
 //! What a commit has done so far, so that it can be undone.
 
 use super::directory::Attributes;
-use super::error::ArchiveErrorKind;
+use crate::error::ArchiveErrorKind;
 use crate::memory::{Budget, Grant};
 
 /// Memory of a journal: about half a million names that were moved one by one, which is only done in directories that

@@ -1,8 +1,8 @@
 //! The manifest of an OVF package: digests of its files (DMTF DSP0243, "Manifest file").
 
-use super::error::ArchiveErrorKind;
 use super::name::printable;
 use crate::digest::Checksum;
+use crate::error::ArchiveErrorKind;
 
 /// The digests that `manifest` has of the file called `wanted`. A line is `SHA256(disk.vmdk)= 9f86d0…`.
 pub(super) fn checksums(manifest: &[u8], wanted: &[u8]) -> Result<Vec<Checksum>, ArchiveErrorKind> {

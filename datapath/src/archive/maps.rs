@@ -1,12 +1,11 @@
 //! Sparse files, wherever their maps are: in blocks behind the header, in pax records, in front of the data.
 
 use super::entries::{Entries, Kind};
-use super::error::ArchiveErrorKind;
 use super::header::{BLOCK_BYTES, Header, more_regions};
 use super::number;
 use super::pax::Pax;
 use super::sparse::{Layout, Regions, check_count};
-use crate::error::Error;
+use crate::error::{ArchiveErrorKind, Error};
 
 /// Digits of a number in a map in front of the data, far more than a size can have.
 const MAX_DIGITS: usize = 32;

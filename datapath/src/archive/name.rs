@@ -1,6 +1,6 @@
 //! What entries may be called.
 
-use super::error::ArchiveErrorKind;
+use crate::error::ArchiveErrorKind;
 
 /// Longest path, its NUL included (`PATH_MAX` of Linux).
 pub(super) const PATH_MAX_BYTES: usize = 4096;

@@ -1,9 +1,9 @@
 //! Records of extended headers (POSIX.1-2017, pax, "pax Extended Header").
 
-use super::error::ArchiveErrorKind;
 use super::name::printable;
 use super::number::{self, Time};
 use super::sparse::Regions;
+use crate::error::ArchiveErrorKind;
 
 /// What records say about an entry, as far as it matters here.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Where the stored bytes of a file belong: all over it, or between holes.
 
-use super::error::ArchiveErrorKind;
+use crate::error::ArchiveErrorKind;
 use crate::memory::{Budget, Grant};
 
 /// Regions that a file may have: 16 MiB of memory. A disk of 64 GiB has as many if every other 32 KiB of it are a hole.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::directory::{Attributes, Directory, WORKABLE};
 use super::name::printable;
-use crate::error::{Refusal, TargetError};
+use crate::error::{TargetError, TargetRefused};
 use crate::lock::{Lock, lock};
 use crate::storage::Inode;
 
@@ -40,7 +40,7 @@ impl Turn {
                 return Ok(turn);
             }
         }
-        Err(target.refused("unpack into", Refusal::InUse))
+        Err(target.refused("unpack into", TargetRefused::InUse))
     }
 
     fn is_in(&self, target: &Directory) -> bool {
@@ -115,7 +115,7 @@ impl Staging {
             found if found == made => Ok(()),
             found => Err(self
                 .target
-                .refused("unpack into", Refusal::NotWhole { made, found })),
+                .refused("unpack into", TargetRefused::NotWhole { made, found })),
         }
     }
 

@@ -1,9 +1,9 @@
 //! The tree that is being extracted, and the way to where the current entry belongs.
 
 use super::directory::{Attributes, Directory, WORKABLE};
-use super::error::ArchiveErrorKind;
-use super::failure::Failure;
 use super::name::printable;
+use super::unplaced::Unplaced;
+use crate::error::ArchiveErrorKind;
 
 /// Permissions of directories that have no entry of their own, less the umask.
 const IMPLIED_MODE: u32 = 0o755;
@@ -44,7 +44,11 @@ impl<'s> Tree<'s> {
     }
 
     /// Makes the directory `path` or finds it there.
-    pub(super) fn create_directory(&mut self, path: &[&[u8]], attributes: Attributes) -> Result<(), Failure> {
+    pub(super) fn create_directory(
+        &mut self,
+        path: &[&[u8]],
+        attributes: Attributes,
+    ) -> Result<(), Unplaced> {
         let Some((name, parents)) = path.split_last() else {
             self.root_attributes = Some(attributes);
             return Ok(());
@@ -67,7 +71,7 @@ impl<'s> Tree<'s> {
 
     /// The directory and name for something new at `path`, which the caller makes: what an earlier entry made there is
     /// removed.
-    pub(super) fn make_room<'p>(&mut self, path: &[&'p [u8]]) -> Result<(&Directory, &'p [u8]), Failure> {
+    pub(super) fn make_room<'p>(&mut self, path: &[&'p [u8]]) -> Result<(&Directory, &'p [u8]), Unplaced> {
         let Some((name, parents)) = path.split_last() else {
             return Err(ArchiveErrorKind::Name("is that of the target itself").into());
         };
@@ -88,7 +92,7 @@ impl<'s> Tree<'s> {
     pub(super) fn find_parent<'p>(
         &self,
         path: &[&'p [u8]],
-    ) -> Result<Option<(Directory, &'p [u8])>, Failure> {
+    ) -> Result<Option<(Directory, &'p [u8])>, Unplaced> {
         let Some((name, parents)) = path.split_last() else {
             return Ok(None);
         };
@@ -96,13 +100,13 @@ impl<'s> Tree<'s> {
     }
 
     /// Leaves all directories. Returns the number of names in the tree, and what the archive says of the root.
-    pub(super) fn finish(mut self) -> Result<(u64, Option<Attributes>), Failure> {
+    pub(super) fn finish(mut self) -> Result<(u64, Option<Attributes>), Unplaced> {
         self.leave_to(0)?;
         Ok((self.made, self.root_attributes))
     }
 
     /// Goes to the directory `path`, making what is missing on the way.
-    fn enter(&mut self, path: &[&[u8]]) -> Result<&Directory, Failure> {
+    fn enter(&mut self, path: &[&[u8]]) -> Result<&Directory, Unplaced> {
         let same = self.levels.iter().zip(path);
         let common = same.take_while(|(level, name)| level.name == **name).count();
         self.leave_to(common)?;
@@ -117,7 +121,7 @@ impl<'s> Tree<'s> {
     }
 
     /// Goes from the current directory to `path`, which is one level below it.
-    fn descend(&mut self, path: &[&[u8]]) -> Result<(), Failure> {
+    fn descend(&mut self, path: &[&[u8]]) -> Result<(), Unplaced> {
         let Some(name) = path.last() else { return Ok(()) };
         let parent = self.current();
         let there = parent.status(name)?;
@@ -144,7 +148,7 @@ impl<'s> Tree<'s> {
     }
 
     /// A directory that is only implied takes after the one that is already there, if any.
-    fn attributes_in_target(&self, path: &[&[u8]]) -> Result<Option<Attributes>, Failure> {
+    fn attributes_in_target(&self, path: &[&[u8]]) -> Result<Option<Attributes>, Unplaced> {
         let Some((name, parents)) = path.split_last() else {
             return Ok(None);
         };
@@ -158,7 +162,7 @@ impl<'s> Tree<'s> {
         }))
     }
 
-    fn leave_to(&mut self, depth: usize) -> Result<(), Failure> {
+    fn leave_to(&mut self, depth: usize) -> Result<(), Unplaced> {
         while self.levels.len() > depth
             && let Some(Level { name, finally, .. }) = self.levels.pop()
         {
@@ -171,7 +175,7 @@ impl<'s> Tree<'s> {
 }
 
 /// The directory `path` below `root`, if all of it are directories.
-fn walk(root: &Directory, path: &[&[u8]]) -> Result<Option<Directory>, Failure> {
+fn walk(root: &Directory, path: &[&[u8]]) -> Result<Option<Directory>, Unplaced> {
     let mut current = root.open_child(b".")?;
     for name in path {
         match current.status(name)? {

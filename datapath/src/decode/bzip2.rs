@@ -2,8 +2,9 @@
 
 use bzip2::{Decompress, Status};
 
+use super::codec::Codec;
 use super::decoder::{Engine, Fault, Padding, cut};
-use super::{Codec, Limits};
+use super::limits::Limits;
 use crate::buffer::Filling;
 use crate::memory::Grant;
 

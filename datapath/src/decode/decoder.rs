@@ -3,10 +3,12 @@
 //! *Member* stands for what the formats call a member (gzip), a frame (zstd) or a stream (xz, bzip2): the
 //! unit that can be concatenated with others of its kind and decodes to the concatenation.
 
+use crate::cursor::Cursor;
 use bytes::Bytes;
 
-use super::input::Input;
-use super::{Codec, Limits, spent};
+use super::codec::Codec;
+use super::limits::Limits;
+use super::spent;
 use crate::buffer::{Filling, Pool};
 use crate::chunks::Chunks;
 use crate::error::{DecodeError, Error};
@@ -95,7 +97,7 @@ enum State {
 
 /// Decodes the members of one layer.
 pub(super) struct Decoder<E> {
-    input: Input,
+    input: Cursor,
     engine: Option<E>,
     limits: Limits,
     state: State,
@@ -111,7 +113,7 @@ const MEMBER_BYTES: u64 = 4096;
 
 impl<E: Engine> Decoder<E> {
     pub(super) fn new(inner: Box<dyn Chunks>, limits: &Limits) -> Self {
-        let input = Input::new(inner);
+        let input = Cursor::new(inner);
         Self {
             input,
             engine: None,
@@ -184,7 +186,7 @@ impl<E: Engine> Chunks for Decoder<E> {
 }
 
 /// Moves to the next member, over the padding before it. `false` if there is none, which only the `first` may not be.
-pub(super) fn find_member<E: Engine>(input: &mut Input, first: bool) -> Result<bool, Error> {
+pub(super) fn find_member<E: Engine>(input: &mut Cursor, first: bool) -> Result<bool, Error> {
     if !first {
         skip_padding::<E>(input)?;
     }
@@ -207,7 +209,7 @@ pub(super) fn find_member<E: Engine>(input: &mut Input, first: bool) -> Result<b
 }
 
 /// Consumes the zero bytes after a member, if the format allows them there.
-fn skip_padding<E: Engine>(input: &mut Input) -> Result<(), Error> {
+fn skip_padding<E: Engine>(input: &mut Cursor) -> Result<(), Error> {
     if matches!(E::PADDING, Padding::Nowhere) {
         return Ok(());
     }
@@ -234,7 +236,7 @@ fn skip_padding<E: Engine>(input: &mut Input) -> Result<(), Error> {
 }
 
 /// The stream ended inside a member.
-pub(super) fn truncated<E: Engine>(input: &Input) -> Error {
+pub(super) fn truncated<E: Engine>(input: &Cursor) -> Error {
     DecodeError::Truncated {
         codec: E::CODEC.name(),
         offset: input.seen(),

@@ -1,11 +1,11 @@
 //! Undoes [`crate::frames`].
 
+use crate::cursor::Cursor;
 use bytes::{Bytes, BytesMut};
 use zstd::bulk::Decompressor;
 
-use super::Codec;
+use super::codec::Codec;
 use super::decoder::Fault;
-use super::input::Input;
 use crate::buffer::{Filling, Pool};
 use crate::chunks::Chunks;
 use crate::error::{DecodeError, Error};
@@ -36,7 +36,7 @@ enum Next {
 
 /// Reads frames.
 pub(super) struct Frames {
-    input: Input,
+    input: Cursor,
     pool: Pool,
     next: Next,
     /// Bytes that the frames so far stand for, and that were handed out.
@@ -52,7 +52,7 @@ pub(super) struct Frames {
 impl Frames {
     pub(super) fn new(inner: Box<dyn Chunks>) -> Self {
         Self {
-            input: Input::new(inner),
+            input: Cursor::new(inner),
             pool: Pool::default(),
             next: Next::Magic,
             announced: 0,

@@ -5,8 +5,9 @@
 
 use flate2::{Decompress, FlushDecompress};
 
+use super::codec::Codec;
 use super::decoder::{Engine, Fault, Padding, cut};
-use super::{Codec, Limits};
+use super::limits::Limits;
 use crate::buffer::Filling;
 
 /// Two identification bytes and the only compression method, deflate (RFC 1952 §2.3.1).

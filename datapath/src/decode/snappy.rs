@@ -6,8 +6,9 @@
 
 use snap::raw::{Decoder as Raw, decompress_len};
 
+use super::codec::Codec;
 use super::decoder::{Engine, Fault, Padding, cut};
-use super::{Codec, Limits};
+use super::limits::Limits;
 use crate::buffer::Filling;
 use crate::target::is_zero;
 

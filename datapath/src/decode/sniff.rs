@@ -3,7 +3,8 @@
 //! A raw disk may begin with anything, and must never be taken for something else by accident: every test
 //! looks at all the bits that the format fixes, and when in doubt the answer is "none".
 
-use super::{Codec, bzip2, gzip, xz, zstd};
+use super::codec::Codec;
+use super::{bzip2, gzip, xz, zstd};
 use crate::error::DecodeError;
 
 /// How many of a stream's first bytes [`sniff`] should be given. The codecs need 18; the rest is room for

@@ -9,12 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::{Codec, Limits};
+use super::codec::Codec;
+use super::limits::Limits;
 use crate::chunks::Chunks;
 use crate::error::{DecodeError, Error};
-
-/// Default of [`Limits::spare_bytes`]: headers, indexes, seek tables and padding take less.
-pub(super) const SPARE_BYTES: u64 = 64 << 20;
 
 /// Bytes of a layer for each byte that comes out below the stack. Compressed data is larger than its content only where it
 /// cannot be compressed, by a thousandth; members of 10 bytes of content are three times as large.

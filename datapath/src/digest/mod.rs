@@ -136,12 +136,19 @@ impl Checksum {
     }
 }
 
+/// `text` as an error repeats it: it may be a header of a stranger.
+fn shown(text: &str) -> String {
+    /// Longer than all that can be meant: `sha512:` with its digits has 135.
+    const MOST_CHARS: usize = 160;
+    printable::start(text.as_bytes(), MOST_CHARS)
+}
+
 impl FromStr for Checksum {
     type Err = ChecksumError;
 
     fn from_str(text: &str) -> Result<Self, ChecksumError> {
         let Some((name, hash)) = text.trim().split_once(':') else {
-            return Err(ChecksumError::Format(text.to_owned()));
+            return Err(ChecksumError::Format(shown(text)));
         };
         let (name, hex) = (name.trim().to_lowercase(), hash.trim().to_lowercase());
         if hex.is_empty() {
@@ -151,7 +158,7 @@ impl FromStr for Checksum {
             .into_iter()
             .find(|known| known.name() == name)
         else {
-            return Err(ChecksumError::Algorithm(name));
+            return Err(ChecksumError::Algorithm(shown(&name)));
         };
         let (expected, got) = (algorithm.hex_digits(), hex.len());
         if got != expected {
@@ -312,5 +319,18 @@ mod tests {
             refusal(&ABC[0].replace('9', "z")),
             "checksum hash is not valid hexadecimal: invalid byte 'z'"
         );
+    }
+
+    #[test]
+    fn what_was_given_is_repeated_in_part_and_without_what_draws() {
+        // As header values may hold them.
+        assert!(
+            refusal("sha\t:0").contains("algorithm 'sha': "),
+            "spaces around the name do not count"
+        );
+        assert!(refusal("sha\t2:0").contains("algorithm 'sha\\t2': "));
+        assert!(refusal("\u{202e}").contains("got '\\u{202e}'"));
+        assert!(refusal(&"x".repeat(100_000)).len() < 300);
+        assert!(refusal(&format!("{}:0", "x".repeat(100_000))).len() < 300);
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use zstd::bulk::Compressor;
 
-use super::{Block, Piece};
+use super::piece::{Block, Piece};
 use crate::frames::{Header, Kind};
 use crate::target::is_zero;
 

@@ -4,35 +4,13 @@
 //! put in order and passes a [`Seal`], which knows the end.
 
 mod frames;
+mod piece;
 mod snappy;
 
 use bytes::Bytes;
 
-use crate::buffer::{CHUNK_BYTES, PAGE};
+pub use self::piece::{Block, PIECE_BYTES, Piece};
 use crate::target::ZEROS;
-
-/// Bytes of a piece of data at most. A decoder's chunk that begins anywhere in a page has room for it, and pieces of a device
-/// keep the alignment of direct I/O.
-pub const PIECE_BYTES: usize = CHUNK_BYTES - PAGE;
-
-/// The next bytes of a volume.
-#[derive(Debug, Clone)]
-pub enum Piece {
-    /// Bytes that were read, at most [`PIECE_BYTES`].
-    Data(Bytes),
-    /// So many zeros that nobody has read, at most [`Encoding::zeros_at_once`].
-    Zeros(u64),
-}
-
-impl Piece {
-    /// Bytes of the volume.
-    pub fn length(&self) -> u64 {
-        match self {
-            Self::Data(bytes) => bytes.len() as u64,
-            Self::Zeros(count) => *count,
-        }
-    }
-}
 
 /// What the bytes are wrapped in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,15 +58,6 @@ impl Encoding {
             Self::Frames => Seal(Some(frames::Ledger::default())),
         }
     }
-}
-
-/// A part of an encoded piece.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Block {
-    /// The header of a frame, if the encoding has such.
-    pub head: Bytes,
-    /// What follows it.
-    pub body: Bytes,
 }
 
 /// Encodes pieces.

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use bytes::{BufMut, Bytes};
 use snap::raw::{Encoder as Raw, max_compress_len};
 
-use super::{Block, Piece};
+use super::piece::{Block, Piece};
 use crate::decode::snappy::{CHECKSUM_BYTES, HEADER_BYTES, IDENTIFIER, MAX_DATA_BYTES, mask};
 use crate::target::{ZEROS, is_zero};
 

@@ -3,111 +3,131 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use diskimage::{Guest, Host, Sink, Stream, TableRange, Tables};
+use diskimage::{Clusters, Facts, Format, Guest, Host, Image, Sink, Stream};
 
-use super::Input;
 use super::park::Park;
+use super::tables::{fetch_map, ranged_length};
 use crate::chunks::Chunks;
-use crate::error::{Error, FormatError};
-use crate::memory::{Budget, Grant};
+use crate::error::Error;
+use crate::facts::{ImageFacts, RouteTaken};
+use crate::input::Input;
+use crate::options::{Reading, Route, Writing};
 use crate::source::Source;
 use crate::target::Writer;
 
-/// Head of the image that is kept while the map is fetched: what qemu-img writes has its L1 and first L2 table in it.
-const METADATA_BYTES: usize = 1 << 20;
-/// Tables closer to each other than this are fetched together: a request costs more than the bytes between.
-const MERGE_GAP_BYTES: u64 = 1 << 20;
-/// Longest merged fetch.
-const MERGED_BYTES: u64 = 4 << 20;
-
-/// Reads ranges of the image: from its head, if they lie in it, else from the source.
-struct Metadata<'a> {
-    head: Bytes,
-    source: &'a dyn Source,
-    input: &'a mut Input,
-    memory: Grant,
+/// An image with a map, ready to be converted.
+pub(crate) struct Mapped {
+    facts: Facts,
+    stream: Box<Stream>,
+    map: Map,
 }
 
-impl Metadata<'_> {
-    fn read(&mut self, range: Range<u64>) -> Result<Bytes, Error> {
-        if range.is_empty() {
-            return Ok(Bytes::new());
-        }
-        if let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end))
-            && end <= self.head.len()
-        {
-            return Ok(self.head.slice(start..end));
-        }
-        self.memory
-            .resize(range.end - range.start)
-            .map_err(FormatError::Tables)?;
-        let bytes = self.source.read_range(range.clone())?;
-        self.input.fetched_ahead(range.start, &bytes)?;
-        Ok(bytes)
-    }
+/// The time at which the map is known.
+#[derive(Clone, Copy)]
+enum Map {
+    /// Before the first data byte.
+    First,
+    /// As it passes.
+    Passing,
 }
 
-/// Fetches all tables that a map or a check asks for: everything that can be wrong with the map is found here.
-pub fn fetch_tables(
-    map: &mut dyn Tables,
-    source: &dyn Source,
-    input: &mut Input,
-    memory: &Budget,
-) -> Result<(), Error> {
-    let mut metadata = Metadata {
-        head: input.peek(METADATA_BYTES)?,
-        source,
-        input,
-        memory: memory.grant(),
-    };
-    loop {
-        let tables = map.next_tables().map_err(FormatError::from)?;
-        if tables.is_empty() {
-            return Ok(());
+impl Mapped {
+    /// With the map of `image`, if the source can be asked for ranges, else one that learns it as it passes.
+    pub(crate) fn start(
+        image: Image,
+        source: &dyn Source,
+        input: &mut Input,
+        reading: &Reading,
+        route: Route,
+    ) -> Result<Self, Error> {
+        let memory = &reading.limits.memory;
+        let facts = image.facts();
+        if facts.is_marked_corrupt {
+            tracing::warn!(
+                "the image is marked as corrupt by an earlier writer; reading it as qemu-img would"
+            );
         }
-        let mut rest = &tables[..];
-        while let Some(first) = rest.first() {
-            let (together, later) = rest.split_at(merged(rest));
-            let start = first.range().start;
-            let end = together
-                .iter()
-                .map(|table| table.range().end)
-                .max()
-                .unwrap_or(start);
-            let bytes = metadata.read(start.0..end.0)?;
-            for table in together {
-                let at = |place: Host| usize::try_from(place - start).unwrap_or(usize::MAX);
-                let range = table.range();
-                let bytes = bytes.slice(at(range.start)..at(range.end));
-                map.add(table, &bytes).map_err(FormatError::from)?;
+        input.expect_image_of(facts.virtual_size);
+        // With the map everything that is wrong with it is found before the target is touched, gaps need not be read, and
+        // nothing has to wait for its place.
+        let (stream, map) = match ranged_length(source, input).filter(|_| route == Route::Auto) {
+            Some(length) => {
+                let map = fetch_map(image, length, source, input, memory)?;
+                (map.into_stream(), Map::First)
             }
-            rest = later;
+            None => (Stream::one_pass(image, memory.grant())?, Map::Passing),
+        };
+        Ok(Self {
+            facts,
+            stream: Box::new(stream),
+            map,
+        })
+    }
+
+    /// Facts about the image, which lies below `layers`.
+    pub(crate) fn facts(&self, layers: Vec<&'static str>) -> ImageFacts {
+        ImageFacts {
+            layers,
+            format: self.facts.format,
+            virtual_size: Some(self.facts.virtual_size),
+            route: match self.map {
+                Map::First => RouteTaken::Ranged,
+                Map::Passing => RouteTaken::OnePass,
+            },
         }
     }
-}
 
-/// How many of the tables, which are in the order of the image, to fetch with one request.
-fn merged(tables: &[TableRange]) -> usize {
-    let Some(first) = tables.first() else { return 0 };
-    let near = |pair: &[TableRange]| {
-        pair[1].range().start <= pair[0].range().end.saturating_add(MERGE_GAP_BYTES)
-            && pair[1].range().end - first.range().start <= MERGED_BYTES
-    };
-    1 + tables.windows(2).take_while(|pair| near(pair)).count()
+    /// The format.
+    pub(crate) fn format(&self) -> Format {
+        self.facts.format
+    }
+
+    /// Bytes of the disk.
+    pub(crate) fn virtual_size(&self) -> u64 {
+        self.facts.virtual_size
+    }
+
+    /// The clusters, where some are compressed.
+    pub(crate) fn clusters(&self) -> Option<Clusters> {
+        self.facts.clusters
+    }
+
+    /// The ranges that a delta makes zero, when all of it has passed.
+    pub(crate) fn zeros(&self) -> &[Range<Guest>] {
+        self.stream.zeros()
+    }
+
+    /// Copies the data of the image to `writer`.
+    pub(crate) fn copy(
+        &mut self,
+        input: &mut Input,
+        writer: &mut Writer<'_>,
+        reading: &Reading,
+        writing: &Writing,
+        tick: impl FnMut(&Writer<'_>),
+    ) -> Result<(), Error> {
+        match self.map {
+            Map::First => copy_mapped(&mut self.stream, input, writer, tick),
+            Map::Passing => {
+                let park = Park::new(&self.facts, writer, writing, &reading.limits.memory);
+                copy_one_pass(&mut self.stream, input, writer, park, tick)
+            }
+        }
+    }
 }
 
 /// Converts an image whose map is known.
-pub fn copy_mapped(
+fn copy_mapped(
     stream: &mut Stream,
     input: &mut Input,
     writer: &mut Writer<'_>,
     mut tick: impl FnMut(&Writer<'_>),
 ) -> Result<(), Error> {
-    pass_mapped(stream, input, &mut Mapped { writer }, |sink| tick(sink.writer))
+    pass_mapped(stream, input, &mut KnownMap { writer }, |sink| tick(sink.writer))
 }
 
 /// Passes an image whose map is known to `sink`. Bytes that nothing maps are skipped where the source can.
-pub fn pass_mapped<S: Sink<Error = Error>>(
+pub(crate) fn pass_mapped<S: Sink<Error = Error>>(
     stream: &mut Stream,
     input: &mut Input,
     sink: &mut S,
@@ -126,7 +146,7 @@ pub fn pass_mapped<S: Sink<Error = Error>>(
 }
 
 /// Converts an image that comes once, in file order.
-pub fn copy_one_pass(
+fn copy_one_pass(
     stream: &mut Stream,
     input: &mut Input,
     writer: &mut Writer<'_>,
@@ -143,11 +163,11 @@ pub fn copy_one_pass(
 }
 
 /// The sink of an image with a complete map.
-struct Mapped<'w, 's> {
+struct KnownMap<'w, 's> {
     writer: &'w mut Writer<'s>,
 }
 
-impl Sink for Mapped<'_, '_> {
+impl Sink for KnownMap<'_, '_> {
     type Error = Error;
 
     fn data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
@@ -163,10 +183,10 @@ impl Sink for Mapped<'_, '_> {
     }
 
     fn parked(&mut self, offset: Host) -> Result<Bytes, Error> {
-        Err(FormatError::from(diskimage::Error::RefcountContradiction {
+        Err(diskimage::Error::RefcountContradiction {
             what: "a cluster",
             offset,
-        })
+        }
         .into())
     }
 
@@ -204,11 +224,5 @@ impl Sink for OnePass<'_, '_> {
 
     fn forget(&mut self, host: Host) -> Result<(), Error> {
         self.park.remove(host.0, self.writer)
-    }
-}
-
-impl From<diskimage::Error> for Error {
-    fn from(error: diskimage::Error) -> Self {
-        FormatError::from(error).into()
     }
 }

@@ -5,7 +5,8 @@ use std::fs::File;
 use tokio_util::sync::CancellationToken;
 
 use super::disk::Disk;
-use super::{Options, is_block_device};
+use super::options::{HELD_BYTES, Options};
+use super::place::{device_size, is_block_device};
 use crate::error::{Error, TargetError};
 
 /// Zeroed at once; bounds how long a stop request waits.
@@ -20,13 +21,13 @@ pub fn create_blank(options: &Options, stop: &CancellationToken) -> Result<(), E
             .map_err(|source| TargetError::new("fsync", &options.path, source).into());
     }
     let size = if is_block_device(&options.path) {
-        super::device_size(&options.path)?.min(options.available)
+        device_size(&options.path)?.min(options.available)
     } else {
         options.available
     };
     let disk = Disk::open(options, Some(size))?;
     if !disk.is_zeroed() {
-        let mut at = super::HELD_BYTES.min(size);
+        let mut at = HELD_BYTES.min(size);
         while at < size {
             if stop.is_cancelled() {
                 return Err(Error::Stopped);

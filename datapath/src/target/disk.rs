@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::HELD_BYTES;
+use super::direct::Direct;
+use super::options::HELD_BYTES;
+use super::pacer::Pacer;
 use super::unfinished::Unfinished;
-use super::write::{Direct, Pacer};
 use super::zero::{ZERO_BLOCK, data_runs};
 use crate::error::{Error, TargetError};
 

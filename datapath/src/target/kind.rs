@@ -5,7 +5,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use crate::error::{Refusal, TargetError};
+use super::place::is_block_device;
+use crate::error::{TargetError, TargetRefused};
 
 /// A place for a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub(super) fn look(path: &Path) -> Result<Found, TargetError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
         Err(error) => return Err(failed(path, error)),
     };
-    if kind.is_symlink() && super::is_block_device(path) {
+    if kind.is_symlink() && is_block_device(path) {
         return Ok(Found::Device);
     }
     classify(path, kind)
@@ -55,7 +56,7 @@ pub(super) fn classify(path: &Path, kind: FileType) -> Result<Found, TargetError
     } else {
         "a socket"
     };
-    Err(TargetError::refused("open", path, Refusal::Kind(name)))
+    Err(TargetError::refused("open", path, TargetRefused::Kind(name)))
 }
 
 fn failed(path: &Path, error: io::Error) -> TargetError {
@@ -93,17 +94,21 @@ mod tests {
             ("dangling", "a symbolic link"),
             ("link to null", "a symbolic link"),
         ] {
-            assert_eq!(of(look(&path(name))), Err(Some(Refusal::Kind(kind))), "{name}");
+            assert_eq!(
+                of(look(&path(name))),
+                Err(Some(TargetRefused::Kind(kind))),
+                "{name}"
+            );
         }
         assert_eq!(
             of(look(Path::new("/dev/null"))),
-            Err(Some(Refusal::Kind("a character device")))
+            Err(Some(TargetRefused::Kind("a character device")))
         );
         // A disk that stays where it is may have any name.
         assert_eq!(of(follow(&path("link"))), Ok(Found::File));
         assert_eq!(
             of(follow(&path("link to null"))),
-            Err(Some(Refusal::Kind("a character device")))
+            Err(Some(TargetRefused::Kind("a character device")))
         );
         assert_eq!(of(follow(&path("dangling"))), Err(None));
     }

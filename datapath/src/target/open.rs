@@ -10,12 +10,13 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{FallocateFlags, OFlags};
 
+use super::direct::Direct;
 use super::disk::{Disk, Kind};
 use super::kind::{Found, classify, follow, look};
+use super::options::{Cache, HELD_BYTES, Options};
+use super::pacer::Pacer;
 use super::unfinished::Unfinished;
-use super::write::{Direct, Pacer};
-use super::{Cache, HELD_BYTES, Options};
-use crate::error::{Error, FormatError, Refusal, TargetError};
+use crate::error::{Error, FormatError, TargetError, TargetRefused};
 use crate::lock::{Lock, lock, patiently};
 
 impl Disk {
@@ -78,7 +79,7 @@ impl Disk {
     fn open_file(options: &Options) -> Result<Self, Error> {
         let file = open_existing(&options.path, Found::File, OFlags::empty())?;
         if lock(&file) == Lock::Taken {
-            return Err(TargetError::refused("open", &options.path, Refusal::InUse).into());
+            return Err(TargetError::refused("open", &options.path, TargetRefused::InUse).into());
         }
         Ok(Self::new(options, Kind::File, file, options.available))
     }
@@ -187,7 +188,7 @@ fn open_existing(path: &Path, found: Found, flags: OFlags) -> Result<File, Targe
     if classify(path, kind)? == found {
         Ok(file)
     } else {
-        Err(TargetError::refused("open", path, Refusal::Replaced))
+        Err(TargetError::refused("open", path, TargetRefused::Replaced))
     }
 }
 

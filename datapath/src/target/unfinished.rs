@@ -18,7 +18,8 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::kind::{Found, look};
-use crate::error::{Error, Refusal, TargetError};
+use super::place::folder_of;
+use crate::error::{Error, TargetError, TargetRefused};
 use crate::lock::{Lock, lock};
 use crate::storage::Inode;
 
@@ -73,7 +74,7 @@ impl Unfinished {
     /// Makes the file `path`, for the owner only and locked, where nothing is; or, to `replace` it, a file that no living
     /// process writes.
     pub(super) fn create(path: &Path, replace: bool) -> Result<(File, Arc<Self>), Error> {
-        let folder = open_folder(super::folder_of(path)).map_err(|errno| failed("create", path, errno))?;
+        let folder = open_folder(folder_of(path)).map_err(|errno| failed("create", path, errno))?;
         // Locked until the new file is, so that at each moment a second writer finds the lock of the first.
         let _old = if replace { clear(path)? } else { None };
         let file = OpenOptions::new()
@@ -84,7 +85,9 @@ impl Unfinished {
             .open(path)
             .map_err(|source| match source.kind() {
                 // It was replaceable: another writer was faster.
-                ErrorKind::AlreadyExists if replace => TargetError::refused("create", path, Refusal::InUse),
+                ErrorKind::AlreadyExists if replace => {
+                    TargetError::refused("create", path, TargetRefused::InUse)
+                }
                 _ => TargetError::new("create", path, source),
             })?;
         let unfinished = Arc::new(Self {
@@ -96,7 +99,7 @@ impl Unfinished {
         });
         // Another writer may have found the file before it was locked: then that one replaces it.
         if lock(&file) == Lock::Taken || !unfinished.is_in_place()? {
-            return Err(TargetError::refused("create", path, Refusal::InUse).into());
+            return Err(TargetError::refused("create", path, TargetRefused::InUse).into());
         }
         let mut registry = registry();
         if registry.is_closed {
@@ -118,7 +121,7 @@ impl Unfinished {
             return Err(Error::Stopped);
         }
         if !self.is_in_place()? {
-            return Err(TargetError::refused("complete", &self.path, Refusal::Replaced).into());
+            return Err(TargetError::refused("complete", &self.path, TargetRefused::Replaced).into());
         }
         *state = State::Complete;
         Ok(())
@@ -169,9 +172,17 @@ impl Unfinished {
     }
 }
 
+/// Removes the file that a dead attempt has left at `path`. A file that a living process writes stays, like all that is no
+/// regular file: they are refused when the disk is opened.
+pub fn remove_stale(path: &Path) {
+    if let Err(error) = clear(path) {
+        tracing::warn!(%error, "could not remove the disk of an earlier attempt");
+    }
+}
+
 /// Removes the file that `path` names, if there is one; not one that a process of ours writes. What is returned keeps its
 /// lock.
-pub(super) fn clear(path: &Path) -> Result<Option<File>, TargetError> {
+fn clear(path: &Path) -> Result<Option<File>, TargetError> {
     for _ in 0..ATTEMPTS {
         if look(path)? != Found::File {
             return Ok(None);
@@ -188,7 +199,7 @@ pub(super) fn clear(path: &Path) -> Result<Option<File>, TargetError> {
         };
         if let Some(old) = &old {
             if lock(old) == Lock::Taken {
-                return Err(TargetError::refused("replace", path, Refusal::InUse));
+                return Err(TargetError::refused("replace", path, TargetRefused::InUse));
             }
             // Another writer may have replaced it before it was locked.
             if !leads_to(path, old) {
@@ -200,7 +211,7 @@ pub(super) fn clear(path: &Path) -> Result<Option<File>, TargetError> {
             _ => Ok(old),
         };
     }
-    Err(TargetError::refused("replace", path, Refusal::InUse))
+    Err(TargetError::refused("replace", path, TargetRefused::InUse))
 }
 
 /// Opens a file for its lock: for writing if possible, because NFS locks nothing else.
@@ -238,7 +249,7 @@ fn failed(action: &'static str, path: &Path, errno: Errno) -> TargetError {
 mod tests {
     use super::*;
 
-    fn create(path: &Path, replace: bool) -> Result<(File, Arc<Unfinished>), Option<Refusal>> {
+    fn create(path: &Path, replace: bool) -> Result<(File, Arc<Unfinished>), Option<TargetRefused>> {
         Unfinished::create(path, replace).map_err(|error| match error {
             Error::Target(error) => error.refusal().cloned(),
             other => panic!("{other}"),
@@ -252,7 +263,7 @@ mod tests {
         let (file, unfinished) = create(&path, true).unwrap();
         for replace in [false, true] {
             let refusal = create(&path, replace).unwrap_err();
-            assert_eq!(refusal, replace.then_some(Refusal::InUse));
+            assert_eq!(refusal, replace.then_some(TargetRefused::InUse));
         }
         // The one that was refused removes nothing.
         assert!(unfinished.is_in_place().unwrap());
@@ -272,7 +283,7 @@ mod tests {
         let Err(Error::Target(error)) = unfinished.complete(&file) else {
             panic!("it is complete")
         };
-        assert_eq!(error.refusal(), Some(&Refusal::Replaced));
+        assert_eq!(error.refusal(), Some(&TargetRefused::Replaced));
         unfinished.remove();
         assert_eq!(std::fs::read(&path).unwrap(), b"not ours");
     }
@@ -293,6 +304,6 @@ mod tests {
 
     #[test]
     fn the_target_may_be_a_bare_name() {
-        assert_eq!(super::super::folder_of(Path::new("disk")), Path::new("."));
+        assert_eq!(folder_of(Path::new("disk")), Path::new("."));
     }
 }

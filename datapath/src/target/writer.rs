@@ -13,6 +13,7 @@ use super::bounce::Bounce;
 use super::coverage::Coverage;
 use super::disk::Disk;
 use super::inflate::Inflater;
+use super::options::HELD_BYTES;
 use super::slices::part;
 use super::zero::{data_runs, is_known_zero};
 use super::zeroing::Frontier;
@@ -110,7 +111,7 @@ impl Drop for Closer<'_> {
 /// Zeroes what nobody wrote, beginning behind the held first MiB.
 fn fill_gaps(disk: &Disk, coverage: &Coverage, size: u64, stop: &CancellationToken) -> Result<(), Error> {
     for gap in coverage.gaps(size) {
-        let mut at = gap.start.max(super::HELD_BYTES);
+        let mut at = gap.start.max(HELD_BYTES);
         while at < gap.end {
             if stop.is_cancelled() {
                 return Err(Error::Stopped);
@@ -165,10 +166,8 @@ impl Writer<'_> {
         if let Some(coverage) = &mut self.coverage {
             coverage.add(range);
             for gap in coverage.overflow() {
-                if gap.end > super::HELD_BYTES {
-                    self.shared
-                        .disk
-                        .zero_range(gap.start.max(super::HELD_BYTES)..gap.end)?;
+                if gap.end > HELD_BYTES {
+                    self.shared.disk.zero_range(gap.start.max(HELD_BYTES)..gap.end)?;
                 }
             }
         }

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
 use super::disk::{Disk, Kind};
+use super::options::HELD_BYTES;
 use crate::buffer::PAGE;
 use crate::error::{Error, TargetError};
 
@@ -90,7 +91,7 @@ impl Frontier {
         });
         // A file reads as zeros; a device that is not zeroed has its gaps filled at the end.
         Self {
-            zeroed_to: if needed { super::HELD_BYTES } else { u64::MAX },
+            zeroed_to: if needed { HELD_BYTES } else { u64::MAX },
             limit,
             stop,
         }

@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use datapath::archive::ArchiveErrorKind;
+use datapath::facts::RouteTaken;
 use datapath::inspect::inspect;
-use datapath::transfer::{Envelope, Options, Report, RouteTaken};
+use datapath::options::{Payload, Reading, Writing};
+use datapath::transfer::Report;
 use datapath::{Error, transfer};
 use diskimage::Format;
 use testkit::images::Subformat;
@@ -16,18 +18,19 @@ use crate::tape::{Fields, Tape};
 
 const DISK_BYTES: u64 = 5 << 20;
 
-fn options() -> Options {
-    Options {
-        envelope: Envelope::Ova,
-        ..Options::default()
-    }
-}
+const OVA: Payload = Payload::Appliance(None);
 
 /// Transfers to a file that is not there afterwards unless that was a success.
-fn import(ova: &[u8], options: &Options) -> Result<(Report, Vec<u8>), Error> {
+fn import(ova: &[u8], content: Payload) -> Result<(Report, Vec<u8>), Error> {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
-    match transfer(&Memory::ranged(ova.to_vec()), &target, options) {
+    match transfer(
+        &Memory::ranged(ova.to_vec()),
+        content,
+        &target,
+        &Reading::default(),
+        &Writing::default(),
+    ) {
         Ok(report) => Ok((report, std::fs::read(&target.path).unwrap())),
         Err(error) => {
             // What is there is not to be taken for a disk: its beginning is missing.
@@ -39,7 +42,7 @@ fn import(ova: &[u8], options: &Options) -> Result<(Report, Vec<u8>), Error> {
 }
 
 fn imported(ova: &[u8]) -> Vec<u8> {
-    let (report, disk) = import(ova, &options()).unwrap();
+    let (report, disk) = import(ova, OVA).unwrap();
     assert_ne!(report.facts.route, RouteTaken::Ranged);
     assert_eq!(report.source_bytes, ova.len() as u64);
     disk
@@ -99,7 +102,7 @@ fn the_disk_of_an_appliance_is_imported() {
 fn an_appliance_is_described_by_its_disk() {
     let (folder, _) = machine("subformat=streamOptimized");
     let ova = tar(folder.path(), &["-z"], &["vm.ovf", "vm-disk1.vmdk"]);
-    let found = inspect(&Memory::new(ova), &options()).unwrap();
+    let found = inspect(&Memory::new(ova), OVA, &Reading::default()).unwrap();
     assert_eq!(found.layers, ["gzip", "ova"]);
     assert_eq!(found.format, Format::Vmdk);
     assert_eq!(found.virtual_size, Some(DISK_BYTES));
@@ -126,7 +129,7 @@ fn manifests_before_and_behind_the_disk_are_verified() {
             std::fs::write(folder.path().join("vm.mf"), wrong).unwrap();
             let ova = tar(folder.path(), &[], &order);
             assert!(
-                matches!(import(&ova, &options()), Err(Error::Checksum { .. })),
+                matches!(import(&ova, OVA), Err(Error::Checksum { .. })),
                 "{algorithm} {order:?}"
             );
             std::fs::write(folder.path().join("vm.mf"), text).unwrap();
@@ -147,7 +150,7 @@ fn a_digest_that_cannot_be_read_is_refused() {
     let (folder, _) = machine("subformat=streamOptimized");
     std::fs::write(folder.path().join("vm.mf"), "SHA256(vm-disk1.vmdk)= 123\n").unwrap();
     for order in [["vm.mf", "vm-disk1.vmdk"], ["vm-disk1.vmdk", "vm.mf"]] {
-        let refused = import(&tar(folder.path(), &[], &order), &options()).unwrap_err();
+        let refused = import(&tar(folder.path(), &[], &order), OVA).unwrap_err();
         assert!(
             matches!(refusal(&refused), ArchiveErrorKind::Manifest(_)),
             "{refused}"
@@ -161,7 +164,7 @@ fn one_disk_and_no_other() {
     let disk = disk::content(1, 8192);
     let vm = || Tape::default().file("vm.ovf", b"<Envelope/>");
     let two = vm().file("a.img", &disk).file("b.VMDK", &disk).end();
-    let refused = import(&two, &options()).unwrap_err();
+    let refused = import(&two, OVA).unwrap_err();
     assert!(
         matches!(refusal(&refused), ArchiveErrorKind::SeveralDisks { .. }),
         "{refused}"
@@ -170,7 +173,7 @@ fn one_disk_and_no_other() {
     assert!(said.contains("`a.img`") && said.contains("`b.VMDK`"), "{said}");
 
     let none = vm().file("vm.mf", b"").file("cd.iso", &disk).end();
-    let refused = import(&none, &options()).unwrap_err();
+    let refused = import(&none, OVA).unwrap_err();
     let said = refused.to_string();
     assert!(said.contains("`vm.ovf`, `vm.mf`, `cd.iso`"), "{said}");
 
@@ -184,13 +187,13 @@ fn links_holes_and_folders_are_no_disks() {
         let mut fields = Fields::new(typeflag, "disk.vmdk");
         fields.link = b"/etc/passwd".to_vec();
         let ova = Tape::default().entry(&fields, b"").end();
-        let refused = import(&ova, &options()).unwrap_err();
+        let refused = import(&ova, OVA).unwrap_err();
         assert!(
             matches!(refusal(&refused), ArchiveErrorKind::Disk(_)),
             "{refused}"
         );
         let ova = Tape::default().file("a.img", &disk).entry(&fields, b"").end();
-        let second = import(&ova, &options());
+        let second = import(&ova, OVA);
         assert_eq!(
             second.is_ok(),
             typeflag == b'5',
@@ -207,7 +210,7 @@ fn links_holes_and_folders_are_no_disks() {
         .set_len(1 << 20)
         .unwrap();
     let ova = tar(folder.path(), &["-S"], &["disk.img"]);
-    let refused = import(&ova, &options()).unwrap_err();
+    let refused = import(&ova, OVA).unwrap_err();
     assert!(
         matches!(refusal(&refused), ArchiveErrorKind::Disk("is stored with holes")),
         "{refused}"
@@ -219,22 +222,18 @@ fn the_name_of_a_disk_has_to_be_true() {
     let raw = Tape::default()
         .file("disk-flat.vmdk", &disk::content(1, 8192))
         .end();
-    let refused = import(&raw, &options()).unwrap_err().to_string();
+    let refused = import(&raw, OVA).unwrap_err().to_string();
     assert!(refused.contains("not in vmdk format"), "{refused}");
-    let forced = Options {
-        format: Some(Format::Raw),
-        ..options()
-    };
-    assert!(import(&raw, &forced).is_ok());
+    assert!(import(&raw, Payload::Appliance(Some(Format::Raw))).is_ok());
     let text = testkit::images::vmdk::descriptor("monolithicFlat", &["RW 8 FLAT \"/etc/passwd\" 0"]);
     let descriptor = Tape::default().file("disk.vmdk", text.as_bytes()).end();
-    let refused = import(&descriptor, &options()).unwrap_err().to_string();
+    let refused = import(&descriptor, OVA).unwrap_err().to_string();
     assert!(refused.contains("/etc/passwd"), "{refused}");
 }
 
 #[test]
 fn what_is_no_tar_is_no_appliance() {
-    let refused = import(&disk::content(1, 8192), &options()).unwrap_err();
+    let refused = import(&disk::content(1, 8192), OVA).unwrap_err();
     assert_eq!(refusal(&refused), &ArchiveErrorKind::NotAppliance);
 }
 
@@ -244,7 +243,7 @@ fn every_prefix_fails() {
     let ova = tar(folder.path(), &["-b1"], &["vm.ovf", "vm-disk1.vmdk"]);
     let whole = ova.len() - 1024;
     for cut in (1..40).map(|part| whole * part / 40).chain([whole - 1]) {
-        assert!(import(&ova[..cut], &options()).is_err(), "{cut} of {whole}");
+        assert!(import(&ova[..cut], OVA).is_err(), "{cut} of {whole}");
     }
 }
 
@@ -253,7 +252,7 @@ fn every_prefix_fails() {
 fn an_appliance_that_nobody_asked_for_stays_a_tar() {
     let (folder, _) = machine("subformat=streamOptimized");
     let ova = tar(folder.path(), &[], &["vm.ovf", "vm-disk1.vmdk"]);
-    let (report, written) = import(&ova, &Options::default()).unwrap();
+    let (report, written) = import(&ova, Payload::default()).unwrap();
     assert_eq!(report.facts.format, Format::Raw);
     assert!(written.starts_with(&ova));
 }

@@ -10,7 +10,7 @@ use datapath::Error;
 use datapath::archive::ArchiveErrorKind;
 use datapath::digest::Checksum;
 use datapath::observe::{Observer, Phase};
-use datapath::transfer::Options;
+use datapath::options::Reading;
 use tokio_util::sync::CancellationToken;
 
 use crate::common::{fast_folder, noise};
@@ -56,7 +56,7 @@ fn join(tapes: impl IntoIterator<Item = Tape>) -> Tape {
 
 /// Unpacks into a filled directory and expects that to fail without a trace.
 #[track_caller]
-fn fails(tar: &[u8], options: &Options) -> Error {
+fn fails(tar: &[u8], options: &Reading) -> Error {
     let folder = fast_folder();
     fill(folder.path());
     let before = snapshot::without_time_of_root(folder.path());
@@ -132,7 +132,7 @@ fn a_bad_entry_anywhere_leaves_no_trace() {
     for place in 0..=entries().len() {
         let mut tapes = entries();
         tapes.insert(place, Tape::default().file("../out", b""));
-        fails(&join(tapes).end(), &Options::default());
+        fails(&join(tapes).end(), &Reading::default());
     }
 }
 
@@ -142,7 +142,7 @@ fn what_fails_while_files_are_moved_is_undone() {
     for others in 0..8 {
         let others = (0..others).map(|n| Tape::default().file(format!("{n}-another"), b"x"));
         let tar = join(entries().into_iter().chain(others)).file("full", b"").end();
-        let error = fails(&tar, &Options::default());
+        let error = fails(&tar, &Reading::default());
         assert!(
             matches!(refusal(&error), ArchiveErrorKind::Occupied(_)),
             "{error}"
@@ -171,9 +171,9 @@ fn what_fails_while_files_are_moved_is_undone() {
 #[test]
 fn a_wrong_checksum_leaves_no_trace() {
     let tar = join(entries()).end();
-    let options = Options {
+    let options = Reading {
         checksum: Some(format!("md5:{:032}", 0).parse::<Checksum>().unwrap()),
-        ..Options::default()
+        ..Reading::default()
     };
     assert!(matches!(fails(&tar, &options), Error::Checksum { .. }));
 }
@@ -181,7 +181,7 @@ fn a_wrong_checksum_leaves_no_trace() {
 #[test]
 fn too_much_data_leaves_no_trace() {
     let tar = join(entries()).file("large", &noise(10_000, 1)).end();
-    let error = fails(&tar, &Options::default());
+    let error = fails(&tar, &Reading::default());
     assert!(
         matches!(refusal(&error), ArchiveErrorKind::NoRoom { .. }),
         "{error}"
@@ -204,10 +204,10 @@ fn a_stop_leaves_no_trace() {
     let tar = join(entries()).file("large", &noise(9000, 1)).end();
     for phase in [Phase::Info, Phase::Resize] {
         let stop = CancellationToken::new();
-        let options = Options {
+        let options = Reading {
             observer: Arc::new(StopAt(phase, stop.clone())),
             stop,
-            ..Options::default()
+            ..Reading::default()
         };
         assert!(matches!(fails(&tar, &options), Error::Stopped));
     }

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use datapath::Error;
 use datapath::archive::{ArchiveErrorKind as Kind, Member, Search, find_file};
 use datapath::chunks::Chunks;
+use datapath::options::Reading;
 use datapath::target::ZEROS;
-use datapath::transfer::Options;
 
 use crate::common::fast_folder;
 use crate::tape::{Fields, Tape, seal};
@@ -346,7 +346,7 @@ fn a_huge_sparse_file_costs_nothing_before_it_is_refused() {
 fn files_without_room_are_refused_before_they_are_written() {
     let folder = fast_folder();
     let tar = Tape::default().file("a", &[1; 600]).file("b", &[2; 400]).end();
-    let error = unpack_with(folder.path(), &tar, 999, &Options::default()).unwrap_err();
+    let error = unpack_with(folder.path(), &tar, 999, &Reading::default()).unwrap_err();
     let expected = Kind::NoRoom {
         needed: 1000,
         available: 999,
@@ -363,7 +363,7 @@ fn files_without_room_are_refused_before_they_are_written() {
         "{error}"
     );
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    let report = unpack_with(folder.path(), &tar, 1000, &Options::default()).unwrap();
+    let report = unpack_with(folder.path(), &tar, 1000, &Reading::default()).unwrap();
     assert_eq!(
         (report.entries, report.data_bytes, report.written_bytes),
         (2, 1000, 1000)

@@ -6,8 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use datapath::archive::ArchiveErrorKind;
+use datapath::decode::Codec;
 use datapath::error::{DecodeError, FormatError};
-use datapath::transfer::{Envelope, Options, Report};
+use datapath::options::{Layers, Payload, Reading, Writing};
+use datapath::transfer::Report;
 use datapath::{Error, target, transfer};
 use diskimage::Format;
 use testkit::loopdev::LoopDevice;
@@ -26,21 +28,24 @@ pub(crate) fn snappy(bytes: &[u8]) -> Vec<u8> {
     encoder.into_inner().unwrap()
 }
 
-fn options(envelope: Envelope) -> Options {
-    Options {
-        envelope,
-        ..Options::default()
+/// In one layer of snappy.
+fn framed() -> Reading {
+    Reading {
+        layers: Layers::Only(Codec::Snappy),
+        ..Reading::default()
     }
 }
 
 /// Transfers to a file and to a device full of something else; both must hold `disk`.
-fn clone(body: &[u8], envelope: Envelope, disk: &[u8]) -> Report {
+fn clone(body: &[u8], inside: Payload, disk: &[u8]) -> Report {
     let folder = tempfile::tempdir().unwrap();
     let device = LoopDevice::new(folder.path(), disk.len() as u64, 512);
     let on_device = transfer(
         &Memory::new(body.to_vec()),
+        inside,
         &file(device.path()),
-        &options(envelope),
+        &framed(),
+        &Writing::default(),
     )
     .unwrap();
     let mut content = Vec::new();
@@ -51,7 +56,14 @@ fn clone(body: &[u8], envelope: Envelope, disk: &[u8]) -> Report {
     assert!(content == disk, "the device differs");
 
     let target = file(&folder.path().join("disk"));
-    let report = transfer(&Memory::new(body.to_vec()), &target, &options(envelope)).unwrap();
+    let report = transfer(
+        &Memory::new(body.to_vec()),
+        inside,
+        &target,
+        &framed(),
+        &Writing::default(),
+    )
+    .unwrap();
     assert!(std::fs::read(&target.path).unwrap() == disk, "the file differs");
     assert_eq!(report.facts, on_device.facts);
     assert_eq!(report.facts.format, Format::Raw);
@@ -67,7 +79,7 @@ fn a_cloned_device_stays_what_it_is() {
     let tar = Tape::default().file("disk.img", &sparse).end();
     for mut guest in [sparse, compressed, image, tar, vec![0; 1 << 20]] {
         guest.resize(guest.len().next_multiple_of(512), 0);
-        let report = clone(&snappy(&guest), Envelope::Snappy, &guest);
+        let report = clone(&snappy(&guest), Payload::RAW, &guest);
         assert_eq!(report.facts.layers, ["snappy"]);
     }
 }
@@ -117,7 +129,7 @@ fn the_disk_of_a_volume_becomes_a_device_or_file() {
     std::fs::write(folder.path().join("zfolder/last"), vec![2; 5000]).unwrap();
     for flags in FORMATS {
         let tar = gnu_tar(folder.path(), flags);
-        let report = clone(&snappy(&tar), Envelope::SnappyTar, &content);
+        let report = clone(&snappy(&tar), Payload::CloneOfFiles, &content);
         assert_eq!(report.facts.layers, ["snappy", "tar"]);
         assert_eq!(report.facts.virtual_size, Some(DISK_BYTES));
         assert!(report.written_bytes < DISK_BYTES / 2, "holes are not written");
@@ -133,7 +145,7 @@ fn a_volume_becomes_a_directory_with_its_holes() {
     for flags in &FORMATS[1..] {
         let tar = gnu_tar(folder.path(), flags);
         let copy = fast_folder();
-        let options = options(Envelope::Snappy);
+        let options = framed();
         let report = unpack_with(copy.path(), &snappy(&tar), u64::MAX, &options).unwrap();
         assert_eq!(report.data_bytes, DISK_BYTES);
         assert!(report.written_bytes < DISK_BYTES / 2, "holes are not written");
@@ -148,7 +160,14 @@ fn a_volume_becomes_a_directory_with_its_holes() {
 
 fn clone_error(tar: &[u8], target: &target::Options) -> Error {
     let source = Memory::new(snappy(tar));
-    transfer(&source, target, &options(Envelope::SnappyTar)).unwrap_err()
+    transfer(
+        &source,
+        Payload::CloneOfFiles,
+        target,
+        &framed(),
+        &Writing::default(),
+    )
+    .unwrap_err()
 }
 
 #[test]
@@ -190,7 +209,7 @@ fn a_disk_that_is_too_large_is_refused_before_the_target_is_created() {
 fn a_file_that_resembles_the_disk_is_taken_unless_the_disk_follows() {
     let disk = vec![7; 4096];
     let guess = Tape::default().file("a", b"x").file("old-disk.img.bak", &disk);
-    clone(&snappy(&guess.clone().end()), Envelope::SnappyTar, &disk);
+    clone(&snappy(&guess.clone().end()), Payload::CloneOfFiles, &disk);
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
     let error = clone_error(&guess.file("disk.img", &[8; 4096]).end(), &target);
@@ -201,7 +220,7 @@ fn a_file_that_resembles_the_disk_is_taken_unless_the_disk_follows() {
         .file("disk.img", &disk)
         .file("disk.img.bak", b"x")
         .file("b/disk.img", b"y");
-    clone(&snappy(&first_wins.end()), Envelope::SnappyTar, &disk);
+    clone(&snappy(&first_wins.end()), Payload::CloneOfFiles, &disk);
 }
 
 /// Where the chunks of a framed stream end.
@@ -222,25 +241,33 @@ fn a_cut_or_damaged_clone_leaves_nothing() {
         .file("rest", &[9; 3000])
         .end();
     let bodies = [
-        (snappy(&content), Envelope::Snappy),
-        (snappy(&tar), Envelope::SnappyTar),
+        (snappy(&content), Payload::RAW),
+        (snappy(&tar), Payload::CloneOfFiles),
     ];
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
-    for (body, envelope) in bodies {
+    for (body, inside) in bodies {
         for place in (10..body.len() - 1).step_by(body.len() / 50) {
             let cut = Memory::new(body[..place].to_vec());
-            match transfer(&cut, &target, &options(envelope)) {
+            match transfer(&cut, inside, &target, &framed(), &Writing::default()) {
                 // The framing has no end mark: what is cut between two chunks only the length of the body tells.
                 Ok(_) => {
-                    assert!(envelope == Envelope::Snappy && boundaries(&body).contains(&place));
+                    assert!(inside == Payload::RAW && boundaries(&body).contains(&place));
                     std::fs::remove_file(&target.path).unwrap();
                 }
                 Err(error) => assert!(matches!(error, Error::Decode(_) | Error::Format(_)), "{error}"),
             }
             let mut damaged = body.clone();
             damaged[place] ^= 0x10;
-            if transfer(&Memory::new(damaged), &target, &options(envelope)).is_ok() {
+            if transfer(
+                &Memory::new(damaged),
+                inside,
+                &target,
+                &framed(),
+                &Writing::default(),
+            )
+            .is_ok()
+            {
                 // Snappy can say the same in several ways: then it is the same.
                 assert!(std::fs::read(&target.path).unwrap() == content);
                 std::fs::remove_file(&target.path).unwrap();
@@ -254,16 +281,30 @@ fn a_cut_or_damaged_clone_leaves_nothing() {
 fn what_is_not_snappy_is_refused() {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
-    for envelope in [Envelope::Snappy, Envelope::SnappyTar] {
+    for inside in [Payload::RAW, Payload::CloneOfFiles] {
         for body in [&[0; 4096][..], b"\x1f\x8b\x08\0", b"\xff\x06\0\0sNaPpZ"] {
-            let error = transfer(&Memory::new(body.to_vec()), &target, &options(envelope)).unwrap_err();
+            let error = transfer(
+                &Memory::new(body.to_vec()),
+                inside,
+                &target,
+                &framed(),
+                &Writing::default(),
+            )
+            .unwrap_err();
             assert!(
                 matches!(error, Error::Decode(DecodeError::Corrupt { .. })),
                 "{error}"
             );
         }
         let empty = snappy(b"");
-        let error = transfer(&Memory::new(empty), &target, &options(envelope)).unwrap_err();
+        let error = transfer(
+            &Memory::new(empty),
+            inside,
+            &target,
+            &framed(),
+            &Writing::default(),
+        )
+        .unwrap_err();
         assert!(matches!(error, Error::Decode(DecodeError::Empty)), "{error}");
         assert!(!target.path.exists());
     }

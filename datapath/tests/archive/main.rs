@@ -21,17 +21,17 @@ use std::path::Path;
 use datapath::Error;
 use datapath::archive::{self, Report, unpack};
 use datapath::error::FormatError;
-use datapath::transfer::Options;
+use datapath::options::Reading;
 use testkit::tools;
 
 use common::Memory;
 
 /// Unpacks `tar` into `dir` without limits.
 fn unpack_to(dir: &Path, tar: &[u8]) -> Result<Report, Error> {
-    unpack_with(dir, tar, u64::MAX, &Options::default())
+    unpack_with(dir, tar, u64::MAX, &Reading::default())
 }
 
-fn unpack_with(dir: &Path, tar: &[u8], available: u64, options: &Options) -> Result<Report, Error> {
+fn unpack_with(dir: &Path, tar: &[u8], available: u64, options: &Reading) -> Result<Report, Error> {
     let target = archive::Options {
         dir: dir.to_owned(),
         available,

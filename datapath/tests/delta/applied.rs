@@ -3,7 +3,8 @@
 use std::os::unix::fs::FileExt;
 
 use datapath::delta::{Report, apply};
-use datapath::transfer::{Options, Route, RouteTaken};
+use datapath::facts::RouteTaken;
+use datapath::options::{Reading, Route, Writing};
 use testkit::cases::check_all;
 use testkit::images::{Compression, Content, Delta, Spec, Version};
 use testkit::loopdev::{DIRT, LoopDevice};
@@ -11,10 +12,10 @@ use testkit::loopdev::{DIRT, LoopDevice};
 use crate::common::{Memory, fast_folder};
 use crate::{MIB, assert_applied, base, bytes, copy, rich_delta};
 
-fn one_pass() -> Options {
-    Options {
+fn one_pass() -> Writing {
+    Writing {
         route: Route::OnePass,
-        ..Options::default()
+        ..Writing::default()
     }
 }
 
@@ -60,13 +61,13 @@ fn every_kind_of_delta_makes_the_disk_that_qemu_img_makes() {
             (
                 "ranged",
                 Memory::ranged(bytes(&delta)),
-                Options::default(),
+                Writing::default(),
                 RouteTaken::Ranged,
             ),
             (
                 "a pipe",
                 Memory::new(bytes(&delta)),
-                Options::default(),
+                Writing::default(),
                 RouteTaken::OnePass,
             ),
             (
@@ -78,7 +79,7 @@ fn every_kind_of_delta_makes_the_disk_that_qemu_img_makes() {
         ];
         for (route, source, options, taken) in routes {
             let target = copy(&delta, folder.path());
-            let report = apply(&source, &base(&target, &delta), &options).unwrap();
+            let report = apply(&source, &base(&target, &delta), &Reading::default(), &options).unwrap();
             assert_applied(&target, &delta, route);
             assert_eq!(target.metadata().unwrap().len(), delta.virtual_size, "{route}");
             assert_eq!(
@@ -126,7 +127,13 @@ fn devices_of_both_sector_sizes_are_changed_in_place() {
             let node = std::fs::File::options().write(true).open(device.path()).unwrap();
             node.write_all_at(&content, 0).unwrap();
             drop(node);
-            apply(&source, &base(device.path(), &delta), &Options::default()).unwrap();
+            apply(
+                &source,
+                &base(device.path(), &delta),
+                &Reading::default(),
+                &Writing::default(),
+            )
+            .unwrap();
             assert_applied(device.path(), &delta, &delta.name);
             let mut rest = vec![0; 2 << 20];
             let node = std::fs::File::open(device.path()).unwrap();
@@ -150,7 +157,8 @@ fn a_disk_that_was_grown_keeps_its_size_and_its_end() {
     apply(
         &Memory::ranged(bytes(&delta)),
         &base(&target, &delta),
-        &Options::default(),
+        &Reading::default(),
+        &Writing::default(),
     )
     .unwrap();
     assert_applied(&target, &delta, "grown");
@@ -165,14 +173,26 @@ fn deltas_in_layers_and_in_small_chunks_are_applied() {
     for layer in ["gzip", "zstd", "xz"] {
         let target = copy(&delta, folder.path());
         let packed = testkit::tools::filter(layer, ["-c"], &bytes(&delta));
-        apply(&Memory::new(packed), &base(&target, &delta), &Options::default()).unwrap();
+        apply(
+            &Memory::new(packed),
+            &base(&target, &delta),
+            &Reading::default(),
+            &Writing::default(),
+        )
+        .unwrap();
         assert_applied(&target, &delta, layer);
     }
     for chunks in [vec![1, 4095], vec![513, 70_000], vec![usize::MAX]] {
         let target = copy(&delta, folder.path());
         let mut source = Memory::new(bytes(&delta));
         source.chunks.clone_from(&chunks);
-        apply(&source, &base(&target, &delta), &Options::default()).unwrap();
+        apply(
+            &source,
+            &base(&target, &delta),
+            &Reading::default(),
+            &Writing::default(),
+        )
+        .unwrap();
         assert_applied(&target, &delta, &format!("{chunks:?}"));
     }
 }
@@ -185,7 +205,8 @@ fn stages_follow_each_other() {
     apply(
         &Memory::new(bytes(&first)),
         &base(&target, &first),
-        &Options::default(),
+        &Reading::default(),
+        &Writing::default(),
     )
     .unwrap();
     // The next delta is to what the first one made.
@@ -199,7 +220,8 @@ fn stages_follow_each_other() {
     apply(
         &Memory::ranged(bytes(&next)),
         &base(&target, &next),
-        &Options::default(),
+        &Reading::default(),
+        &Writing::default(),
     )
     .unwrap();
     assert_applied(&target, &next, "the second stage");

@@ -2,7 +2,7 @@
 
 use datapath::Error;
 use datapath::delta::apply;
-use datapath::transfer::Options;
+use datapath::options::{Reading, Writing};
 use tokio_util::sync::CancellationToken;
 
 use crate::common::{Memory, fast_folder};
@@ -21,20 +21,28 @@ fn a_delta_that_breaks_anywhere_can_be_applied_again() {
             ranged: number % 2 == 0,
             ..Memory::new(bytes(&delta))
         };
-        apply(&broken, &base(&target, &delta), &Options::default()).unwrap_err();
+        apply(
+            &broken,
+            &base(&target, &delta),
+            &Reading::default(),
+            &Writing::default(),
+        )
+        .unwrap_err();
         assert!(target.metadata().unwrap().len() >= 5 * MIB, "the disk was cut");
     }
     apply(
         &Memory::new(bytes(&delta)),
         &base(&target, &delta),
-        &Options::default(),
+        &Reading::default(),
+        &Writing::default(),
     )
     .unwrap();
     assert_applied(&target, &delta, "after forty failures");
     apply(
         &Memory::ranged(bytes(&delta)),
         &base(&target, &delta),
-        &Options::default(),
+        &Reading::default(),
+        &Writing::default(),
     )
     .unwrap();
     assert_applied(&target, &delta, "twice");
@@ -53,7 +61,13 @@ fn a_truncated_delta_is_an_error_and_the_disk_is_kept() {
                 ..Memory::new(part)
             };
             let target = copy(&delta, folder.path());
-            apply(&source, &base(&target, &delta), &Options::default()).unwrap_err();
+            apply(
+                &source,
+                &base(&target, &delta),
+                &Reading::default(),
+                &Writing::default(),
+            )
+            .unwrap_err();
             assert!(
                 target.metadata().unwrap().len() >= 5 * MIB,
                 "{percent} %: the disk was cut"
@@ -69,11 +83,17 @@ fn a_stopped_delta_leaves_the_disk_in_its_place() {
     let target = copy(&delta, folder.path());
     let stop = CancellationToken::new();
     stop.cancel();
-    let options = Options {
+    let options = Reading {
         stop,
-        ..Options::default()
+        ..Reading::default()
     };
-    let error = apply(&Memory::new(bytes(&delta)), &base(&target, &delta), &options).unwrap_err();
+    let error = apply(
+        &Memory::new(bytes(&delta)),
+        &base(&target, &delta),
+        &options,
+        &Writing::default(),
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::Stopped), "{error}");
     assert!(target.metadata().unwrap().len() >= 5 * MIB);
 }

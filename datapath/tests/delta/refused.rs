@@ -4,7 +4,7 @@ use std::path::Path;
 
 use datapath::Error;
 use datapath::delta::{Base, apply};
-use datapath::transfer::Options;
+use datapath::options::{Reading, Writing};
 use testkit::images::{Content, Delta, Spec};
 
 use crate::common::{Memory, fast_folder};
@@ -13,7 +13,7 @@ use crate::{MIB, assert_applied, base, bytes, copy, rich_delta};
 /// The delta is refused, and the disk is what it was, to the byte and in length.
 #[track_caller]
 fn refused(source: &Memory, base_of: &Base, delta: &Delta, sentence: &str) {
-    let error = apply(source, base_of, &Options::default())
+    let error = apply(source, base_of, &Reading::default(), &Writing::default())
         .unwrap_err()
         .to_string();
     assert!(error.contains(sentence), "{error}");
@@ -60,7 +60,7 @@ fn what_is_no_delta_to_this_disk_is_refused_before_anything_is_touched() {
         path: folder.path().join("missing"),
         ..base(&target, &delta)
     };
-    let error = apply(&ranged, &missing, &Options::default()).unwrap_err();
+    let error = apply(&ranged, &missing, &Reading::default(), &Writing::default()).unwrap_err();
     assert!(matches!(error, Error::Target(_)), "{error}");
     assert!(!missing.path.exists(), "a disk that is not there was made");
 }
@@ -84,7 +84,8 @@ fn only_the_last_part_of_the_bases_name_counts() {
         apply(
             &Memory::ranged(bytes(&delta)),
             &wanted(&target),
-            &Options::default(),
+            &Reading::default(),
+            &Writing::default(),
         )
         .unwrap();
         assert_applied(&target, &delta, name);

@@ -5,8 +5,8 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 
 use datapath::error::FormatError;
+use datapath::options::{Payload, Reading, Writing};
 use datapath::target::HELD_BYTES;
-use datapath::transfer::Options;
 use datapath::{Error, target, transfer};
 use testkit::loopdev::{DIRT, LoopDevice};
 
@@ -66,7 +66,14 @@ fn a_source_that_breaks_leaves_the_first_mib_zero() {
                     preallocate,
                     ..file(device.path())
                 };
-                let error = transfer(&source, &target, &Options::default()).unwrap_err();
+                let error = transfer(
+                    &source,
+                    Payload::default(),
+                    &target,
+                    &Reading::default(),
+                    &Writing::default(),
+                )
+                .unwrap_err();
                 assert!(matches!(error, Error::Source(_)), "{error}");
                 // A codec with large blocks may give nothing before the cut: then the device was not even opened.
                 let may_be_untouched = object.name.contains(" in ");
@@ -83,12 +90,19 @@ fn a_wrong_checksum_leaves_the_first_mib_zero() {
     on_devices(|device| {
         for object in objects() {
             make_dirty(device);
-            let options = Options {
+            let options = Reading {
                 checksum: Some(format!("md5:{}", "0".repeat(32)).parse().unwrap()),
-                ..Options::default()
+                ..Reading::default()
             };
             let source = Memory::new(object.bytes.clone());
-            let error = transfer(&source, &file(device.path()), &options).unwrap_err();
+            let error = transfer(
+                &source,
+                Payload::default(),
+                &file(device.path()),
+                &options,
+                &Writing::default(),
+            )
+            .unwrap_err();
             assert!(matches!(error, Error::Checksum { .. }), "{error}");
             assert_hidden(device, &object.name);
         }
@@ -105,7 +119,14 @@ fn a_disk_without_a_fault_arrives_whole_on_old_dirt() {
                     ranged,
                     ..Memory::new(object.bytes.clone())
                 };
-                transfer(&source, &file(device.path()), &Options::default()).unwrap();
+                transfer(
+                    &source,
+                    Payload::default(),
+                    &file(device.path()),
+                    &Reading::default(),
+                    &Writing::default(),
+                )
+                .unwrap();
                 assert!(
                     content(device)[..object.disk.len()] == object.disk,
                     "{}",
@@ -123,7 +144,14 @@ fn a_device_that_is_known_to_be_too_small_is_not_touched() {
     let header_first = |object: &&Object| object.name.contains("cluster=") || object.name == "raw";
     for object in objects().iter().filter(header_first) {
         let source = Memory::ranged(object.bytes.clone());
-        let error = transfer(&source, &file(device.path()), &Options::default()).unwrap_err();
+        let error = transfer(
+            &source,
+            Payload::default(),
+            &file(device.path()),
+            &Reading::default(),
+            &Writing::default(),
+        )
+        .unwrap_err();
         let Error::Format(FormatError::TooLarge { available, .. }) = error else {
             panic!("{}: {error}", object.name)
         };

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use datapath::error::{FormatError, SourceError};
+use datapath::options::{Payload, Reading, Writing};
 use datapath::source::{Body, Source};
-use datapath::transfer::Options;
 use datapath::{Error, target, transfer};
 use testkit::tools;
 
@@ -27,8 +27,10 @@ fn a_disk_that_is_known_to_be_too_large_is_refused_before_the_target_is_created(
         };
         let error = transfer(
             &Memory::ranged(object.bytes.clone()),
+            Payload::default(),
             &target,
-            &Options::default(),
+            &Reading::default(),
+            &Writing::default(),
         )
         .unwrap_err();
         assert_eq!(
@@ -52,7 +54,14 @@ fn a_stream_that_turns_out_too_large_leaves_nothing() {
             available: size - 1,
             ..file(&folder.path().join("disk"))
         };
-        let error = transfer(&Memory::new(object.bytes.clone()), &target, &Options::default()).unwrap_err();
+        let error = transfer(
+            &Memory::new(object.bytes.clone()),
+            Payload::default(),
+            &target,
+            &Reading::default(),
+            &Writing::default(),
+        )
+        .unwrap_err();
         let Error::Format(FormatError::TooLarge { available, .. }) = error else {
             panic!("{}: {error}", object.name)
         };
@@ -69,7 +78,14 @@ fn a_disk_that_fits_exactly_is_not_too_large() {
             available: object.disk.len() as u64,
             ..file(&folder.path().join("disk"))
         };
-        transfer(&Memory::new(object.bytes.clone()), &target, &Options::default()).unwrap();
+        transfer(
+            &Memory::new(object.bytes.clone()),
+            Payload::default(),
+            &target,
+            &Reading::default(),
+            &Writing::default(),
+        )
+        .unwrap();
         assert!(
             std::fs::read(&target.path).unwrap() == object.disk,
             "{}",
@@ -134,7 +150,14 @@ fn a_bomb_ends_with_the_size_error_as_soon_as_the_target_is_full() {
             available: 10 << 20,
             ..file(&folder.path().join("disk"))
         };
-        let error = transfer(&source, &target, &Options::default()).unwrap_err();
+        let error = transfer(
+            &source,
+            Payload::default(),
+            &target,
+            &Reading::default(),
+            &Writing::default(),
+        )
+        .unwrap_err();
         let too_large =
             matches!(error, Error::Format(FormatError::TooLarge { available, .. }) if available == 10 << 20);
         assert!(too_large, "{program}: {error}");
@@ -161,13 +184,27 @@ fn a_file_that_is_already_there_is_not_touched() {
         ..file(&path)
     };
     for target in [file(&path), too_small] {
-        transfer(&source, &target, &Options::default()).unwrap_err();
+        transfer(
+            &source,
+            Payload::default(),
+            &target,
+            &Reading::default(),
+            &Writing::default(),
+        )
+        .unwrap_err();
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
     let replacing = target::Options {
         overwrite: true,
         ..file(&path)
     };
-    transfer(&source, &replacing, &Options::default()).unwrap();
+    transfer(
+        &source,
+        Payload::default(),
+        &replacing,
+        &Reading::default(),
+        &Writing::default(),
+    )
+    .unwrap();
     assert!(std::fs::read(&path).unwrap() == objects()[0].disk);
 }

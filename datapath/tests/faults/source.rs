@@ -3,7 +3,7 @@
 use std::fmt;
 
 use datapath::digest::{Algorithm, Digest};
-use datapath::transfer::Options;
+use datapath::options::{Payload, Reading, Writing};
 use datapath::{Error, transfer};
 use testkit::cases::check_all;
 use testkit::images::{Content, Spec};
@@ -45,7 +45,14 @@ fn check(cut: &Cut<'_>) {
         chunks: vec![700],
         ..Memory::new(cut.object.bytes.clone())
     };
-    let error = transfer(&source, &target, &Options::default()).unwrap_err();
+    let error = transfer(
+        &source,
+        Payload::default(),
+        &target,
+        &Reading::default(),
+        &Writing::default(),
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::Source(_)), "{error}");
     assert_eq!(
         std::fs::read_dir(folder.path()).unwrap().count(),
@@ -72,10 +79,10 @@ fn sha256(object: &Object) -> String {
     digest.finish()
 }
 
-fn expecting(checksum: &str) -> Options {
-    Options {
+fn expecting(checksum: &str) -> Reading {
+    Reading {
         checksum: Some(checksum.parse().unwrap()),
-        ..Options::default()
+        ..Reading::default()
     }
 }
 
@@ -90,7 +97,14 @@ fn a_wrong_checksum_leaves_nothing() {
                 ranged,
                 ..Memory::new(object.bytes.clone())
             };
-            let error = transfer(&source, &target, &expecting(&wrong)).unwrap_err();
+            let error = transfer(
+                &source,
+                Payload::default(),
+                &target,
+                &expecting(&wrong),
+                &Writing::default(),
+            )
+            .unwrap_err();
             let Error::Checksum { expected, calculated } = error else {
                 panic!("{}: {error}", object.name)
             };
@@ -110,7 +124,14 @@ fn a_right_checksum_is_of_the_whole_object_on_every_route() {
                 ranged,
                 ..Memory::new(object.bytes.clone())
             };
-            let report = transfer(&source, &target, &expecting(&sha256(object))).unwrap();
+            let report = transfer(
+                &source,
+                Payload::default(),
+                &target,
+                &expecting(&sha256(object)),
+                &Writing::default(),
+            )
+            .unwrap();
             assert_eq!(report.checksum, Some(sha256(object)));
             assert!(
                 std::fs::read(&target.path).unwrap() == object.disk,
@@ -133,12 +154,18 @@ fn who_wants_all_of_it_read_hears_of_a_break_behind_the_image() {
                 broken_at: Some(image + 300_000),
                 ..Memory::ranged([&object.bytes[..], &[0; 400_000]].concat())
             };
-            let options = Options {
+            let options = Reading {
                 read_all,
-                ..Options::default()
+                ..Reading::default()
             };
             let target = file(&folder.path().join("disk"));
-            let outcome = transfer(&source, &target, &options);
+            let outcome = transfer(
+                &source,
+                Payload::default(),
+                &target,
+                &options,
+                &Writing::default(),
+            );
             assert_eq!(target.path.exists(), outcome.is_ok());
             outcome
         };
@@ -167,20 +194,34 @@ fn tables_that_differ_from_what_the_digest_covers_are_found() {
     assert!(l1 > 20 << 20, "the L1 table is at {l1:#x}");
     let mut digest = Digest::new(Algorithm::Sha256);
     digest.update(&bytes);
-    let options = Options {
+    let options = Reading {
         checksum: Some(digest.finish().parse().unwrap()),
-        ..Options::default()
+        ..Reading::default()
     };
     let target = file(&folder.path().join("disk"));
     let honest = Memory::ranged(bytes);
-    transfer(&honest, &target, &options).unwrap();
+    transfer(
+        &honest,
+        Payload::default(),
+        &target,
+        &options,
+        &Writing::default(),
+    )
+    .unwrap();
     std::fs::remove_file(&target.path).unwrap();
     // The lowest bit of an L1 entry means nothing: without the comparison nobody would notice.
     let source = Memory {
         wrong_ahead: Some(l1 + 7),
         ..honest
     };
-    let error = transfer(&source, &target, &options).unwrap_err();
+    let error = transfer(
+        &source,
+        Payload::default(),
+        &target,
+        &options,
+        &Writing::default(),
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("its tables were fetched"), "{error}");
     assert!(!target.path.exists());
 }

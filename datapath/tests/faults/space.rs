@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use datapath::transfer::Options;
+use datapath::options::{Payload, Reading, Writing};
 use datapath::{Error, target, transfer};
 use tempfile::TempDir;
 use testkit::images::{Compression, Content, Spec};
@@ -37,7 +37,14 @@ impl SmallFilesystem {
 }
 
 fn assert_no_space(source: &Memory, target: &target::Options, filesystem: &SmallFilesystem) {
-    let error = transfer(source, target, &Options::default()).unwrap_err();
+    let error = transfer(
+        source,
+        Payload::default(),
+        target,
+        &Reading::default(),
+        &Writing::default(),
+    )
+    .unwrap_err();
     let Error::Target(error) = error else {
         panic!("{error}")
     };
@@ -115,7 +122,14 @@ fn a_sparse_disk_needs_only_what_it_holds() {
         size: Some(64 * MIB as u64),
         ..file(&filesystem.target())
     };
-    let report = transfer(&Memory::new(raw.clone()), &target, &Options::default()).unwrap();
+    let report = transfer(
+        &Memory::new(raw.clone()),
+        Payload::default(),
+        &target,
+        &Reading::default(),
+        &Writing::default(),
+    )
+    .unwrap();
     assert_eq!(report.disk_size, 64 * MIB as u64);
     raw.resize(64 * MIB, 0);
     assert!(std::fs::read(Path::new(&target.path)).unwrap() == raw);

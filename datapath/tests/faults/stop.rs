@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::observe::{Observer, Phase};
-use datapath::transfer::Options;
+use datapath::options::{Payload, Reading, Writing};
 use datapath::{Error, transfer};
 use testkit::random::Random;
 use tokio_util::sync::CancellationToken;
@@ -38,15 +38,15 @@ impl Observer for StopAt {
     }
 }
 
-fn stopping_at(point: Point) -> Options {
+fn stopping_at(point: Point) -> Reading {
     let stop = CancellationToken::new();
-    Options {
+    Reading {
         observer: Arc::new(StopAt {
             point,
             stop: stop.clone(),
         }),
         stop,
-        ..Options::default()
+        ..Reading::default()
     }
 }
 
@@ -63,7 +63,14 @@ fn a_stop_at_any_point_leaves_nothing() {
                 chunks: vec![30_000],
                 ..Memory::new(object.bytes.clone())
             };
-            let error = transfer(&source, &target, &stopping_at(point)).unwrap_err();
+            let error = transfer(
+                &source,
+                Payload::default(),
+                &target,
+                &stopping_at(point),
+                &Writing::default(),
+            )
+            .unwrap_err();
             assert!(matches!(error, Error::Stopped), "{}: {error}", object.name);
             assert!(!target.path.exists());
         }
@@ -76,7 +83,14 @@ fn a_stop_after_the_last_look_comes_too_late() {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
     let options = stopping_at(Point::Phase(Phase::Complete));
-    transfer(&Memory::new(object.bytes.clone()), &target, &options).unwrap();
+    transfer(
+        &Memory::new(object.bytes.clone()),
+        Payload::default(),
+        &target,
+        &options,
+        &Writing::default(),
+    )
+    .unwrap();
     assert!(std::fs::read(&target.path).unwrap() == object.disk);
 }
 
@@ -88,9 +102,9 @@ fn a_stop_at_any_moment_ends_in_a_whole_disk_or_in_none() {
         let folder = fast_folder();
         let target = file(&folder.path().join("disk"));
         let stop = CancellationToken::new();
-        let options = Options {
+        let options = Reading {
             stop: stop.clone(),
-            ..Options::default()
+            ..Reading::default()
         };
         let moment = Duration::from_micros(random.below(6000));
         let result = std::thread::scope(|scope| {
@@ -98,7 +112,13 @@ fn a_stop_at_any_moment_ends_in_a_whole_disk_or_in_none() {
                 std::thread::sleep(moment);
                 stop.cancel();
             });
-            transfer(&Memory::new(object.bytes.clone()), &target, &options)
+            transfer(
+                &Memory::new(object.bytes.clone()),
+                Payload::default(),
+                &target,
+                &options,
+                &Writing::default(),
+            )
         });
         match result {
             Ok(_) => assert!(std::fs::read(&target.path).unwrap() == object.disk),

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use datapath::options::{Payload, Reading, Writing};
 use datapath::source::Source;
-use datapath::transfer::{Options, transfer};
+use datapath::transfer::transfer;
 use datapath::{Error, target};
 use diskimage::Format;
 use testkit::tools;
@@ -64,7 +65,13 @@ fn timed(source: &dyn Source) -> (Option<Outcome>, Duration) {
         ..file(&folder.path().join("disk"))
     };
     let started = Instant::now();
-    let result = transfer(source, &target, &Options::default());
+    let result = transfer(
+        source,
+        Payload::default(),
+        &target,
+        &Reading::default(),
+        &Writing::default(),
+    );
     let taken = started.elapsed();
     let outcome = match result {
         Ok(report) => Some(Outcome {

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bytes::Bytes;
-use datapath::transfer::{Options, transfer};
+use datapath::options::{Payload, Reading, Writing};
+use datapath::transfer;
 use datapath::{Error, check, target};
 use diskimage::Format;
 use testkit::tools;
@@ -87,11 +88,14 @@ pub(crate) fn ours(image: &Bytes, format: Format, ranged: bool) -> Opened {
         available: MAX_DISK_BYTES,
         ..file(&folder.path().join("disk"))
     };
-    let options = Options {
-        format: Some(format),
-        ..Options::default()
-    };
-    match transfer(&source, &target, &options) {
+    let content = Payload::Image(Some(format));
+    match transfer(
+        &source,
+        content,
+        &target,
+        &Reading::default(),
+        &Writing::default(),
+    ) {
         Ok(_) => Opened::Disk(std::fs::read(&target.path).unwrap()),
         Err(Error::Target(_)) => Opened::Large,
         Err(Error::Format(error)) => Opened::Refused(error.to_string()),
@@ -135,11 +139,8 @@ pub(crate) fn qemu_check(image: &[u8], format: &str) -> (Verdict, String) {
 
 /// Our verdict, without what qemu-img does not look for, and what we say.
 pub(crate) fn our_check(image: Bytes, format: Format) -> (Verdict, String) {
-    let options = Options {
-        format: Some(format),
-        ..Options::default()
-    };
-    let findings = match check::check(&Memory::ranged(image), &options, false) {
+    let content = Payload::Image(Some(format));
+    let findings = match check::check(&Memory::ranged(image), content, &Reading::default(), false) {
         Ok(report) => report.findings,
         Err(Error::Format(error)) => return (Verdict::Refused, error.to_string()),
         Err(error) => panic!("{error}"),

@@ -23,8 +23,8 @@ pub(super) fn run(arguments: ApplyArgs) -> Result<(), Failure> {
 }
 
 fn apply(arguments: &ApplyArgs, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, Failure> {
-    let options = job::options(&arguments.job, &arguments.source, context, observer);
-    let is_checked = options.checksum.is_some();
+    let reading = job::reading(&arguments.job, &arguments.source, context, observer);
+    let is_checked = reading.checksum.is_some();
     let source = job::open(&arguments.source, context, is_checked, "a delta is qcow2")?;
     let base = delta::Base {
         path: arguments.target.clone(),
@@ -32,7 +32,12 @@ fn apply(arguments: &ApplyArgs, context: &Context, observer: Arc<dyn Observer>) 
         name: arguments.base.clone(),
         cache: Cache::Auto,
     };
-    Ok(delta::apply(&*source, &base, &options)?)
+    Ok(delta::apply(
+        &*source,
+        &base,
+        &reading,
+        &job::writing(&arguments.job),
+    )?)
 }
 
 /// `applied qcow2 (ranged): 4.00 GiB virtual, 1.30 MiB written, 1.35 MiB read in 0.1 s`

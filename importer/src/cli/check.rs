@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use daemon::logging::{self, LogFormat, LogOptions};
 use datapath::check::{Report, check};
-use datapath::transfer;
+use datapath::options::{Payload, Reading};
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
@@ -19,13 +19,13 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), Failure> {
     });
     let is_json = arguments.json;
     let (name, report) = super::on_runtime(move |context| {
-        let options = transfer::Options {
-            format: arguments.source.content.format,
+        let content = Payload::Image(arguments.source.content.format);
+        let reading = Reading {
             stop: context.stop.clone(),
-            ..transfer::Options::default()
+            ..Reading::default()
         };
         let source = context.open(&arguments.source, false)?;
-        Ok((source.name(), check(&*source, &options, arguments.data)?))
+        Ok((source.name(), check(&*source, content, &reading, arguments.data)?))
     })?;
     let text = if is_json {
         printable::json(&format!("{:#}\n", as_json(&name, &report))).into_owned()

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use daemon::logging::{self, LogFormat, LogOptions};
 use datapath::floor::SpeedLimit;
 use datapath::observe::Observer;
+use datapath::options::{self, Reading, Writing};
 use datapath::source::Source;
 use datapath::target;
 use datapath::transfer::{self, Report};
@@ -96,29 +97,32 @@ fn run(job: Job) -> Result<(), Failure> {
 fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, Failure> {
     let arguments = &job.write;
     let target = target_options(&job.target, arguments)?;
-    let options = transfer::Options {
+    let reading = Reading {
         checksum: arguments.checksum.clone(),
-        format: job.content.format,
-        envelope: job.content.envelope(),
-        route: match arguments.route {
-            Route::Auto => transfer::Route::Auto,
-            Route::OnePass => transfer::Route::OnePass,
-        },
         limit_rate: arguments.limit_rate,
         speed_limit: job.speed_limit,
-        workers: arguments.threads.unwrap_or_else(volume::work::data_threads),
-        scratch: arguments.scratch.clone(),
         stop: context.stop.clone(),
         observer,
-        ..transfer::Options::default()
+        ..Reading::default()
     };
-    let source = (job.open)(context, options.checksum.is_some())?;
+    let writing = Writing {
+        workers: arguments.threads.unwrap_or_else(volume::work::data_threads),
+        route: match arguments.route {
+            Route::Auto => options::Route::Auto,
+            Route::OnePass => options::Route::OnePass,
+        },
+        scratch: arguments.scratch.clone(),
+    };
+    let content = job.content.payload();
+    let source = (job.open)(context, reading.checksum.is_some())?;
     tracing::info!(
         source = source.name(),
         length = source.length(),
         "opened the source"
     );
-    Ok(transfer::transfer(&*source, &target, &options)?)
+    Ok(transfer::transfer(
+        &*source, content, &target, &reading, &writing,
+    )?)
 }
 
 fn target_options(path: &Path, arguments: &WriteArgs) -> Result<target::Options, Failure> {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use daemon::logging::{self, LogFormat, LogOptions};
 use daemon::space::ALIGNMENT_BYTES;
 use datapath::inspect::{Inspection, inspect};
-use datapath::transfer;
+use datapath::options::Reading;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
@@ -21,14 +21,15 @@ pub(super) fn run(arguments: InfoArgs) -> Result<(), Failure> {
     });
     let (json, overhead) = (arguments.json, arguments.overhead);
     let (name, inspection) = super::on_runtime(move |context| {
-        let options = transfer::Options {
-            format: arguments.source.content.format,
-            envelope: arguments.source.content.envelope(),
+        let reading = Reading {
             stop: context.stop.clone(),
-            ..transfer::Options::default()
+            ..Reading::default()
         };
         let source = context.open(&arguments.source, false)?;
-        Ok((source.name(), inspect(&*source, &options)?))
+        Ok((
+            source.name(),
+            inspect(&*source, arguments.source.content.payload(), &reading)?,
+        ))
     })?;
     let text = if json {
         printable::json(&format!("{:#}\n", as_json(&name, &inspection, overhead))).into_owned()

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use daemon::logging::{self, LogFormat, LogOptions};
 use datapath::observe::Observer;
+use datapath::options::{Reading, Writing};
 use datapath::source::Source;
-use datapath::transfer;
 
 use super::args::{JobArgs, Progress, SourceArgs};
 use super::failure::Failure;
@@ -43,21 +43,28 @@ pub(super) fn run<R: Send + 'static>(
     Ok(())
 }
 
-/// How to transfer.
-pub(super) fn options(
+/// Settings of what is read.
+pub(super) fn reading(
     arguments: &JobArgs,
     source: &SourceArgs,
     context: &Context,
     observer: Arc<dyn Observer>,
-) -> transfer::Options {
-    transfer::Options {
+) -> Reading {
+    Reading {
         checksum: arguments.checksum.clone(),
         limit_rate: arguments.limit_rate,
         speed_limit: source.floor(),
-        workers: arguments.threads.unwrap_or_else(volume::work::data_threads),
         stop: context.stop.clone(),
         observer,
-        ..transfer::Options::default()
+        ..Reading::default()
+    }
+}
+
+/// Settings of what is written.
+pub(super) fn writing(arguments: &JobArgs) -> Writing {
+    Writing {
+        workers: arguments.threads.unwrap_or_else(volume::work::data_threads),
+        ..Writing::default()
     }
 }
 

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::CommandFactory;
-use datapath::transfer::ImageFacts;
+use datapath::facts::ImageFacts;
 use volume::work::{self, Ended};
 
 use self::args::{Cli, Command};

@@ -24,14 +24,14 @@ pub(super) fn run(arguments: UnpackArgs) -> Result<(), Failure> {
 }
 
 fn unpack(arguments: &UnpackArgs, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, Failure> {
-    let options = job::options(&arguments.job, &arguments.source, context, observer);
-    let is_checked = options.checksum.is_some();
+    let reading = job::reading(&arguments.job, &arguments.source, context, observer);
+    let is_checked = reading.checksum.is_some();
     let source = job::open(&arguments.source, context, is_checked, "an archive is a tar")?;
     let target = archive::Options {
         dir: arguments.dir.clone(),
         available: target::free_space(&arguments.dir).map_err(datapath::Error::from)?,
     };
-    Ok(archive::unpack(&*source, &target, &options)?)
+    Ok(archive::unpack(&*source, &target, &reading)?)
 }
 
 /// `unpacked gzip > tar: 1200 entries, 1.30 GiB of data, 400.00 MiB read in 2.1 s (190.00 MiB/s)`

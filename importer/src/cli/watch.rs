@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use datapath::facts::ImageFacts;
 use datapath::observe::Observer;
-use datapath::transfer::ImageFacts;
 
 /// Collects the events of a transfer. Reading it never waits for the transfer, nor the other way round.
 #[derive(Debug, Default)]

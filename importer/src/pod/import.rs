@@ -6,6 +6,7 @@ use std::sync::Arc;
 use daemon::paths::Paths;
 use daemon::report::Termination;
 use datapath::observe::Observer;
+use datapath::options::{Reading, Writing};
 use datapath::source::Source;
 use datapath::{archive, delta, target, transfer};
 use tokio::runtime::Handle;
@@ -77,7 +78,8 @@ impl Import {
 
     fn transfer(&self, remote: &Remote, source: &dyn Source) -> Result<(), Failure> {
         let target = self.volume.target_options(&self.config.wanted);
-        let report = transfer::transfer(source, &target, &self.options(remote))
+        let (_, payload) = remote.kind.payload();
+        let report = transfer::transfer(source, payload, &target, &self.reading(remote), &self.writing())
             .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Disk))?;
         let path = self.volume.path.display();
         tracing::info!(
@@ -99,7 +101,7 @@ impl Import {
             dir: self.paths.data(),
             available: self.volume.free,
         };
-        let report = archive::unpack(source, &target, &self.options(remote))
+        let report = archive::unpack(source, &target, &self.reading(remote))
             .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Directory))?;
         tracing::info!(
             "Read {} bytes, unpacked {} entries with {} bytes into {}",
@@ -120,7 +122,7 @@ impl Import {
             name: remote.kind.base().unwrap_or_default().to_owned(),
             cache: self.config.wanted.cache,
         };
-        let report = delta::apply(source, &base, &self.options(remote))
+        let report = delta::apply(source, &base, &self.reading(remote), &self.writing())
             .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Delta))?;
         tracing::info!(
             "Read {} bytes, wrote {} bytes to {}",
@@ -132,17 +134,24 @@ impl Import {
         Ok(())
     }
 
-    fn options(&self, remote: &Remote) -> transfer::Options {
-        transfer::Options {
+    fn reading(&self, remote: &Remote) -> Reading {
+        let (layers, _) = remote.kind.payload();
+        Reading {
             checksum: remote.checksum.clone(),
-            envelope: remote.kind.envelope(),
+            layers,
             full_header: remote.kind.needs_full_header(),
             speed_limit: self.config.speed_limit,
-            workers: volume::work::data_threads(),
-            scratch: self.scratch(),
             stop: self.stop.clone(),
             observer: Arc::clone(&self.watch) as Arc<dyn Observer>,
-            ..transfer::Options::default()
+            ..Reading::default()
+        }
+    }
+
+    fn writing(&self) -> Writing {
+        Writing {
+            workers: volume::work::data_threads(),
+            scratch: self.scratch(),
+            ..Writing::default()
         }
     }
 

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use daemon::metrics::{Counter, IMPORT_PROGRESS, Progress, Registry};
+use datapath::facts::ImageFacts;
 use datapath::observe::{Observer, Phase};
-use datapath::transfer::ImageFacts;
 use volume::watch;
 use volume::wording::Made;
 

@@ -1,27 +1,25 @@
 //! However an import ends: the engine is told, and the session is closed.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use testkit::disk;
 use testkit::ovirt::{DISK_ID, Engine, Fault, Script};
 use testkit::process::Program;
+use testkit::wait;
 
 use crate::{MIB, Place, address, assert_ended, raw_disk, sparse};
 
 /// Exit code of a process that ends because of SIGTERM (128 + 15).
 const TERMINATED: i32 = 143;
 
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Waits until the engine was asked for `line`.
 #[track_caller]
 fn wait_for(engine: &Engine, line: &str) {
-    let started = std::time::Instant::now();
-    while engine.count(line) == 0 {
-        assert!(
-            started.elapsed().as_secs() < 20,
-            "{line} never came: {:?}",
-            engine.calls()
-        );
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    let complaint = || format!("{line} never came: {:?}", engine.calls());
+    wait::until(PATIENCE, complaint, || engine.count(line) > 0);
 }
 
 #[track_caller]
@@ -41,9 +39,7 @@ fn sigterm_in_the_middle_of_the_data_ends_the_transfer() {
         ..raw_disk(disk::content(1, 30 * MIB))
     });
     terminate(place.import(&engine), || {
-        while engine.body_bytes() < MIB {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        wait::until(PATIENCE, || "no data", || engine.body_bytes() >= MIB);
     });
     assert_ended(&engine, "finished_success");
     assert!(!place.target().exists());

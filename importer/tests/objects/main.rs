@@ -15,7 +15,7 @@ mod whole;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use datapath::error::SourceError;
 use datapath::source::Source;
@@ -29,6 +29,7 @@ use testkit::certs;
 use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::objects::{ACCESS_KEY, BUCKET, Kind, PUBLIC, SECRET_KEY, Store};
 use testkit::random::Random;
+use testkit::wait;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
@@ -192,11 +193,8 @@ impl Setup {
     /// Opens the object, waits until the first answer was cut after `bytes`, and stores another in its place.
     fn open_and_replace(&self, bytes: u64, other: &[u8]) -> Box<dyn Source> {
         let source = self.open().unwrap();
-        let started = Instant::now();
-        while self.gateway.body_bytes() < bytes {
-            assert!(started.elapsed() < Duration::from_secs(10), "nothing was cut");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let is_cut = || self.gateway.body_bytes() >= bytes;
+        wait::until(Duration::from_secs(10), || "nothing was cut", is_cut);
         self.store.put(&self.key, other);
         source
     }

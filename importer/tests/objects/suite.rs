@@ -1,5 +1,7 @@
 //! What holds for every object store.
 
+use std::time::Instant;
+
 use datapath::error::SourceErrorKind;
 use testkit::certs::Authority;
 use testkit::forward_proxy::ForwardProxy;

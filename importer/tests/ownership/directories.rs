@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use testkit::cases::check_all;
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::random::Random;
 use testkit::tools;
+use testkit::wait;
 
 use crate::importer;
 use crate::place::Place;
@@ -216,11 +217,10 @@ impl Round<'_> {
     fn damage(&mut self) {
         self.story.push("something else removes a file".to_owned());
         // It appears a moment after the folder in which it grows.
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !self.is_damaged && !remove_unpacked(&self.place.data()) {
-            assert!(Instant::now() < deadline, "nothing is unpacked: {:?}", self.story);
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let complaint = || format!("nothing is unpacked: {:?}", self.story);
+        wait::until(Duration::from_secs(20), complaint, || {
+            self.is_damaged || remove_unpacked(&self.place.data())
+        });
         self.is_damaged = true;
     }
 

@@ -1,13 +1,14 @@
 //! What the system does not do as it should; strace makes it so.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::process::Program;
 use testkit::random::Random;
+use testkit::wait;
 
 use crate::gate;
 use crate::importer;
@@ -178,11 +179,12 @@ fn a_writer_that_was_overtaken_before_it_had_the_lock_is_refused() {
 
 /// Waits until strace has seen the beginning of this call.
 fn wait_for_call(log: &Path, call: &str) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !std::fs::read_to_string(log).is_ok_and(|calls| calls.contains(call)) {
-        assert!(Instant::now() < deadline, "{call} is not called");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let is_called = || std::fs::read_to_string(log).is_ok_and(|calls| calls.contains(call));
+    wait::until(
+        Duration::from_secs(20),
+        || format!("{call} is not called"),
+        is_called,
+    );
 }
 
 /// The thread of the transfer does not come back from the kernel, and the process ends without it.

@@ -13,6 +13,7 @@ use testkit::fail::OrFail;
 use testkit::process::{Finished, PEAK_RSS_BYTES};
 use testkit::tools;
 use testkit::vsphere::build_plugin;
+use testkit::wait;
 
 use super::pod::{MIB, Pod, write};
 
@@ -357,9 +358,7 @@ fn a_library_that_hangs_is_given_up_and_stopped() {
         let started = stopped.path("started");
         with_nbdkit(&mut stopped, &format!("touch {}\n{script}", started.display()));
         let running = stopped.program().timeout(TIMEOUT).start();
-        while !started.exists() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait::until(TIMEOUT, || "nbdkit is not started", || started.exists());
         running.signal(Signal::TERM);
         let finished = running.wait();
         assert_eq!(finished.code(), 143, "{}", finished.stderr);

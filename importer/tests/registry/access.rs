@@ -1,6 +1,7 @@
 //! Who may pull, whom is trusted, and what the servers on the way get to see.
 
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use testkit::certs::{Authority, PROXIED_NAME};
 use testkit::disk;
@@ -11,6 +12,7 @@ use testkit::gateway::{Gateway, Plan};
 use testkit::oci::{Compression, Image};
 use testkit::origin::{Origin, Script};
 use testkit::tools;
+use testkit::wait;
 
 use super::scene::{MIB, SOURCE_FAILED, Scene, behind};
 
@@ -215,9 +217,8 @@ impl Files {
             .stderr(Stdio::null())
             .spawn()
             .or_fail("a server of files");
-        while std::net::TcpStream::connect(address).is_err() {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        let listens = || std::net::TcpStream::connect(address).is_ok();
+        wait::until(Duration::from_secs(60), || "no server of files", listens);
         (Self(child), address)
     }
 }

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -19,14 +19,12 @@ use tempfile::TempDir;
 use crate::certs::Authority;
 use crate::fail::OrFail;
 use crate::https::Response;
+use crate::wait;
 use client::Client;
 use servers::{Place, Server};
 
 /// Time that the API server may take until something that was written has its effect.
 const EFFECT_PATIENCE: Duration = Duration::from_secs(30);
-
-/// Time between two looks whether something has its effect.
-const POLL: Duration = Duration::from_millis(20);
 
 /// Time for which a ServiceAccount's token is good: more than any test takes.
 const TOKEN_SECONDS: u32 = 2 * 60 * 60;
@@ -184,15 +182,8 @@ impl Cluster {
     /// Waits until `effect` shows that something written before has arrived.
     #[track_caller]
     fn wait_for(&self, what: &str, effect: impl Fn() -> bool) {
-        let started = Instant::now();
-        while !effect() {
-            assert!(
-                started.elapsed() < EFFECT_PATIENCE,
-                "not within {EFFECT_PATIENCE:?}: {what}\n{}",
-                self.api().log()
-            );
-            std::thread::sleep(POLL);
-        }
+        let complaint = || format!("{what}\n{}", self.api().log());
+        wait::until(EFFECT_PATIENCE, complaint, effect);
     }
 
     fn api(&self) -> MutexGuard<'_, Server> {

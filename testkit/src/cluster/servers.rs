@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::certs::Authority;
 use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
+use crate::wait;
 use crate::{ports, tools};
 
 /// Time that a server may take to get ready. Alone it takes 1 s (etcd) or 5 s (the API server).
@@ -17,9 +18,6 @@ const START_PATIENCE: Duration = Duration::from_secs(90);
 
 /// More than any test takes: servers are ended by those that started them.
 const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Time between two questions whether a server is ready.
-const POLL: Duration = Duration::from_millis(20);
 
 /// The token of the cluster's administrator, whom RBAC lets do everything.
 pub(super) const ADMIN_TOKEN: &str = "administrator-of-a-test";
@@ -35,18 +33,12 @@ impl Server {
         let server = Self {
             running: Some(lasting::start(program.timeout(LIFE))),
         };
-        let started = Instant::now();
-        while !ready() {
+        let complaint = || format!("a server is not ready:\n{}", server.log());
+        wait::until(START_PATIENCE, complaint, || {
             let ended = server.running.as_ref().is_none_or(Running::has_ended);
-            assert!(
-                !ended && started.elapsed() < START_PATIENCE,
-                "a server {} after {:?}:\n{}",
-                if ended { "ended" } else { "is not ready" },
-                started.elapsed(),
-                server.log()
-            );
-            std::thread::sleep(POLL);
-        }
+            assert!(!ended, "a server ended:\n{}", server.log());
+            ready()
+        });
         server
     }
 

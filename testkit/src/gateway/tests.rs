@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::origin::{Framing, Origin, Script};
+use crate::wait;
 
 const BODY: &[u8] = b"0123456789";
 
@@ -144,10 +145,10 @@ fn bodies_of_requests_are_passed_on() {
     );
     assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{answers}");
     // The origin reads no bodies: it takes this one for the next request.
-    let started = Instant::now();
-    while origin.requests().len() < 2 && started.elapsed() < Duration::from_secs(10) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let complaint = || format!("two requests: {:?}", origin.requests().len());
+    wait::until(Duration::from_secs(10), complaint, || {
+        origin.requests().len() >= 2
+    });
     let methods: Vec<_> = origin.requests().into_iter().map(|r| r.request.method).collect();
     assert_eq!(methods, ["POST", "PUT"]);
 }

@@ -3,20 +3,18 @@
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{ACCESS_KEY, Kind, SECRET_KEY};
 use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
+use crate::wait;
 
 /// Time that a store may take until it listens; alone it takes a second.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// More than any test takes: stores are ended with the process that started them.
 const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Time between two questions whether a store listens.
-const POLL: Duration = Duration::from_millis(20);
 
 /// Starts the program; `data` takes what it stores.
 pub(super) fn start(kind: Kind, data: &Path) -> (SocketAddr, Running) {
@@ -33,15 +31,11 @@ pub(super) fn start(kind: Kind, data: &Path) -> (SocketAddr, Running) {
             .arg(data),
     };
     let running = lasting::start(program.timeout(LIFE));
-    let started = Instant::now();
-    while TcpStream::connect(address).is_err() {
-        assert!(
-            !running.has_ended() && started.elapsed() < START_PATIENCE,
-            "{kind:?} does not listen:\n{}",
-            running.stderr_so_far()
-        );
-        std::thread::sleep(POLL);
-    }
+    let complaint = || format!("{kind:?} does not listen:\n{}", running.stderr_so_far());
+    wait::until(START_PATIENCE, complaint, || {
+        assert!(!running.has_ended(), "{}", complaint());
+        TcpStream::connect(address).is_ok()
+    });
     (address, running)
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::process::Signal;
@@ -17,6 +17,7 @@ use crate::certs::Authority;
 use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
 use crate::tools;
+use crate::wait;
 
 /// More than any test takes: the daemon is ended by the test that started it.
 const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -123,11 +124,7 @@ impl Daemon {
             .ok()
             .or_fail("the programs")
             .push(Killed(Some(running)));
-        let started = Instant::now();
-        while !socket.exists() {
-            assert!(started.elapsed() < SOCKET_PATIENCE, "qemu-nbd does not listen");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait::until(SOCKET_PATIENCE, || "qemu-nbd does not listen", || socket.exists());
         socket
     }
 

@@ -39,9 +39,10 @@ pub fn start(program: Program) -> Running {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
+    use crate::wait;
 
     /// The variable that tells the test below that it is the process that ends.
     const INNER: &str = "TESTKIT_LASTING_INNER";
@@ -72,10 +73,7 @@ mod tests {
             .or_fail(&inner.stderr)
             .trim();
         let entry = PathBuf::from(format!("/proc/{pid}"));
-        let started = Instant::now();
-        while entry.exists() {
-            assert!(started.elapsed() < Duration::from_secs(10), "{pid} still runs");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let complaint = || format!("{pid} still runs");
+        wait::until(Duration::from_secs(10), complaint, || !entry.exists());
     }
 }

@@ -11,7 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -22,6 +22,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::certs::{Authority, KeyKind};
 use crate::fail::OrFail;
+use crate::wait;
 
 use body::Body;
 pub use script::{Reads, Says, Script, Then, answer};
@@ -116,15 +117,10 @@ impl Upstream {
     /// Waits until the requests are as wanted. Fails the test after ten seconds.
     #[track_caller]
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&[Arc<Seen>]) -> bool) -> Vec<Arc<Seen>> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let seen = self.seen();
-            if wanted(&seen) {
-                return seen;
-            }
-            assert!(Instant::now() < deadline, "{what} is waited for: {seen:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let complaint = || format!("{what}: {:?}", self.seen());
+        wait::find(PATIENCE, complaint, || {
+            Some(self.seen()).filter(|seen| wanted(seen))
+        })
     }
 }
 

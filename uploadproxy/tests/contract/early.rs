@@ -7,6 +7,7 @@ use testkit::fail::OrFail;
 use testkit::https::{Connection, Request, Response};
 use testkit::upload_proxy::Scripted;
 use testkit::upstream::{End, Script, answer};
+use testkit::wait;
 
 use crate::BINARY;
 
@@ -128,11 +129,12 @@ fn a_client_that_leaves_while_it_waits_ends_the_upload() {
         .wait_for("the upload", |seen| seen.iter().any(|seen| seen.end().is_some()));
     assert_eq!(front.upstream.open_connections(), 1);
     drop(connection);
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while front.upstream.open_connections() > 0 {
-        assert!(Instant::now() < deadline, "the upload server still waits");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let is_closed = || front.upstream.open_connections() == 0;
+    wait::until(
+        Duration::from_secs(5),
+        || "the upload server still waits",
+        is_closed,
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@ use testkit::https::Connection;
 use testkit::process::{cpu, memory};
 use testkit::upload_proxy::Scripted;
 use testkit::upstream::{Reads, Says, Script, Then};
+use testkit::wait;
 
 use crate::{BINARY, GROWTH_BYTES, PATH};
 
@@ -253,11 +254,11 @@ fn answers_without_end_go_as_far_as_their_client_reads() {
     assert!(grown < 8 << 20, "{grown} bytes");
     drop(connection);
     // With its client, the answer ends.
-    let started = Instant::now();
-    while front.upstream.open_connections() > 1 {
-        // Well before the other one has been idle for too long.
-        let waited = started.elapsed();
-        assert!(waited < Duration::from_secs(3), "the upload server still answers");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    // Well before the other one has been idle for too long.
+    let has_ended = || front.upstream.open_connections() <= 1;
+    wait::until(
+        Duration::from_secs(3),
+        || "the upload server still answers",
+        has_ended,
+    );
 }

@@ -8,6 +8,7 @@ use testkit::hello;
 use testkit::storm::{Crowd, Storm, allow_files, source};
 use testkit::upload_proxy::{Scripted, UploadProxy};
 use testkit::upstream::Script;
+use testkit::wait;
 
 use crate::client::Client;
 use crate::{BINARY, memory, time_upload};
@@ -157,9 +158,11 @@ fn ten_of_ten_uploads_succeed_in_a_storm_of_connections() {
         (0..250).map(source).collect(),
     ] {
         let storm = Storm::start(front.server.address(), sources, PER_SECOND);
-        while storm.connections() < u64::from(PER_SECOND) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait::until(
+            Duration::from_secs(60),
+            || "no storm",
+            || storm.connections() >= u64::from(PER_SECOND),
+        );
         for _ in 0..10 {
             time_upload(&front);
         }

@@ -8,6 +8,7 @@ use testkit::fail::OrFail;
 use testkit::https::Connection;
 use testkit::upload_proxy::Scripted;
 use testkit::upstream::{End, Script};
+use testkit::wait;
 
 use crate::{BINARY, PATH, time_upload};
 
@@ -27,11 +28,12 @@ fn begin(front: &Scripted, content: &[u8]) -> Connection {
 
 /// Waits until nobody listens.
 fn wait_until_refused(front: &Scripted) {
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while TcpStream::connect(front.server.address()).is_ok() {
-        assert!(Instant::now() < deadline, "new connections are still accepted");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let is_refused = || TcpStream::connect(front.server.address()).is_err();
+    wait::until(
+        Duration::from_secs(5),
+        || "new connections are still accepted",
+        is_refused,
+    );
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! What is written down of an upload, and what never is.
 
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use testkit::fail::OrFail;
 use testkit::https::Request;
 use testkit::upload_proxy::{NAMESPACE, PVC, Scripted, UploadProxy};
 use testkit::upstream::Script;
+use testkit::wait;
 
 use crate::{BINARY, PATH};
 
@@ -19,18 +20,15 @@ fn value<'a>(line: &'a str, name: &str) -> &'a str {
 
 /// The lines of uploads, when there are as many.
 fn lines(front: &Scripted, count: usize) -> Vec<String> {
-    let deadline = Instant::now() + Duration::from_secs(5);
-    loop {
+    let complaint = || format!("{count} lines of uploads in\n{}", front.server.log());
+    let lines = wait::find(Duration::from_secs(5), complaint, || {
         let log = front.server.log();
         let lines = log.lines().filter(|line| line.contains("upload pvc="));
         let lines: Vec<_> = lines.map(str::to_owned).collect();
-        if lines.len() >= count {
-            assert_eq!(lines.len(), count, "{log}");
-            return lines;
-        }
-        assert!(Instant::now() < deadline, "{count} lines of uploads in\n{log}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        (lines.len() >= count).then_some(lines)
+    });
+    assert_eq!(lines.len(), count, "{}", front.server.log());
+    lines
 }
 
 #[test]

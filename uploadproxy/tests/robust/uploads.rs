@@ -8,6 +8,7 @@ use testkit::fail::OrFail;
 use testkit::process::cpu;
 use testkit::upload_proxy::Scripted;
 use testkit::upstream::{Script, Upstream};
+use testkit::wait;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 
@@ -82,20 +83,17 @@ fn a_thousand_uploads_take_little_memory_and_get_their_share() {
         ));
     }
     let started = Instant::now();
-    while arrived(&front.upstream)
-        .iter()
-        .filter(|bytes| **bytes > 0)
-        .count()
-        < UPLOADS
-    {
-        let waited = started.elapsed();
-        assert!(
-            waited < Duration::from_secs(60),
-            "{} have begun",
-            arrived(&front.upstream).len()
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let begun = || {
+        arrived(&front.upstream)
+            .iter()
+            .filter(|bytes| **bytes > 0)
+            .count()
+    };
+    wait::until(
+        Duration::from_secs(60),
+        || format!("{} have begun", begun()),
+        || begun() >= UPLOADS,
+    );
     println!("{UPLOADS} uploads have begun within {:?}", started.elapsed());
 
     let before = (arrived(&front.upstream), cpu(front.server.id()));

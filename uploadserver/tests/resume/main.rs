@@ -148,7 +148,7 @@ fn the_server_waits_and_says_so_and_takes_no_other_upload_meanwhile() {
     let path = create(&server, bytes.len(), None);
     send_and_cut(&server, &path, &bytes, 0, 1 << 20);
     let at = offset(&server, &path);
-    std::thread::sleep(Duration::from_millis(300));
+    server.wait_for_state("waiting");
     let status = server.exchange(&Request::new("GET", "/v1beta1/status"), &[]);
     let status: serde_json::Value = serde_json::from_slice(&status.body).unwrap();
     assert_eq!(status["state"], "waiting", "{status}");

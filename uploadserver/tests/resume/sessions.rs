@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use testkit::disk;
 use testkit::process::memory;
 use testkit::upload_pod::{Server, UploadPod};
+use testkit::wait;
 
 use crate::{BINARY, create, patch, tus};
 
@@ -89,17 +90,16 @@ fn whoever_only_asks_does_not_keep_another_upload_waiting() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     let path = create(&server, content.len(), None);
-    let started = Instant::now();
-    loop {
-        server.exchange(&tus("HEAD", &path), &[]);
-        let response = server.post("/v1beta1/upload", &content);
-        if response.status == 200 {
-            break;
-        }
-        assert_eq!(response.status, 503, "{response:?}");
-        assert!(started.elapsed() < Duration::from_secs(20), "kept waiting");
-        std::thread::sleep(INTERVAL);
-    }
+    wait::until(
+        Duration::from_secs(20),
+        || "kept waiting",
+        || {
+            server.exchange(&tus("HEAD", &path), &[]);
+            let response = server.post("/v1beta1/upload", &content);
+            assert!([200, 503].contains(&response.status), "{response:?}");
+            response.status == 200
+        },
+    );
     server.wait().assert_success("another upload");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }

@@ -9,6 +9,7 @@ use testkit::images::{Compression, Content, Spec};
 use testkit::process::memory;
 use testkit::storm::{Crowd, Storm, allow_files, source};
 use testkit::upload_pod::{Server, UploadPod};
+use testkit::wait;
 
 use crate::BINARY;
 
@@ -121,9 +122,11 @@ fn ten_of_ten_uploads_succeed_in_a_storm_of_connections() {
         let pod = UploadPod::new(BINARY);
         let server = pod.start();
         let storm = Storm::start(server.address(), sources, PER_SECOND);
-        while storm.connections() < u64::from(PER_SECOND) / 10 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait::until(
+            Duration::from_secs(60),
+            || "no storm",
+            || storm.connections() >= u64::from(PER_SECOND) / 10,
+        );
         let mut upload = server.begin_upload("/v1beta1/upload", qcow2.len(), &[]);
         upload.send_until_answered(&qcow2).or_fail("send");
         upload

@@ -2,7 +2,7 @@
 
 use super::super::header::{BLOCK_BYTES, Block, SPARSE_ENTRY_BYTES};
 use super::super::number;
-use super::{Meta, NAME_BYTES, Region};
+use super::entry::{Meta, NAME_BYTES, Region};
 
 /// A header that is being filled in. Offsets are those of POSIX.1-1988 (ustar), and of the old GNU format behind 345.
 pub(super) struct Fields(Block);

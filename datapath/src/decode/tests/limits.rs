@@ -1,6 +1,7 @@
 //! What a stack of layers may cost together: memory, and bytes that decode to nothing.
 
-use super::super::{open, open_clone};
+use super::super::open;
+use super::super::stack::open_clone;
 use super::*;
 use crate::memory::{Budget, Exceeded};
 

@@ -13,9 +13,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+use super::decoder::BlockDecoder;
 use super::state::{Extent, Food, Placed, State, Taken};
 use super::walk::Block;
-use super::worker::Decoder;
 use crate::error::DecodeError;
 
 /// What the reader has to do.
@@ -150,7 +150,7 @@ impl Pool {
     }
 
     /// The block `number` is decoded, and its decoder can be used again; or it is given up.
-    pub(super) fn finish(&self, number: u64, outcome: Result<Option<Decoder>, DecodeError>) {
+    pub(super) fn finish(&self, number: u64, outcome: Result<Option<BlockDecoder>, DecodeError>) {
         self.for_workers(|state| state.finish(number, outcome));
         self.reader.notify_one();
     }
@@ -176,7 +176,7 @@ pub(super) mod tests {
         Bytes::from(vec![7; length])
     }
 
-    fn bad(offset: u64) -> Result<Option<Decoder>, DecodeError> {
+    fn bad(offset: u64) -> Result<Option<BlockDecoder>, DecodeError> {
         Err(DecodeError::Truncated { codec: "xz", offset })
     }
 

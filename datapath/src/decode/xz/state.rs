@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
+use super::decoder::BlockDecoder;
 use super::walk::Block;
-use super::worker::Decoder;
 use crate::error::DecodeError;
 
 /// Compressed bytes that may wait for workers. To keep two of them busy it takes half of a compressed block: the 24 MiB
@@ -52,7 +52,7 @@ pub(super) struct Taken {
     /// What is known of it.
     pub(super) block: Block,
     /// A decoder that has done its work on another block.
-    pub(super) decoder: Option<Decoder>,
+    pub(super) decoder: Option<BlockDecoder>,
 }
 
 /// How much of a block is there.
@@ -83,7 +83,7 @@ pub(super) struct State {
     dictionaries: u64,
     /// Decoders without a block, which still have their dictionaries. They are used again rather than freed: the C
     /// library's allocator would keep that memory, for each thread by itself.
-    idle: Vec<Decoder>,
+    idle: Vec<BlockDecoder>,
     waiting_bytes: usize,
     /// Chunks by their offsets.
     ready: BTreeMap<u64, Bytes>,
@@ -239,7 +239,7 @@ impl State {
     }
 
     /// The block `number` is decoded, and its decoder can be used again; or it is given up.
-    pub(super) fn finish(&mut self, number: u64, outcome: Result<Option<Decoder>, DecodeError>) {
+    pub(super) fn finish(&mut self, number: u64, outcome: Result<Option<BlockDecoder>, DecodeError>) {
         if let Some(pending) = self.blocks.remove(&number) {
             let pieces: usize = pending.pieces.iter().map(cost).sum();
             self.waiting_bytes -= pieces + BLOCK_OVERHEAD_BYTES;

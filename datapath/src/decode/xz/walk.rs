@@ -3,12 +3,12 @@
 //! Where a block ends is learnt from the headers of its LZMA2 chunks, one for every 64 KiB or less. So it does not
 //! matter whether a block header tells the block's sizes: `xz -T1` leaves them out, and a hostile one lies.
 
+use crate::cursor::Cursor;
 use bytes::Bytes;
 
 use super::super::decoder::{Engine, Fault, find_member, truncated};
-use super::super::input::Input;
-use super::Xz;
 use super::block::{CHUNK_HEADER_BYTES, Chunk, block_header, block_header_bytes, chunk};
+use super::engine::Xz;
 use super::framing::{INDEX_INDICATOR, STREAM_HEADER_BYTES, StreamFlags, stream_footer, stream_header};
 use super::index::{Blocks, Index, Progress, RECORD_BYTES};
 use crate::chunks::Chunks;
@@ -65,7 +65,7 @@ enum Then {
 
 /// Walks over a file.
 pub(super) struct Walk {
-    input: Input,
+    input: Cursor,
     place: Place,
     stream_header: [u8; STREAM_HEADER_BYTES],
     flags: StreamFlags,
@@ -83,7 +83,7 @@ pub(super) struct Walk {
 impl Walk {
     pub(super) fn new(inner: Box<dyn Chunks>) -> Self {
         Self {
-            input: Input::new(inner),
+            input: Cursor::new(inner),
             place: Place::Start,
             stream_header: [0; STREAM_HEADER_BYTES],
             flags: StreamFlags::default(),

@@ -4,16 +4,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
+use super::super::codec::Codec;
 use super::super::decoder::{Engine, Fault};
-use super::super::{Codec, Limits};
-use super::Xz;
-use super::framing::STREAM_HEADER_BYTES;
+use super::super::limits::Limits;
+use super::decoder::BlockDecoder;
 use super::pool::Pool;
 use super::state::{Food, Taken};
 use super::walk::Block;
 use crate::buffer::{self, Filling};
 use crate::error::DecodeError;
-use crate::memory::Grant;
 
 /// Most threads, however many cores there are: each has up to 1 MiB of buffers, and more would only wait for
 /// dictionaries of the usual sizes.
@@ -88,45 +87,6 @@ fn guarded<T>(block: &Block, decode: impl FnOnce() -> Result<T, DecodeError>) ->
     })
 }
 
-/// A decoder that is ready for a block of streams with this header. liblzma's stream decoder cannot tell that the blocks
-/// which it is given are not all of their stream, as long as it does not see an index.
-pub(super) struct Decoder {
-    stream_header: [u8; STREAM_HEADER_BYTES],
-    engine: Xz,
-    /// Bytes of its dictionary: that of the last block.
-    pub(super) dictionary: u64,
-    grant: Grant,
-}
-
-impl Decoder {
-    /// For `block`; `used` if there is one and it has seen the same header.
-    fn ready(
-        used: Option<Self>,
-        block: &Block,
-        limits: &Limits,
-        buffers: &buffer::Pool,
-    ) -> Result<Self, Fault> {
-        let mut decoder = match used.filter(|used| used.stream_header == block.stream_header) {
-            Some(used) => used,
-            // What was used is dropped before: its memory is given back before more is taken.
-            None => {
-                let mut engine = Xz::granted()?;
-                engine.step(&mut &block.stream_header[..], &mut buffers.take(0))?;
-                Self {
-                    stream_header: block.stream_header,
-                    engine,
-                    dictionary: 0,
-                    grant: limits.memory.grant(),
-                }
-            }
-        };
-        // What the block can touch of its dictionary. liblzma reserves all of it, which costs nothing.
-        decoder.grant.resize(block.dictionary)?;
-        decoder.dictionary = block.dictionary;
-        Ok(decoder)
-    }
-}
-
 struct Worker<'p> {
     pool: &'p Pool,
     limits: &'p Limits,
@@ -135,13 +95,13 @@ struct Worker<'p> {
 
 impl Worker<'_> {
     /// Decodes a block, as far as it is there and somebody needs it. Returns the decoder if it is ready for another.
-    fn decode(&self, taken: Taken) -> Result<Option<Decoder>, DecodeError> {
+    fn decode(&self, taken: Taken) -> Result<Option<BlockDecoder>, DecodeError> {
         let Taken {
             number,
             block,
             decoder: used,
         } = taken;
-        let mut decoder = Decoder::ready(used, &block, self.limits, &self.buffers)
+        let mut decoder = BlockDecoder::ready(used, &block, self.limits, &self.buffers)
             .map_err(|fault| fault.at(Codec::Xz, block.start))?;
         let mut at = block.start;
         let mut offset = block.offset;
@@ -193,6 +153,7 @@ impl Worker<'_> {
 mod tests {
     use std::num::NonZeroUsize;
 
+    use super::super::framing::STREAM_HEADER_BYTES;
     use super::*;
 
     #[test]

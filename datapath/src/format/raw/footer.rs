@@ -1,12 +1,14 @@
-//! What may follow a raw disk.
+//! The part that may follow a raw disk.
 
 use diskimage::{Error as ImageError, Format, Host, TRAILER_BYTES, Trailer, vhd};
 
-use super::SECTOR;
 use crate::error::{Error, FormatError};
 use crate::source::Source;
 
-/// What the last bytes of the stream may be.
+/// Raw disks are whole sectors: a last partial one is filled with zeros, as qemu-img does.
+pub const SECTOR: u64 = 512;
+
+/// Meaning that the last bytes of the stream may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// The disk's, whatever they look like.

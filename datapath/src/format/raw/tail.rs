@@ -4,7 +4,7 @@ use bytes::Bytes;
 use diskimage::TRAILER_BYTES;
 use diskimage::vhd::COOKIE;
 
-use super::SECTOR;
+use super::footer::SECTOR;
 use crate::error::Error;
 
 /// Passes a stream on, but for the last sector of what has come so far while that may be a footer: a footer may not fit

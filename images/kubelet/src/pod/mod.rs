@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
 use tempfile::NamedTempFile;
 use testkit::fail::OrFail;
 use testkit::process::{Program, Running};
 use testkit::tools;
+use testkit::wait;
 
 use crate::network::{Network, Sandbox};
 use crate::podman;
@@ -22,9 +23,6 @@ use crate::volumes::{Mounted, Objects};
 
 /// Time that a container may run, and for which one is waited for that should become ready.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Time between two looks at a container.
-const POLL: Duration = Duration::from_millis(50);
 
 /// A pod with its containers. Whatever still runs is killed when it is dropped.
 pub struct RunningPod<'a> {
@@ -113,17 +111,14 @@ impl RunningPod<'_> {
 
     #[track_caller]
     fn wait_for(&self, complaint: &str, mut done: impl FnMut(&Self) -> bool) {
-        let started = Instant::now();
-        while !done(self) {
-            let logs = || {
-                self.containers
-                    .keys()
-                    .map(|name| self.log(name))
-                    .collect::<String>()
-            };
-            assert!(started.elapsed() < PATIENCE, "the pod {complaint}: {}", logs());
-            std::thread::sleep(POLL);
-        }
+        let logs = || {
+            self.containers
+                .keys()
+                .map(|name| self.log(name))
+                .collect::<String>()
+        };
+        let complaint = || format!("the pod {complaint}: {}", logs());
+        wait::until(PATIENCE, complaint, || done(self));
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use app::command_line::byte_rate;
 use clap::{Args, ValueHint};
 use datapath::floor::{SPEED_TIME, SpeedLimit};
-use datapath::transfer::Envelope;
+use datapath::options::Payload;
 use diskimage::Format;
 
 /// What to read and how: shared by the subcommands.
@@ -134,12 +134,12 @@ pub struct ContentArgs {
 }
 
 impl ContentArgs {
-    /// What lies around the image.
-    pub fn envelope(&self) -> Envelope {
+    /// The image, or the archive that it is in.
+    pub fn payload(&self) -> Payload {
         if self.ova {
-            Envelope::Ova
+            Payload::Appliance(self.format)
         } else {
-            Envelope::Sniffed
+            Payload::Image(self.format)
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use daemon::env::{EnvReader, Strings};
 use datapath::digest::Checksum;
-use datapath::transfer::Envelope;
+use datapath::options::{Layers, Payload};
 use url::Url;
 use volume::wording::Made;
 
@@ -104,11 +104,11 @@ impl Kind {
         }
     }
 
-    /// What lies around the bytes: nothing where a guest wrote them, else whatever they show.
-    pub(crate) fn envelope(&self) -> Envelope {
+    /// Compression and content: those that the bytes show, but for a disk that a guest wrote, which may begin like anything.
+    pub(crate) fn payload(&self) -> (Layers, Payload) {
         match self {
-            Self::Vddk { .. } => Envelope::Bare,
-            _ => Envelope::Sniffed,
+            Self::Vddk { .. } => (Layers::None, Payload::RAW),
+            _ => (Layers::Sniffed, Payload::default()),
         }
     }
 

@@ -24,7 +24,7 @@ struct Passing {
 }
 
 /// The ranges that were fetched ahead and have not passed yet.
-pub struct Ahead {
+pub(super) struct Ahead {
     /// SHA-256 of what each range had that has not begun to pass.
     waiting: BTreeMap<(u64, u64), Hash>,
     passing: Vec<Passing>,

@@ -13,9 +13,9 @@ use diskimage::{Facts, Host};
 use self::scratch::Scratch;
 use self::slots::Slots;
 use crate::error::{Error, FormatError};
-use crate::memory::{Grant, Held};
+use crate::memory::{Budget, Grant, Held};
+use crate::options::Writing;
 use crate::target::{HELD_BYTES, Writer, is_zero};
-use crate::transfer::Options;
 
 /// Bytes that wait in memory. Images that qemu-img wrote need one cluster, used ones up to 1.6 MB.
 pub const MEMORY_BYTES: u64 = 16 << 20;
@@ -57,7 +57,7 @@ pub struct Park {
 
 impl Park {
     /// For an image of which `facts` are known, onto the target of `writer`.
-    pub(crate) fn new(facts: &Facts, writer: &Writer<'_>, options: &Options) -> Self {
+    pub(crate) fn new(facts: &Facts, writer: &Writer<'_>, writing: &Writing, memory: &Budget) -> Self {
         // Nothing is ever put where there is no unit.
         let cluster = facts.parking_unit.unwrap_or(HELD_BYTES);
         Self {
@@ -69,9 +69,9 @@ impl Park {
             budget: MEMORY_BYTES,
             slots: Slots::new(cluster, facts.virtual_size, writer.disk().spare_capacity()),
             scratch: None,
-            scratch_dir: options.scratch.clone(),
+            scratch_dir: writing.scratch.clone(),
             last_read: None,
-            book: options.limits.memory.grant(),
+            book: memory.grant(),
         }
     }
 

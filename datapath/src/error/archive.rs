@@ -1,8 +1,7 @@
-//! Why an archive is refused.
+//! Trouble with an archive.
 
 use std::fmt;
 
-use super::name::printable;
 use crate::memory::Exceeded;
 
 /// An archive that is damaged, unsupported, or would reach what is not its own.
@@ -15,16 +14,6 @@ pub struct ArchiveError {
     pub offset: u64,
     /// The entry's name, as far as it is known and with everything unprintable escaped.
     pub entry: Option<String>,
-}
-
-impl ArchiveError {
-    pub(super) fn new(kind: ArchiveErrorKind, offset: u64, entry: Option<&[u8]>) -> Self {
-        Self {
-            kind,
-            offset,
-            entry: entry.map(printable),
-        }
-    }
 }
 
 impl fmt::Display for ArchiveError {

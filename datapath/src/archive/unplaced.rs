@@ -1,17 +1,16 @@
 //! What can go wrong with an entry, before it is known where in the archive it was.
 
 use super::entries::Entries;
-use super::error::ArchiveErrorKind;
-use crate::error::{Error, TargetError};
+use crate::error::{ArchiveErrorKind, Error, TargetError};
 
 /// A refusal, or any other error of the data path.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum Unplaced {
     Refused(ArchiveErrorKind),
     Other(Error),
 }
 
-impl Failure {
+impl Unplaced {
     /// The error, with the place that `archive` is at.
     pub(super) fn blame(self, archive: &Entries) -> Error {
         match self {
@@ -21,19 +20,19 @@ impl Failure {
     }
 }
 
-impl From<ArchiveErrorKind> for Failure {
+impl From<ArchiveErrorKind> for Unplaced {
     fn from(kind: ArchiveErrorKind) -> Self {
         Self::Refused(kind)
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for Unplaced {
     fn from(error: Error) -> Self {
         Self::Other(error)
     }
 }
 
-impl From<TargetError> for Failure {
+impl From<TargetError> for Unplaced {
     fn from(error: TargetError) -> Self {
         Self::Other(error.into())
     }

@@ -5,8 +5,8 @@ use bytes::{Buf, Bytes};
 use crate::chunks::Chunks;
 use crate::error::Error;
 
-/// A cursor over a stream of chunks. Chunks are used in place; only [`Input::head`] may copy a few bytes.
-pub(crate) struct Input {
+/// A cursor over a stream of chunks. Chunks are used in place; only [`Cursor::head`] may copy a few bytes.
+pub(crate) struct Cursor {
     inner: Box<dyn Chunks>,
     /// The bytes at the cursor.
     current: Bytes,
@@ -15,7 +15,7 @@ pub(crate) struct Input {
     offset: u64,
 }
 
-impl Input {
+impl Cursor {
     pub(crate) fn new(inner: Box<dyn Chunks>) -> Self {
         Self {
             inner,
@@ -66,7 +66,7 @@ impl Input {
         Ok(self.current.split_to(length))
     }
 
-    /// Moves the cursor over `count` bytes of what [`Input::fill`] returned.
+    /// Moves the cursor over `count` bytes of what [`Cursor::fill`] returned.
     pub(crate) fn consume(&mut self, count: usize) {
         let count = count.min(self.current.len());
         self.current.advance(count);

@@ -1,26 +1,20 @@
-//! Raw images: the stream is the disk, as far as no footer ends it.
-
-mod footer;
-mod tail;
+//! The copy of a raw disk.
 
 use bytes::Bytes;
 use diskimage::Format;
 
-pub use self::footer::Ending;
-use self::tail::Tail;
+use super::footer::{Ending, SECTOR};
+use super::tail::Tail;
 use crate::chunks::Chunks;
 use crate::error::Error;
 use crate::target::Writer;
 
-/// Raw disks are whole sectors: a last partial one is filled with zeros, as qemu-img does.
-pub const SECTOR: u64 = 512;
-
-/// What was copied.
+/// A disk that was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copied {
     /// Bytes of the disk: the stream's length in whole sectors, or what its footer says.
     pub virtual_size: u64,
-    /// What the stream turned out to be.
+    /// The format that the stream turned out to have.
     pub format: Format,
 }
 

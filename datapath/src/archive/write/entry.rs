@@ -1,0 +1,97 @@
+//! An entry that is to be written.
+
+/// Bytes of a name, or of a link's target, that the header itself has room for.
+pub(super) const NAME_BYTES: usize = 100;
+
+/// A part of a sparse file that holds data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// Where it begins. A multiple of 512.
+    pub offset: u64,
+    /// Bytes. A multiple of 512, unless the region ends where the file does.
+    pub length: u64,
+}
+
+/// What every entry has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meta {
+    /// Permissions with setuid, setgid and the sticky bit.
+    pub mode: u32,
+    /// The owner's number.
+    pub uid: u32,
+    /// The group's number.
+    pub gid: u32,
+    /// Seconds since 1970, rounded down.
+    pub mtime: i64,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind<'a> {
+    /// A file whose bytes follow the header.
+    File {
+        /// Bytes of the file.
+        size: u64,
+    },
+    /// A file of which only the data follows: [`more_regions`](super::more_regions), and then region by region. GNU tar ends the list with an
+    /// empty region where the file ends.
+    Sparse {
+        /// Bytes of the file, holes included.
+        size: u64,
+        /// Where its data is.
+        regions: &'a [Region],
+    },
+    /// Another name of the file with this one.
+    HardLink(&'a [u8]),
+    /// A link to this target.
+    Symlink(&'a [u8]),
+    /// A directory; its name ends with a slash.
+    Directory,
+    /// A named pipe.
+    Fifo,
+    /// A character device.
+    Character {
+        /// The driver.
+        major: u32,
+        /// Which of its devices.
+        minor: u32,
+    },
+    /// A block device.
+    Block {
+        /// The driver.
+        major: u32,
+        /// Which of its devices.
+        minor: u32,
+    },
+}
+
+impl Kind<'_> {
+    pub(super) fn typeflag(&self) -> u8 {
+        match self {
+            Self::File { .. } => b'0',
+            Self::HardLink(_) => b'1',
+            Self::Symlink(_) => b'2',
+            Self::Character { .. } => b'3',
+            Self::Block { .. } => b'4',
+            Self::Directory => b'5',
+            Self::Fifo => b'6',
+            Self::Sparse { .. } => b'S',
+        }
+    }
+
+    /// Bytes of data in the archive.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        match self {
+            Self::File { size } => *size,
+            Self::Sparse { regions, .. } => regions.iter().map(|region| region.length).sum(),
+            _ => 0,
+        }
+    }
+
+    pub(super) fn target(&self) -> &[u8] {
+        match self {
+            Self::HardLink(target) | Self::Symlink(target) => target,
+            _ => &[],
+        }
+    }
+}

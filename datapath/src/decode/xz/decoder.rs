@@ -1,0 +1,48 @@
+//! A decoder that goes from block to block.
+
+use super::super::decoder::{Engine, Fault};
+use super::super::limits::Limits;
+use super::engine::Xz;
+use super::framing::STREAM_HEADER_BYTES;
+use super::walk::Block;
+use crate::buffer;
+use crate::memory::Grant;
+
+/// A decoder that is ready for a block of streams with this header. liblzma's stream decoder cannot tell that the blocks
+/// which it is given are not all of their stream, as long as it does not see an index.
+pub(super) struct BlockDecoder {
+    stream_header: [u8; STREAM_HEADER_BYTES],
+    pub(super) engine: Xz,
+    /// Bytes of its dictionary: that of the last block.
+    pub(super) dictionary: u64,
+    grant: Grant,
+}
+
+impl BlockDecoder {
+    /// For `block`; `used` if there is one and it has seen the same header.
+    pub(super) fn ready(
+        used: Option<Self>,
+        block: &Block,
+        limits: &Limits,
+        buffers: &buffer::Pool,
+    ) -> Result<Self, Fault> {
+        let mut decoder = match used.filter(|used| used.stream_header == block.stream_header) {
+            Some(used) => used,
+            // What was used is dropped before: its memory is given back before more is taken.
+            None => {
+                let mut engine = Xz::granted()?;
+                engine.step(&mut &block.stream_header[..], &mut buffers.take(0))?;
+                Self {
+                    stream_header: block.stream_header,
+                    engine,
+                    dictionary: 0,
+                    grant: limits.memory.grant(),
+                }
+            }
+        };
+        // What the block can touch of its dictionary. liblzma reserves all of it, which costs nothing.
+        decoder.grant.resize(block.dictionary)?;
+        decoder.dictionary = block.dictionary;
+        Ok(decoder)
+    }
+}

@@ -1,0 +1,77 @@
+//! Trouble with a disk image, or with the archive that it lies in.
+
+use super::archive::{ArchiveError, ArchiveErrorKind};
+use crate::memory::Exceeded;
+
+/// A failure of the format stage.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    /// The image itself is invalid or unsupported.
+    #[error(transparent)]
+    Image(#[from] diskimage::Error),
+    /// The head of the image is larger than there is memory for.
+    #[error("the head of the image {0}: give the process more memory")]
+    Head(#[source] Exceeded),
+    /// The tables of the image are larger than there is memory for.
+    #[error("the tables of the image {0}: give the process more memory")]
+    Tables(#[source] Exceeded),
+    /// More of the image has to wait for its place than there is memory to remember.
+    #[error(
+        "to remember which clusters of the image wait for their place {0}: give the process more memory, or convert the image once with `qemu-img convert`"
+    )]
+    Waiting(#[source] Exceeded),
+    /// The image goes on long after a disk of its size must have come.
+    #[error(
+        "{passed} bytes of the image came, and one of its virtual size has {most} at most: it may never end; convert it once with `qemu-img convert`"
+    )]
+    Endless {
+        /// Bytes that came.
+        passed: u64,
+        /// Bytes that it may have.
+        most: u64,
+    },
+    /// The virtual disk does not fit. The text is matched by CDI's controllers.
+    #[error(
+        "virtual image size {virtual_size} is larger than the reported available storage {available}. A larger PVC is required"
+    )]
+    TooLarge {
+        /// Bytes of the virtual disk (at least, when the image states no size).
+        virtual_size: u64,
+        /// Bytes that the target can hold.
+        available: u64,
+    },
+    /// The archive is damaged, unsupported, refused or too large.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// A delta is the difference to something else. The text is upstream's.
+    #[error(
+        "snapshot backing file '{found}' does not match expected checkpoint '{expected}', unable to safely rebase snapshot"
+    )]
+    Base {
+        /// What the delta names, without folders.
+        found: String,
+        /// What the target holds.
+        expected: String,
+    },
+    /// The order of the image makes more bytes wait for their place than may be kept, and there is nowhere to put them.
+    #[error(
+        "the image refers to {parked} bytes before it says where they belong, and neither memory ({budget} bytes), the target nor a scratch directory can hold them: convert it once with `qemu-img convert`, serve it uncompressed from a server with ranges, or name a scratch directory"
+    )]
+    Parking {
+        /// Bytes that had to wait.
+        parked: u64,
+        /// Bytes that may wait in memory.
+        budget: u64,
+    },
+}
+
+impl FormatError {
+    /// True if a larger volume would have helped.
+    pub fn is_too_large(&self) -> bool {
+        match self {
+            Self::TooLarge { .. } => true,
+            Self::Archive(error) => matches!(error.kind, ArchiveErrorKind::NoRoom { .. }),
+            _ => false,
+        }
+    }
+}

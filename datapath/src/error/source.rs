@@ -1,0 +1,77 @@
+//! Trouble with a source.
+
+use std::error::Error;
+use std::fmt;
+
+/// What kind of trouble a source has; decides exit codes and whether trying again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceErrorKind {
+    /// The name does not resolve, nobody listens, TLS or the proxy refused.
+    Connect,
+    /// The server answered with a status other than the one needed.
+    Status(u16),
+    /// The object is not the one whose first bytes were read.
+    Changed,
+    /// The body ended before its announced length, or went beyond it.
+    Length,
+    /// All bytes came, but not those that the source itself announced.
+    Digest,
+    /// No byte for longer than the limit.
+    Stalled,
+    /// The source broke and cannot be continued from the middle.
+    NotResumable,
+    /// Configuration or input that can never work (bad URL, bad header).
+    Invalid,
+    /// Anything else that reading met.
+    Io,
+    /// Stopped on request while waiting for the source.
+    Stopped,
+}
+
+/// Longest message of a source, in characters: whatever servers say, there is room for what is ours.
+const MAX_MESSAGE_CHARS: usize = 2000;
+
+/// A failure of the source stage. The message never holds a secret.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct SourceError {
+    kind: SourceErrorKind,
+    message: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl SourceError {
+    /// A failure of `kind` with a whole sentence for the user. Parts of it may be a server's words: whatever they are, it stays one
+    /// line of bounded length.
+    pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: printable::line(&message.into(), MAX_MESSAGE_CHARS),
+            source: None,
+        }
+    }
+
+    /// A failure of `kind` in doing `what`, as `cause` says. The sentence is `what: cause`.
+    pub fn caused(
+        kind: SourceErrorKind,
+        what: impl fmt::Display,
+        cause: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        let cause = cause.into();
+        Self::new(kind, format!("{what}: {cause}")).because(cause)
+    }
+
+    /// Keeps `cause` for those who follow the chain of causes. The sentence says already what the user should know of it.
+    #[must_use]
+    pub fn because(self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            source: Some(cause.into()),
+            ..self
+        }
+    }
+
+    /// The kind to branch on.
+    pub fn kind(&self) -> SourceErrorKind {
+        self.kind
+    }
+}

@@ -1,0 +1,156 @@
+//! Trouble with the disk, or the directory, that is written.
+
+use std::path::Path;
+
+/// A failure of the target stage.
+#[derive(Debug, thiserror::Error)]
+#[error("{action} {path}: {}", errno_text(.source))]
+pub struct TargetError {
+    /// What was being done: `write`, `open`, `fsync`, …
+    pub action: &'static str,
+    /// The target's path.
+    pub path: String,
+    /// The system's answer.
+    #[source]
+    pub source: std::io::Error,
+}
+
+/// A target that is not ours to write, or no longer is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TargetRefused {
+    /// Neither a regular file nor a block device.
+    #[error("it is {0}: a disk is written to a regular file or a block device")]
+    Kind(&'static str),
+    /// Another process holds the lock.
+    #[error("another import or upload is writing it: wait for its end, or name another target")]
+    InUse,
+    /// The name leads to something else than what was made there.
+    #[error("it was removed or replaced by something else meanwhile")]
+    Replaced,
+    /// Writing it would change what is being read.
+    #[error("it is the source, or holds bytes of it: write to another target")]
+    Source,
+    /// Something was removed from, or put into, the folder in which an archive was unpacked.
+    #[error("of {made} names that were made, {found} are there: something else has changed them")]
+    NotWhole {
+        /// Names that were made.
+        made: u64,
+        /// Names that are there.
+        found: u64,
+    },
+}
+
+impl TargetError {
+    /// `action` on `path` failed.
+    pub fn new(action: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self {
+            action,
+            path: path.display().to_string(),
+            source,
+        }
+    }
+
+    /// `action` on `path` is not to be done.
+    pub(crate) fn refused(action: &'static str, path: &Path, reason: TargetRefused) -> Self {
+        Self::new(action, path, std::io::Error::other(reason))
+    }
+
+    /// Why the target was refused, if it was not the system that said no.
+    pub fn refusal(&self) -> Option<&TargetRefused> {
+        self.source.get_ref()?.downcast_ref()
+    }
+
+    /// This failure of a commit, after which `hiding` the device failed too.
+    pub(crate) fn still_visible(self, hiding: Self) -> Self {
+        let source = StillVisible {
+            cause: self.source,
+            hiding: hiding.source,
+        };
+        Self {
+            source: std::io::Error::other(source),
+            ..self
+        }
+    }
+
+    /// True for ENOSPC, EDQUOT and EFBIG: a larger volume would have helped.
+    pub fn is_no_space(&self) -> bool {
+        use rustix::io::Errno;
+        let visible = self.source.get_ref().and_then(|error| error.downcast_ref());
+        let errno = visible
+            .map_or(&self.source, |StillVisible { cause, .. }| cause)
+            .raw_os_error();
+        [Errno::NOSPC, Errno::DQUOT, Errno::FBIG]
+            .iter()
+            .any(|e| errno == Some(e.raw_os_error()))
+    }
+}
+
+/// A device that is not complete, and may look as if it were.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{}; its first MiB could not be zeroed again ({}), so that it may look like a complete disk",
+    errno_text(cause),
+    errno_text(hiding)
+)]
+struct StillVisible {
+    cause: std::io::Error,
+    hiding: std::io::Error,
+}
+
+/// The text of an errno as Go (and so CDI's controllers, which search for it) spells it:
+/// lower case, without Rust's ` (os error N)`.
+pub fn errno_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error ") {
+        Some(end) => {
+            let mut text = text;
+            text.truncate(end);
+            let mut chars = text.chars();
+            match chars.next() {
+                // "Is a directory" → "is a directory", but "RPC …" and the like stay as they are.
+                Some(first) if !chars.as_str().starts_with(char::is_uppercase) => {
+                    first.to_lowercase().chain(chars).collect()
+                }
+                _ => text,
+            }
+        }
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errno_is_spelled_as_the_controllers_search_for_it() {
+        for (errno, text) in [
+            (rustix::io::Errno::NOSPC, "no space left on device"),
+            (rustix::io::Errno::DQUOT, "disk quota exceeded"),
+            (rustix::io::Errno::IO, "input/output error"),
+        ] {
+            let error = std::io::Error::from_raw_os_error(errno.raw_os_error());
+            assert_eq!(errno_text(&error), text);
+        }
+    }
+
+    #[test]
+    fn a_device_that_stays_visible_is_in_the_sentence_and_keeps_its_errno() {
+        let failed = |action, errno: rustix::io::Errno| {
+            TargetError::new(action, Path::new("/dev/x"), std::io::Error::from(errno))
+        };
+        let hiding = failed("write", rustix::io::Errno::IO);
+        let error = failed("fsync", rustix::io::Errno::NOSPC).still_visible(hiding);
+        assert!(error.is_no_space());
+        assert_eq!(
+            error.to_string(),
+            "fsync /dev/x: no space left on device; its first MiB could not be zeroed again (input/output error), \
+             so that it may look like a complete disk"
+        );
+    }
+
+    #[test]
+    fn text_without_errno_is_kept() {
+        assert_eq!(errno_text(&std::io::Error::other("Odd Thing")), "Odd Thing");
+    }
+}

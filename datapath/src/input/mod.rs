@@ -1,0 +1,261 @@
+//! The bytes below the layers: those of an image, or of an archive.
+
+mod ahead;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use self::ahead::Ahead;
+use crate::chunks::{Chunks, Peek};
+use crate::error::{Error, FormatError};
+use crate::memory::Grant;
+use crate::meter::{Meter, Readings};
+use crate::source::Source;
+
+/// Bytes that an image may have beside its disk: tables, an appliance's other files, what a crash has left behind.
+const SPARE_BYTES: u64 = 1 << 30;
+
+/// Bytes of an image for each byte of its disk: that many snapshots of all of it.
+const WORTH: u64 = 16;
+
+/// The bytes below the layers, in order, and what the layers and the source tell of them.
+pub(crate) struct Input {
+    bytes: Stream,
+    /// Names of the layers above, outermost first.
+    layers: Vec<&'static str>,
+    /// Bytes in all, if the source or an archive tells.
+    length: Option<u64>,
+    /// The figures of the source.
+    readings: Arc<Readings>,
+    /// True if what comes behind the image has to be read as well.
+    must_reach_end: bool,
+    /// Bytes that have passed.
+    passed: u64,
+    /// Bytes that may pass, once that is known.
+    most: u64,
+    /// What a long head is held in, until it passes.
+    head: Option<Grant>,
+}
+
+/// Origin of the bytes.
+enum Stream {
+    /// As the source gives them; a ranged source can skip.
+    Direct {
+        /// The stream.
+        stream: Box<Peek<Meter>>,
+        /// Bytes taken so far.
+        position: u64,
+        /// True if the source has ranges.
+        ranged: bool,
+        /// What was fetched ahead, where it must be compared.
+        ahead: Ahead,
+    },
+    /// Out of a stack of decoders.
+    Decoded(Peek<Box<dyn Chunks>>),
+}
+
+impl Input {
+    /// What the source gives is the image. What is fetched ahead is remembered in `memory`.
+    pub(crate) fn direct(mut stream: Peek<Meter>, memory: Grant) -> Self {
+        let meter = stream.inner_mut();
+        let (length, readings) = (meter.total(), meter.readings());
+        let bytes = Stream::Direct {
+            stream: Box::new(stream),
+            position: 0,
+            // Found out when an image turns up that has a map: it costs a request.
+            ranged: false,
+            ahead: Ahead::new(memory),
+        };
+        Self {
+            length,
+            ..Self::of(bytes, Vec::new(), readings)
+        }
+    }
+
+    /// The image is below `layers`, which are undone.
+    pub(crate) fn decoded(
+        stream: Peek<Box<dyn Chunks>>,
+        layers: Vec<&'static str>,
+        readings: Arc<Readings>,
+    ) -> Self {
+        Self::of(Stream::Decoded(stream), layers, readings)
+    }
+
+    /// What `find` finds in the archive that these bytes are, which counts as one more layer. It has as many bytes as `size`
+    /// tells of it.
+    pub(crate) fn enter<C: Chunks + 'static>(
+        self,
+        layer: &'static str,
+        find: impl FnOnce(Box<dyn Chunks>) -> Result<C, Error>,
+        size: impl FnOnce(&C) -> u64,
+    ) -> Result<Self, Error> {
+        let mut layers = self.layers.clone();
+        layers.push(layer);
+        let readings = self.readings();
+        let found = find(Box::new(self))?;
+        Ok(Self {
+            length: Some(size(&found)),
+            ..Self::decoded(Peek::new(Box::new(found)), layers, readings)
+        })
+    }
+
+    fn of(bytes: Stream, layers: Vec<&'static str>, readings: Arc<Readings>) -> Self {
+        Self {
+            bytes,
+            layers,
+            length: None,
+            must_reach_end: readings.must_reach_end(),
+            readings,
+            passed: 0,
+            most: u64::MAX,
+            head: None,
+        }
+    }
+
+    /// Names of the layers above, outermost first.
+    pub(crate) fn layers(&self) -> Vec<&'static str> {
+        self.layers.clone()
+    }
+
+    /// Bytes in all, if the source or an archive tells.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Has [`Input::finish`] read what comes behind the image.
+    pub(crate) fn read_to_end(&mut self) {
+        self.must_reach_end = true;
+    }
+
+    /// The figures of the source.
+    pub(crate) fn readings(&self) -> Arc<Readings> {
+        Arc::clone(&self.readings)
+    }
+
+    /// The end of every operation that makes something: what the image did not need is read where that matters, and then the
+    /// checksum, which is of the whole object, is compared. Returns it, if one was asked for.
+    pub(crate) fn finish(&mut self) -> Result<Option<String>, Error> {
+        if self.must_reach_end {
+            while self.next_chunk()?.is_some() {}
+        }
+        self.readings.verify()
+    }
+
+    /// A head is peeked at that is larger than buffers are.
+    pub(crate) fn hold_head(&mut self, grant: Grant) {
+        self.head = Some(grant);
+    }
+
+    /// The bytes are an image with a map, of a disk of `virtual_size`. A stream that goes on long after that is none, and may
+    /// never end.
+    pub(crate) fn expect_image_of(&mut self, virtual_size: u64) {
+        self.most = virtual_size.saturating_mul(WORTH).saturating_add(SPARE_BYTES);
+    }
+
+    fn pass(&mut self, bytes: usize) -> Result<(), Error> {
+        self.passed += bytes as u64;
+        // What was peeked at is one chunk, and it is the first.
+        self.head = None;
+        if self.passed <= self.most {
+            return Ok(());
+        }
+        Err(FormatError::Endless {
+            passed: self.passed,
+            most: self.most,
+        }
+        .into())
+    }
+
+    /// Asks the source for ranges, if its bytes are those of the image.
+    pub(crate) fn ask_ranged(&mut self, source: &dyn Source) -> bool {
+        let Stream::Direct { ranged, .. } = &mut self.bytes else {
+            return false;
+        };
+        *ranged = source.is_ranged();
+        *ranged
+    }
+
+    /// The first `want` bytes, not consumed.
+    pub(crate) fn peek(&mut self, want: usize) -> Result<Bytes, Error> {
+        match &mut self.bytes {
+            Stream::Direct { stream, .. } => stream.peek(want),
+            Stream::Decoded(stream) => stream.peek(want),
+        }
+    }
+
+    /// Remembers what was fetched from `start` on, if all of the stream is going to pass under a digest.
+    pub(crate) fn fetched_ahead(&mut self, start: u64, bytes: &[u8]) -> Result<(), Error> {
+        if let Stream::Direct { stream, ahead, .. } = &mut self.bytes
+            && stream.inner_mut().must_read_all()
+        {
+            ahead.add(start, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Continues at `offset` of the image without passing what lies between, if the source can; otherwise nothing
+    /// happens. Returns where the stream is now.
+    pub(crate) fn skip_towards(&mut self, offset: u64) -> Result<u64, Error> {
+        let Stream::Direct {
+            stream,
+            position,
+            ranged: true,
+            ..
+        } = &mut self.bytes
+        else {
+            return Ok(0);
+        };
+        if stream.inner_mut().must_read_all() {
+            return Ok(*position);
+        }
+        *position += stream.drop_peeked(offset - *position);
+        if *position < offset {
+            stream.inner_mut().skip_to(offset)?;
+            *position = offset;
+        }
+        Ok(*position)
+    }
+}
+
+impl Chunks for Stream {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        match self {
+            Self::Direct {
+                stream,
+                position,
+                ahead,
+                ..
+            } => {
+                let chunk = stream.next_chunk()?;
+                if let Some(chunk) = &chunk {
+                    ahead.pass(*position, chunk)?;
+                    *position += chunk.len() as u64;
+                }
+                Ok(chunk)
+            }
+            Self::Decoded(stream) => stream.next_chunk(),
+        }
+    }
+
+    fn next_placed(&mut self, received: u64) -> Result<Option<(u64, Bytes)>, Error> {
+        match self {
+            Self::Direct { .. } => Ok(self.next_chunk()?.map(|bytes| (received, bytes))),
+            Self::Decoded(stream) => stream.next_placed(received),
+        }
+    }
+}
+
+impl Chunks for Input {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        let chunk = self.bytes.next_chunk()?;
+        self.pass(chunk.as_ref().map_or(0, Bytes::len))?;
+        Ok(chunk)
+    }
+
+    fn next_placed(&mut self, received: u64) -> Result<Option<(u64, Bytes)>, Error> {
+        let placed = self.bytes.next_placed(received)?;
+        self.pass(placed.as_ref().map_or(0, |(_, bytes)| bytes.len()))?;
+        Ok(placed)
+    }
+}

@@ -1,0 +1,170 @@
+//! Settings of the operations: [`Reading`] for everything that reads a source, [`Writing`] for what writes a disk besides, and
+//! [`Payload`] where the source holds one image.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use diskimage::Format;
+use tokio_util::sync::CancellationToken;
+
+use crate::decode::{Codec, Limits};
+use crate::digest::Checksum;
+use crate::error::{DecodeError, Error};
+use crate::floor::SpeedLimit;
+use crate::observe::{Observer, Unobserved};
+
+/// Bytes that upstream takes for the header of an image, whichever its format (contract §1.9).
+pub(crate) const HEADER_BYTES: usize = 512;
+
+/// Compressed layers around what a source holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Layers {
+    /// Those that the first bytes show, and those below them.
+    #[default]
+    Sniffed,
+    /// None: a guest has written the first bytes, whatever they look like.
+    None,
+    /// One of this codec, as both ends have agreed, and none below it.
+    Only(Codec),
+}
+
+/// The thing below the layers that becomes a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Payload {
+    /// A disk image of this format, or of the one that its first bytes show.
+    Image(Option<Format>),
+    /// A tar that is a clone of a directory, in which `disk.img` is a raw disk.
+    CloneOfFiles,
+    /// An OVA: a tar with one disk image of this format, or of the one that its first bytes show. It is read to its end, where
+    /// its manifest may be.
+    Appliance(Option<Format>),
+}
+
+impl Default for Payload {
+    fn default() -> Self {
+        Self::Image(None)
+    }
+}
+
+impl Payload {
+    /// A raw disk that a guest has written, whatever its first and last bytes look like.
+    pub const RAW: Self = Self::Image(Some(Format::Raw));
+
+    /// The format that is known before the first byte. That of a clone is: a raw disk that a guest has written may begin like any
+    /// image.
+    pub(crate) fn format(self) -> Option<Format> {
+        match self {
+            Self::Image(format) | Self::Appliance(format) => format,
+            Self::CloneOfFiles => Some(Format::Raw),
+        }
+    }
+}
+
+/// Order in which the parts of an image with a map may be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Route {
+    /// Map first where the source has ranges, one pass elsewhere.
+    #[default]
+    Auto,
+    /// Never ask the source for ranges.
+    OnePass,
+}
+
+/// Settings of everything that reads a source.
+#[derive(Clone)]
+pub struct Reading {
+    /// The digest of the whole object, over the bytes as transferred.
+    pub checksum: Option<Checksum>,
+    /// The compression around the payload.
+    pub layers: Layers,
+    /// Refuse what ends before an image has its header, 512 bytes, packed or unpacked, as CDI does: it may be a page about an
+    /// image. Otherwise that is a raw disk of one sector.
+    pub full_header: bool,
+    /// Read the source to its end, even if the image does not need that: somebody waits for it, or wants to know that all of
+    /// it came.
+    pub read_all: bool,
+    /// Caps of the decoders. Where a disk is written, as many threads decode as write it.
+    pub limits: Limits,
+    /// Most source bytes a second.
+    pub limit_rate: Option<NonZeroU64>,
+    /// Least source bytes a second.
+    pub speed_limit: Option<SpeedLimit>,
+    /// Ends the operation soon after it is cancelled.
+    pub stop: CancellationToken,
+    /// Hears how far it is.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self {
+            checksum: None,
+            layers: Layers::Sniffed,
+            full_header: false,
+            read_all: false,
+            limits: Limits::default(),
+            limit_rate: None,
+            speed_limit: None,
+            stop: CancellationToken::new(),
+            observer: Unobserved::shared(),
+        }
+    }
+}
+
+impl Reading {
+    /// Fails if a stream that begins with `head` has no bytes, or fewer than wanted.
+    pub(crate) fn check_header(&self, head: &[u8]) -> Result<(), DecodeError> {
+        match head.len() {
+            0 => Err(DecodeError::Empty),
+            bytes if bytes < HEADER_BYTES && self.full_header => {
+                tracing::warn!(
+                    "{bytes} bytes are no image: is the address that of a disk, and not of a folder or a page?"
+                );
+                Err(DecodeError::ShortHeader)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if the operation is to stop. The last look is before the step that makes the result complete: after it, a request
+    /// to stop comes too late.
+    pub(crate) fn check_stop(&self) -> Result<(), Error> {
+        if self.stop.is_cancelled() {
+            return Err(Error::Stopped);
+        }
+        Ok(())
+    }
+}
+
+/// Settings of what writes a disk.
+#[derive(Debug, Clone)]
+pub struct Writing {
+    /// Threads that write, inflating clusters where the image has such; and as many that decode where the stream can be
+    /// decoded by several.
+    pub workers: NonZeroUsize,
+    /// The order in which an image with a map may be read.
+    pub route: Route,
+    /// A directory for clusters that fit nowhere else; see [`crate::format::park`].
+    pub scratch: Option<PathBuf>,
+}
+
+impl Default for Writing {
+    fn default() -> Self {
+        Self {
+            workers: NonZeroUsize::MIN.saturating_add(1),
+            route: Route::Auto,
+            scratch: None,
+        }
+    }
+}
+
+impl Writing {
+    /// The caps of decoders that feed these writers: as many threads as write.
+    pub(crate) fn decode_limits(&self, limits: &Limits) -> Limits {
+        Limits {
+            threads: self.workers,
+            ..limits.clone()
+        }
+    }
+}

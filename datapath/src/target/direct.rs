@@ -1,0 +1,51 @@
+//! The way past the page cache.
+
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::options::Cache;
+use crate::buffer::PAGE;
+
+/// Least bytes of a direct write. What is smaller goes through the page cache, which gathers it into larger writes; a direct write waits for the disk
+/// every time.
+const LEAST_DIRECT_BYTES: usize = 64 << 10;
+
+/// A second descriptor that bypasses the page cache.
+#[derive(Debug)]
+pub(super) struct Direct {
+    file: File,
+    /// Bytes that are worth it.
+    least: usize,
+    /// Some filesystems accept `O_DIRECT` and refuse the write, or want larger blocks.
+    refused: AtomicBool,
+}
+
+impl Direct {
+    pub(super) fn new(file: File, cache: Cache) -> Self {
+        let least = if cache == Cache::Direct {
+            PAGE
+        } else {
+            LEAST_DIRECT_BYTES
+        };
+        Self {
+            file,
+            least,
+            refused: AtomicBool::new(false),
+        }
+    }
+
+    /// The descriptor.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Writes were refused: from now on it is for nothing.
+    pub(super) fn give_up(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    /// True if so many bytes go past the page cache.
+    pub(super) fn is_for(&self, bytes: usize) -> bool {
+        bytes >= self.least && !self.refused.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,47 @@
+//! The place that a target is at: its kind, its size, and what lies there already.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use crate::error::{TargetError, TargetRefused};
+use crate::source::Source;
+use crate::storage::Storage;
+
+/// True if `path` is a block device, also through a symbolic link.
+pub fn is_block_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
+}
+
+/// Bytes of a block device.
+pub fn device_size(path: &Path) -> Result<u64, TargetError> {
+    File::open(path)
+        .and_then(|mut file| file.seek(SeekFrom::End(0)))
+        .map_err(|source| TargetError::new("measure", path, source))
+}
+
+/// Bytes that an ordinary user may still write into the filesystem that holds `dir`.
+pub fn free_space(dir: &Path) -> Result<u64, TargetError> {
+    let stat = rustix::fs::statvfs(dir).map_err(|errno| TargetError::new("statfs", dir, errno.into()))?;
+    // statvfs counts f_bavail in units of f_frsize, which is what the kernel's statfs calls f_bsize.
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Fails if writing to `path` would change what `source` reads.
+pub(crate) fn refuse_source(path: &Path, source: &dyn Source) -> Result<(), TargetError> {
+    match (source.storage(), Storage::at(path)) {
+        (Some(source), Some(target)) if source.shares_bytes_with(target) => {
+            Err(TargetError::refused("open", path, TargetRefused::Source))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The folder of a file, also for a bare name.
+pub fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
