@@ -1,4 +1,4 @@
-//! Which cluster, and who is asking: what the flags `-kubeconfig` and `-server` mean to all of CDI's programs.
+//! The cluster and the account, by the flags `-kubeconfig` and `-server` of all of CDI's programs.
 
 use std::fmt;
 

@@ -1,10 +1,29 @@
-//! Who started the program.
+//! The two faces of a program: the one that runs depends on who started it.
 
 use std::ffi::OsString;
+use std::process::ExitCode;
 
-use daemon::env::Strings;
+use daemon::env::{ProcessEnv, Strings};
 
-/// A program has two faces.
+/// The `main` of a program: runs the face that was asked for. A `variable` that is always a part of a pod's environment tells it.
+pub fn run(
+    variable: &str,
+    command_line: impl FnOnce(&[OsString]) -> ExitCode,
+    pod: impl FnOnce(&[OsString], &dyn Strings) -> ExitCode,
+) -> ExitCode {
+    let arguments = arguments();
+    match Face::choose(&arguments, &ProcessEnv, variable) {
+        Face::CommandLine => command_line(&arguments),
+        Face::Pod => pod(&arguments, &ProcessEnv),
+    }
+}
+
+/// The arguments of this process, without its name.
+pub fn arguments() -> Vec<OsString> {
+    std::env::args_os().skip(1).collect()
+}
+
+/// A face of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Face {
     /// A person or script: subcommands.
@@ -14,8 +33,8 @@ pub enum Face {
 }
 
 impl Face {
-    /// Pods pass only klog flags (`-alsologtostderr -v=1`), or nothing besides their environment, of which `variable` is
-    /// always a part; whatever else comes first was typed.
+    /// The face that `arguments` ask for. Pods pass only klog flags (`-alsologtostderr -v=1`), or nothing besides their environment,
+    /// of which `variable` is always a part; whatever else comes first was typed.
     pub fn choose(arguments: &[OsString], env: &dyn Strings, variable: &str) -> Self {
         match arguments.first().and_then(|first| first.to_str()) {
             Some("-h" | "--help" | "-V" | "--version") => Self::CommandLine,

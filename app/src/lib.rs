@@ -1,14 +1,25 @@
-//! What the `main` of every binary begins with.
+//! The frame of every program: what is the same, whatever a program does.
 //!
-//! [`face`] tells who started the program: CDI's controller, or a person. [`start`] begins a pod's process the way pods
-//! are started, [`command_line`] has what all command lines share, and [`panics`] turns a bug into a sentence. With the feature `cluster` there is also the way to
-//! Kubernetes.
+//! ```text
+//!  main ─► face ─► command_line   a person: clap, `completions`, `man`, one sentence for a failure
+//!            └───► start          a pod: klog flags, log, signals, metrics
+//!                    both: runtime, panics, job (what a signal ends), exit (one table of codes)
+//! ```
+//!
+//! A program's `cli` is its own commands and nothing else, its `pod` what CDI's contract says of that pod. The feature `metrics` serves
+//! those of a pod, `progress` draws a running job, and `cluster` is the way to Kubernetes.
 
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod command_line;
+pub mod exit;
 pub mod face;
+pub mod job;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod panics;
+#[cfg(feature = "progress")]
+pub mod progress;
 pub mod start;

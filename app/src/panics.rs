@@ -3,7 +3,7 @@
 use std::panic::PanicHookInfo;
 use std::sync::OnceLock;
 
-/// What the first panic said, and where.
+/// The words of the first panic, and its place.
 static FIRST_PANIC: OnceLock<String> = OnceLock::new();
 
 /// Keeps panics off stderr: the caller of the job reports the first of them, once.
@@ -26,7 +26,7 @@ fn said<'a>(panic: &'a PanicHookInfo<'_>) -> &'a str {
         .unwrap_or("no message")
 }
 
-/// What the first panic was, in one sentence.
+/// The first panic in one sentence.
 pub fn first() -> String {
     let panic = FIRST_PANIC.get().cloned();
     panic.unwrap_or_else(|| "internal error, please report it".to_owned())

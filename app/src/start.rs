@@ -1,4 +1,4 @@
-//! How a pod's process starts: klog flags, log, panics, TLS, a runtime.
+//! The start of a process: klog flags, log, panics, TLS, a runtime, signals.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -6,29 +6,46 @@ use std::process::ExitCode;
 
 use daemon::flags::{self, FlagError, Flags, OwnFlag};
 use daemon::logging::{self, LogFormat, LogOptions};
-use tokio::runtime::{Builder, Runtime};
+use daemon::signal::{self, Shutdown};
+use tokio::runtime::Builder;
 
+use crate::exit::Exit;
 use crate::{command_line, panics};
 
 /// Most threads of a runtime. They only carry bytes between sockets and the data path, which has threads of its own;
 /// one a core would cost memory on large nodes for nothing.
 const MAX_RUNTIME_THREADS: usize = 4;
 
-/// Runs `main` of the pod `program` that was given `arguments`: klog flags and those of its `own`. `main` gives the exit
-/// code.
-pub fn start<F: Future<Output = u8>>(
+/// A process that cannot do anything.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotStart {
+    /// There are no threads for a runtime.
+    #[error("cannot start: {0}")]
+    Runtime(io::Error),
+    /// The handlers cannot be installed.
+    #[error("cannot watch for signals: {0}")]
+    Signals(io::Error),
+}
+
+/// Runs `main` of the pod `program` that was given `arguments`: klog flags and those of its `own`. `main` is told of signals, and gives
+/// the exit code.
+pub fn start<F>(
     program: &'static str,
     own: &[OwnFlag],
     arguments: &[OsString],
-    main: impl FnOnce(Flags) -> F,
-) -> ExitCode {
+    main: impl FnOnce(Flags, Shutdown) -> F,
+) -> ExitCode
+where
+    F: Future,
+    F::Output: Into<ExitCode>,
+{
     let arguments = arguments
         .iter()
         .map(|argument| argument.to_string_lossy().into_owned());
     let flags = match flags::parse(own, arguments) {
         Ok(flags) => flags,
         Err(error) => {
-            // Nobody is left to tell when stderr is closed.
+            // The exit code still says it when stderr is closed.
             write!(io::stderr(), "{error}\n{}", flags::usage(program, own)).ok();
             return ExitCode::from(FlagError::EXIT_CODE);
         }
@@ -47,32 +64,38 @@ pub fn start<F: Future<Output = u8>>(
     });
     panics::catch();
     daemon::install_provider();
-    match runtime() {
-        Ok(runtime) => {
-            let code = runtime.block_on(main(flags));
-            runtime.shutdown_background();
-            ExitCode::from(code)
-        }
-        Err(error) => {
-            tracing::error!("cannot start: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let ended = on_runtime(async |shutdown| Ok::<_, CannotStart>(main(flags, shutdown).await.into()));
+    ended.unwrap_or_else(|error| {
+        tracing::error!("{error}");
+        Exit::Internal.into()
+    })
 }
 
-/// All our programs have the same version.
+/// Runs `main` on a runtime with a thread for each usable CPU, up to a few, under the signals that end it.
+pub fn on_runtime<T, E, F>(main: impl FnOnce(Shutdown) -> F) -> Result<T, E>
+where
+    E: From<CannotStart>,
+    F: Future<Output = Result<T, E>>,
+{
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(daemon::cpus::usable().clamp(1, MAX_RUNTIME_THREADS))
+        .enable_all()
+        .build()
+        .map_err(CannotStart::Runtime)?;
+    let ended = runtime.block_on(async {
+        let shutdown = signal::watch().map_err(CannotStart::Signals)?;
+        main(shutdown).await
+    });
+    // A thread that hangs in the kernel is not waited for.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Prints the version, which all our programs share.
 fn print_version(program: &str) -> ExitCode {
     let line = format!("{program} {}\n", env!("CARGO_PKG_VERSION"));
     match command_line::print(line.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
-}
-
-/// A runtime with a thread for each usable CPU, up to a few.
-pub fn runtime() -> io::Result<Runtime> {
-    Builder::new_multi_thread()
-        .worker_threads(daemon::cpus::usable().clamp(1, MAX_RUNTIME_THREADS))
-        .enable_all()
-        .build()
 }

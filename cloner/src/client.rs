@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use daemon::cdi::{CONTENT_HEADER, ENCODING_HEADER, FRAMES, UPLOAD_ASYNC};
 use daemon::report::chain;
 use daemon::sockets;
 use daemon::tls::{self, IdentityError, Roots};
@@ -20,24 +21,20 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use url::Url;
-use volume::clone::{CONTENT_HEADER, ENCODING_HEADER, FRAMES};
 
 use crate::outgoing::Outgoing;
 
-/// How long a connection and a handshake may take (as Go's dialer and transport).
+/// Time limits of a connection and a handshake (as Go's dialer and transport).
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the question may take whether the server is one of ours.
+/// Time limit of the question whether the server is one of ours.
 const QUESTION_PATIENCE: Duration = Duration::from_secs(5);
-
-/// What every upload server of CDI answers a HEAD of, whatever it is doing.
-const QUESTION_PATH: &str = "/v1beta1/upload-async";
 
 /// Bytes that wait in front of TLS at most, and of an answer that are read ahead.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// How much of the reason in an answer is read, and for how long.
+/// Limits of the reason in an answer: bytes, and time to read them.
 const REASON_BYTES: usize = 16 << 10;
 const REASON_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -48,7 +45,7 @@ pub(crate) struct Identity<'p> {
     pub(crate) authorities: &'p [u8],
 }
 
-/// Why there can be no connection.
+/// A reason why there can be no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SetupError {
     #[error("{0:?} is not the https URL of an upload server")]
@@ -63,7 +60,7 @@ pub(crate) enum SetupError {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    /// What the server says about it; maybe nothing.
+    /// The server's words about it; maybe none.
     pub(crate) reason: String,
 }
 
@@ -96,7 +93,7 @@ impl Client {
         })
     }
 
-    /// Whether the server takes frames. Whoever does not answer as ours do gets what CDI's cloner sends.
+    /// True if the server takes frames. A server that does not answer as ours do gets what CDI's cloner sends.
     pub(crate) async fn takes_frames(&self) -> bool {
         match timeout(QUESTION_PATIENCE, self.ask()).await {
             Ok(Ok(takes)) => takes,
@@ -112,7 +109,7 @@ impl Client {
     }
 
     async fn ask(&self) -> Result<bool, String> {
-        let mut request = self.request(Method::HEAD, QUESTION_PATH, Empty::<Bytes>::new())?;
+        let mut request = self.request(Method::HEAD, UPLOAD_ASYNC, Empty::<Bytes>::new())?;
         // Whoever asks nothing is told nothing.
         let frames = HeaderValue::from_static(FRAMES);
         request.headers_mut().insert(ENCODING_HEADER, frames);

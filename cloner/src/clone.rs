@@ -13,7 +13,7 @@ use crate::source::{Source, SourceError};
 /// Most threads that encode: two of them compress faster than a network of ten gigabits sends.
 const MAX_ENCODERS: usize = 4;
 
-/// Why a clone failed.
+/// The reason why a clone failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CloneError {
     /// The volume cannot be read.
@@ -41,7 +41,7 @@ fn because(answer: &Answer) -> String {
     }
 }
 
-/// Which encoding to use.
+/// The choice of an encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// The best that the server takes.
@@ -85,5 +85,5 @@ pub(crate) async fn run(
 /// Threads that encode.
 pub(crate) fn encoders() -> NonZeroUsize {
     let most = NonZeroUsize::MIN.saturating_add(MAX_ENCODERS - 1);
-    volume::work::data_threads().min(most)
+    app::job::data_threads().min(most)
 }

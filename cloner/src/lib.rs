@@ -21,7 +21,6 @@ mod flow;
 mod outgoing;
 pub mod pod;
 mod source;
-mod startup;
 
 /// The program's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

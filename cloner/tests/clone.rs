@@ -62,26 +62,27 @@ fn clone(way: Way, source: &Path, pod: &UploadPod, server: &Server, preallocate:
         assert_eq!(cloner.message().as_deref(), Some(message), "{}", finished.stderr);
         return finished;
     }
-    let program = Program::new(BINARY)
-        .arg("clone")
-        .arg(source)
-        .args([
-            url.as_str(),
-            "--encoding",
-            if way == Way::Snappy { "snappy" } else { "frames" },
-        ])
-        .arg("--ca")
-        .arg(pod.tls("ca.crt"))
-        .arg("--cert")
-        .arg(pod.tls("client.crt"))
-        .arg("--key")
-        .arg(pod.tls("client.key"));
+    let program =
+        command(source, pod, &url).args(["--encoding", if way == Way::Snappy { "snappy" } else { "frames" }]);
     let program = if preallocate {
         program.arg("--no-holes")
     } else {
         program
     };
     program.run()
+}
+
+fn command(source: &Path, pod: &UploadPod, url: &str) -> Program {
+    Program::new(BINARY)
+        .arg("clone")
+        .arg(source)
+        .arg(url)
+        .arg("--ca")
+        .arg(pod.tls("ca.crt"))
+        .arg("--cert")
+        .arg(pod.tls("client.crt"))
+        .arg("--key")
+        .arg(pod.tls("client.key"))
 }
 
 #[derive(Clone, Copy)]
@@ -269,12 +270,35 @@ fn a_server_that_cannot_take_it_says_why() {
     fs::write(&source, disk::content(1, 40 * MIB)).unwrap();
     for way in [Way::Snappy, Way::Frames] {
         let finished = clone(way, &source, &pod, &server, false);
-        finished.assert_failure(4, "Unexpected status code 400: Saving stream failed: ");
+        finished.assert_failure(7, "Unexpected status code 400: Saving stream failed: ");
         assert!(finished.stderr.contains("larger"), "{}", finished.stderr);
     }
     // It is ready for another one.
     fs::write(&source, disk::content(1, 4 * MIB)).unwrap();
     clone(Way::Frames, &source, &pod, &server, false).assert_success("clone");
+    server.wait().assert_success("upload");
+}
+
+#[test]
+fn programs_that_read_along_are_told_how_it_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
+    let pod = upload_pod().block(device.path());
+    let server = pod.start();
+    let source = folder.path().join("disk");
+    for (bytes, code, event) in [(40 * MIB, 7, "error"), (4 * MIB, 0, "done")] {
+        fs::write(&source, disk::content(1, bytes)).unwrap();
+        let program = command(&source, &pod, &server.url("/v1beta1/upload"));
+        let finished = program.args(["--progress", "json"]).run();
+        assert_eq!(finished.code(), code, "{}", finished.stderr);
+        let last = finished.stdout.lines().last().or_fail("an event");
+        assert!(last.starts_with(&format!("{{\"event\":\"{event}\"")), "{last}");
+        let fact = match code {
+            0 => format!("\"source_bytes\":{bytes}"),
+            _ => format!("\"code\":{code}"),
+        };
+        assert!(last.contains(&fact), "{last}");
+    }
     server.wait().assert_success("upload");
 }
 

@@ -12,11 +12,13 @@
 //!
 //! Without the feature `https` there are neither TLS nor listener, replies and metrics.
 //!
-//! Every fixed path of a pod is in [`paths`].
+//! Every fixed path of a pod is in [`paths`], every name of the protocol between the programs in [`cdi`].
+
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "https")]
 pub mod body;
+pub mod cdi;
 pub mod cgroup;
 pub mod cpus;
 pub mod env;

@@ -30,9 +30,9 @@ const FLAGS: [OwnFlag; 2] = [
     },
 ];
 
-/// Why there is no size.
+/// A size that is not known.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum NoSize {
     #[error("One or more mandatory parameters are missing: -{IMAGE_PATH}")]
     NoPath,
     #[error("the scheme {0:?} of the image is not {FILE_SCHEME:?}")]
@@ -43,7 +43,7 @@ enum Failure {
     Report(#[from] ReportError),
 }
 
-impl Failure {
+impl NoSize {
     /// What the controller tells failures apart by (contract, appendix B).
     fn exit_code(&self) -> u8 {
         match self {
@@ -61,33 +61,33 @@ impl Failure {
 /// Writes the size of the disk that `arguments` name into the termination message.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     let paths = Paths::from_env(env);
-    app::start::start(PROGRAM, &FLAGS, arguments, async |flags| {
+    app::start::start(PROGRAM, &FLAGS, arguments, async |flags, _| {
         match detect(&flags, &paths.termination_log()) {
             Ok(bytes) => {
                 tracing::info!("Size-detection binary has completed: {bytes} bytes");
-                0
+                ExitCode::SUCCESS
             }
             Err(failure) => {
                 tracing::error!("{failure}");
-                failure.exit_code()
+                ExitCode::from(failure.exit_code())
             }
         }
     })
 }
 
 /// Bytes of the disk, which are in the file `message` then.
-fn detect(flags: &Flags, message: &Path) -> Result<u64, Failure> {
+fn detect(flags: &Flags, message: &Path) -> Result<u64, NoSize> {
     let scheme = flags.own(SCHEME).unwrap_or(FILE_SCHEME);
     if scheme != FILE_SCHEME {
-        return Err(Failure::Scheme(scheme.to_owned()));
+        return Err(NoSize::Scheme(scheme.to_owned()));
     }
     let path = flags.own(IMAGE_PATH).filter(|path| !path.is_empty());
-    let path = PathBuf::from(path.ok_or(Failure::NoPath)?);
+    let path = PathBuf::from(path.ok_or(NoSize::NoPath)?);
     match image::look(&path, None) {
         Ok(facts) => {
             report::write_text(message, &facts.virtual_size.to_string())?;
             Ok(facts.virtual_size)
         }
-        Err(cause) => Err(Failure::Image { path, cause }),
+        Err(cause) => Err(NoSize::Image { path, cause }),
     }
 }

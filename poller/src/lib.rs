@@ -8,11 +8,12 @@ mod cron;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use app::exit::Exit;
 use app::{cluster, command_line};
 use daemon::env::{EnvErrors, EnvReader, Strings};
 use daemon::flags::{Flags, OwnFlag};
 use daemon::paths::Paths;
-use daemon::signal;
+use daemon::signal::Signal;
 use importer::pod::AccessConfig;
 use sources::registry::resolve_digest;
 use tokio::runtime::Handle;
@@ -46,9 +47,9 @@ const OWN_FLAGS: [OwnFlag; 4] = [
     },
 ];
 
-/// Why the DataImportCron was not updated.
+/// A DataImportCron that was not updated.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum PollFailed {
     #[error("One or more mandatory parameters are missing: {0}")]
     Missing(String),
     #[error("{0}")]
@@ -66,27 +67,21 @@ enum Failure {
 /// Compares what `arguments` name with what the DataImportCron knows, and tells it.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     let flags = [OWN_FLAGS.as_slice(), &cluster::FLAGS].concat();
-    app::start::start(PROGRAM, &flags, arguments, async |flags| {
-        let shutdown = match signal::watch() {
-            Ok(shutdown) => shutdown,
-            Err(error) => return fail(&format!("cannot watch for signals: {error}")),
-        };
+    app::start::start(PROGRAM, &flags, arguments, async |flags, shutdown| {
         let polling = poll(&flags, env, shutdown.token());
         match shutdown.token().run_until_cancelled(polling).await {
-            Some(Ok(())) => 0,
-            Some(Err(failure)) => fail(&failure.to_string()),
-            None => shutdown.signal().map_or(1, signal::Signal::exit_code),
+            Some(Ok(())) => Exit::Done,
+            // As upstream, which ends by the exit code of Go's `log.Fatal`.
+            Some(Err(failure)) => {
+                tracing::error!("{failure}");
+                Exit::Internal
+            }
+            None => Exit::Signalled(shutdown.signal().unwrap_or(Signal::Terminate)),
         }
     })
 }
 
-/// Says why; as upstream, by the exit code of Go's `log.Fatal`.
-fn fail(reason: &str) -> u8 {
-    tracing::error!("{reason}");
-    1
-}
-
-async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Result<(), Failure> {
+async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Result<(), PollFailed> {
     let [namespace, name, url] = mandatory(flags, [NAMESPACE, CRON, URL])?;
     let digest = digest(&url, flags, env, stop).await?;
     command_line::print(format!("Digest is {digest}\n").as_bytes())?;
@@ -102,7 +97,7 @@ async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Res
 }
 
 /// The values of these flags, all of which are needed.
-fn mandatory<const N: usize>(flags: &Flags, names: [&str; N]) -> Result<[String; N], Failure> {
+fn mandatory<const N: usize>(flags: &Flags, names: [&str; N]) -> Result<[String; N], PollFailed> {
     let values = names.map(|name| flags.own(name).unwrap_or_default().to_owned());
     let missing: Vec<String> = names
         .iter()
@@ -113,7 +108,7 @@ fn mandatory<const N: usize>(flags: &Flags, names: [&str; N]) -> Result<[String;
     if missing.is_empty() {
         Ok(values)
     } else {
-        Err(Failure::Missing(missing.join(", ")))
+        Err(PollFailed::Missing(missing.join(", ")))
     }
 }
 
@@ -123,14 +118,14 @@ async fn digest(
     flags: &Flags,
     env: &dyn Strings,
     stop: &CancellationToken,
-) -> Result<String, Failure> {
-    let failed = |cause: String| Failure::Digest {
+) -> Result<String, PollFailed> {
+    let failed = |cause: String| PollFailed::Digest {
         url: url.to_owned(),
         cause,
     };
     let mut reader = EnvReader::new(env);
     let access = AccessConfig::read(&mut reader, env);
-    reader.finish().map_err(Failure::Environment)?;
+    reader.finish().map_err(PollFailed::Environment)?;
     let mut access = access.ok_or_else(|| failed("the environment does not say how".to_owned()))?;
     if let Some(folder) = flags.own(CERT_DIR).filter(|folder| !folder.is_empty()) {
         access.cert_dir = Some(folder.into());

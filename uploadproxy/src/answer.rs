@@ -28,13 +28,13 @@ use crate::token::{Grant, TokenRefused, Verifier};
 use crate::upstream::{NoAnswer, Upstreams};
 use crate::volumes::{Content, Unavailable, Volume, Volumes};
 
-/// What clients are answered with.
+/// An answer to a client.
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
-/// When to come again if there are too many uploads.
+/// Seconds after which to come again if there are too many uploads.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
-/// What all requests share.
+/// State that all requests share.
 pub(crate) struct Proxy {
     pub(crate) verifier: Verifier,
     pub(crate) volumes: Volumes,
@@ -91,7 +91,7 @@ fn improper(request: &Request<Incoming>) -> Option<reply::Reply> {
     Some(reply::text(StatusCode::PAYLOAD_TOO_LARGE, words))
 }
 
-/// Whether a browser may send a part of a resumable upload next. When a connection breaks that it has used before, Chromium
+/// True if a browser may send a part of a resumable upload next. When a connection breaks that it has used before, Chromium
 /// silently sends the request again, all of it: from an offset that is long past. On a new connection it reports the cut.
 fn precedes_a_part(route: Route<'_>, method: &Method) -> bool {
     match route {
@@ -141,7 +141,7 @@ async fn upload(proxy: &Proxy, peer: &Peer, endpoint: Endpoint<'_>, request: Req
     whole(reply::refuse(denied.reply(), request, peer))
 }
 
-/// Why a request with a valid token is not passed on.
+/// A reason why a request with a valid token is not passed on.
 #[derive(Debug, thiserror::Error)]
 enum Denied {
     #[error(transparent)]

@@ -1,8 +1,9 @@
-//! What of a message is passed on: everything but what concerns only one of the two connections (RFC 9110 §7.6.1), and
+//! The part of a message that is passed on: everything but what concerns only one of the two connections (RFC 9110 §7.6.1), and
 //! what would give an upload server more than it has to know.
 
 use std::net::IpAddr;
 
+use daemon::cdi::{CONTENT_HEADER, ENCODING_HEADER};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, Version, request};
 
@@ -24,8 +25,8 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// With these headers a client could make an upload server take its body for a clone, which only cloners may send.
 const CLONE_HEADERS: [HeaderName; 2] = [
-    HeaderName::from_static("x-cdi-content-type"),
-    HeaderName::from_static("x-cdi-workers-clone"),
+    HeaderName::from_static(CONTENT_HEADER),
+    HeaderName::from_static(ENCODING_HEADER),
 ];
 
 /// The head for the upload server: `path` without any query, and the client's headers.

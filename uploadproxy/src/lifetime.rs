@@ -20,10 +20,10 @@ use crate::upstream::Upstreams;
 /// Connections before idle ones are closed; 40 KiB each.
 const CONNECTIONS: usize = 4096;
 
-/// How long a client may take for the header of a request.
+/// Time limit for the header of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a proxy did not begin.
+/// A reason why a proxy did not begin.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error("cannot use the server's certificate: {0}")]

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use crate::request_body::RequestBody;
 use crate::volumes::Place;
 
-/// How long a connection without a request is kept.
+/// Time for which a connection without a request is kept.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// Connections that are kept for one upload server.

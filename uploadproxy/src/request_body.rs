@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::exchange::Exchange;
 
-/// How long an upload server may think about `Expect: 100-continue` before the body is sent all the same (RFC 9110
+/// Time for an upload server to think about `Expect: 100-continue` before the body is sent all the same (RFC 9110
 /// §10.1.1 leaves the time open; Go's clients wait as long).
 const EXPECT_PATIENCE: Duration = Duration::from_secs(1);
 

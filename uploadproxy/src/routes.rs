@@ -1,8 +1,10 @@
 //! The paths of the proxy.
 
+use daemon::cdi::{self, ARCHIVES, RESUMABLE, STATUS};
+
 use crate::page::Asset;
 
-/// What a path stands for. Paths match exactly.
+/// The meaning of a path. Paths match exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route<'p> {
     /// Is the process there? For the kubelet.
@@ -30,15 +32,9 @@ pub(crate) enum Endpoint<'p> {
         /// The path as it came.
         path: &'p str,
     },
-    /// What the upload server is doing.
+    /// The state of the upload server.
     Status,
 }
-
-/// Where the upload server receives archives, in both versions.
-const ARCHIVE: [&str; 2] = ["/v1beta1/upload-archive", "/v1alpha1/upload-archive"];
-
-const RESUMABLE: &str = "/v1beta1/upload-resumable";
-const STATUS: &str = "/v1beta1/status";
 
 /// No name of a resumable upload is longer.
 const MAX_ID: usize = 64;
@@ -61,10 +57,7 @@ pub(crate) fn find(path: &str) -> Route<'_> {
             _ => Route::Unknown,
         };
     }
-    let name = ["/v1beta1/", "/v1alpha1/"]
-        .iter()
-        .find_map(|version| path.strip_prefix(version));
-    match name {
+    match cdi::unversioned(path) {
         Some("upload" | "upload-async" | "upload-form" | "upload-form-async") => {
             Route::Upload(Endpoint::Whole { path })
         }
@@ -90,8 +83,8 @@ impl<'p> Endpoint<'p> {
     /// there is no such thing for archives.
     pub(crate) fn archive_path(self) -> Option<&'p str> {
         match self {
-            Self::Whole { path } if path.contains("alpha") => Some(ARCHIVE[1]),
-            Self::Whole { .. } => Some(ARCHIVE[0]),
+            Self::Whole { path } if path.contains("alpha") => Some(ARCHIVES[1]),
+            Self::Whole { .. } => Some(ARCHIVES[0]),
             Self::Status => Some(STATUS),
             Self::Resumable { .. } => None,
         }
@@ -104,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_four_ways_to_upload_exist_in_both_versions_and_archives_have_one() {
-        for (version, archive) in [("/v1beta1", ARCHIVE[0]), ("/v1alpha1", ARCHIVE[1])] {
+        for (version, archive) in [("/v1beta1", ARCHIVES[0]), ("/v1alpha1", ARCHIVES[1])] {
             for name in ["upload", "upload-async", "upload-form", "upload-form-async"] {
                 let path = format!("{version}/{name}");
                 let Route::Upload(endpoint) = find(&path) else {

@@ -23,10 +23,10 @@ use crate::pool::{Connection, Lease, Pool};
 use crate::request_body::RequestBody;
 use crate::volumes::Place;
 
-/// How long a connection may take (as Go's dialer).
+/// Time limit of a connection (as Go's dialer).
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a TLS handshake may take (as Go's transport).
+/// Time limit of a TLS handshake (as Go's transport).
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes of an upload that wait in front of TLS at most, and of an answer that are read ahead.
@@ -40,7 +40,7 @@ pub(crate) struct Upstreams {
     dial: Option<SocketAddr>,
 }
 
-/// Why a request has no answer.
+/// A reason why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoAnswer {
     /// The proxy cannot prove who it is.
@@ -65,7 +65,7 @@ impl Upstreams {
         }
     }
 
-    /// Whether there is what a connection needs.
+    /// True if there is what a connection needs.
     pub(crate) async fn is_ready(&self) -> bool {
         match self.identity.config().await {
             Ok(_) => true,

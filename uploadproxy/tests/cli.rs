@@ -13,16 +13,13 @@ const BINARY: &str = env!("CARGO_BIN_EXE_cdi-uploadproxy");
 
 /// `dev` in a folder, once it listens; with the metrics' address.
 fn start_dev(dir: &Path) -> (Running, String) {
+    start_dev_at("127.0.0.1:0", dir)
+}
+
+fn start_dev_at(listen: &str, dir: &Path) -> (Running, String) {
     beside(BINARY, "cdi-uploadserver");
     let running = Program::new(BINARY)
-        .args([
-            "dev",
-            "--listen",
-            "127.0.0.1:0",
-            "--metrics",
-            "127.0.0.1:0",
-            "--dir",
-        ])
+        .args(["dev", "--listen", listen, "--metrics", "127.0.0.1:0", "--dir"])
         .arg(dir)
         .start();
     let line = running.wait_for_line("serving metrics");
@@ -111,6 +108,24 @@ fn ask_status(ca: &Path, url: &str) -> String {
         "curl -sS -o /dev/null -w '%{{http_code}}' --cacert {} {url}",
         ca.display()
     ))
+}
+
+#[test]
+fn dev_prints_a_url_that_curl_takes_whatever_it_listens_on() {
+    for listen in ["127.0.0.1:0", "[::1]:0", ":0"] {
+        let folder = tempfile::tempdir().or_fail("a folder");
+        let (running, _) = start_dev_at(listen, folder.path());
+        let command = printed_command(&running);
+        let url = command.rsplit(' ').next().or_fail(&command);
+        let ready = url.replace("/v1beta1/upload", "/readyz");
+        assert_eq!(
+            shell(&format!("curl -sSgk --fail '{ready}'")),
+            "OK",
+            "{listen}: {url}"
+        );
+        running.signal(Signal::TERM);
+        running.wait().assert_success("dev");
+    }
 }
 
 #[test]

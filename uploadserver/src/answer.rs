@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon::cdi::{CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADER, FILES_CLONE, FRAMES};
 use daemon::listener::{Engagement, Peer};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hyper::body::{Body, Incoming};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use volume::clone::{CONTENT_HEADER, DEVICE, ENCODING_HEADER, FILES, FRAMES};
 
 use crate::checksum;
 use crate::failure::UploadFailed;
@@ -107,7 +107,7 @@ async fn receive(
     payload.drain();
 }
 
-/// What the request asks for; with the boundary of its form.
+/// The plan of the request; with the boundary of its form.
 fn plan(endpoint: Endpoint, request: &Request<Incoming>) -> Result<(Plan, Option<String>), UploadFailed> {
     let headers = request.headers();
     let bad = |reason: String| UploadFailed::new(StatusCode::BAD_REQUEST, reason);
@@ -155,8 +155,8 @@ fn content(endpoint: Endpoint, headers: &HeaderMap) -> Result<Content, String> {
     };
     let content = match value(CONTENT_HEADER) {
         _ if endpoint.is_archive => Content::Archive,
-        Some(content) if content == DEVICE.as_bytes() => Content::DeviceClone(wrapping),
-        Some(content) if content == FILES.as_bytes() => Content::FilesClone(wrapping),
+        Some(content) if content == DEVICE_CLONE.as_bytes() => Content::DeviceClone(wrapping),
+        Some(content) if content == FILES_CLONE.as_bytes() => Content::FilesClone(wrapping),
         _ => Content::Image,
     };
     if encoding.is_some() && !content.is_clone() {

@@ -1,4 +1,4 @@
-//! What a server is told when it starts, whoever starts it.
+//! The settings of a server, for both of its faces.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use crate::access::Access;
 /// No byte from a client for so long frees the server for another one. Upstream waits for ever.
 pub(crate) const STALL: Duration = Duration::from_secs(10 * 60);
 
-/// How long an interrupted resumable upload waits to be continued.
+/// Time for which an interrupted resumable upload waits to be continued.
 pub(crate) const RESUME: Duration = Duration::from_secs(10 * 60);
 
 /// Everything that a server needs to know.
@@ -28,7 +28,7 @@ pub(crate) struct Config {
     pub(crate) wanted: Wanted,
     /// Refuse images that end within their first 512 bytes; see [`datapath::options::Reading::full_header`].
     pub(crate) full_header: bool,
-    /// When the certificates will soon expire: the server ends as soon as nothing is in progress.
+    /// Time at which the certificates will soon expire: the server ends as soon as nothing is in progress.
     pub(crate) deadline: Option<SystemTime>,
     pub(crate) stall: Duration,
     pub(crate) resume: Duration,
@@ -38,13 +38,13 @@ pub(crate) struct Config {
     pub(crate) once: bool,
 }
 
-/// Where uploads go.
+/// The destination of uploads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Destination {
     /// The device, or the file for a disk image.
     pub(crate) disk: PathBuf,
     /// The directory for archives.
     pub(crate) dir: PathBuf,
-    /// Where clusters may wait that fit nowhere else, if it is mounted.
+    /// The folder for clusters that fit nowhere else, if it is mounted.
     pub(crate) scratch: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! What a failed upload is answered with, in the words of CDI's upload server.
+//! Answers to failed uploads, in the words of CDI's upload server.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ const FAILED: &str = "Saving stream failed: ";
 /// Upstream's tests look for these words in the log of the pod.
 const TOO_SMALL: &str = "effective image size is larger than the reported available storage: ";
 
-/// Why an upload did not become a disk.
+/// The reason why an upload did not become a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UploadFailed {
-    /// What the client is answered.
+    /// The status of the answer.
     pub(crate) status: StatusCode,
     /// The body of that answer.
     pub(crate) sentence: String,
@@ -25,7 +25,7 @@ pub(crate) struct UploadFailed {
     pub(crate) accepted: Option<&'static [&'static str]>,
 }
 
-/// What was being done.
+/// The step that failed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Doing<'d> {
     /// The phase that began last.
@@ -74,7 +74,7 @@ impl UploadFailed {
     }
 }
 
-/// What the client sent cannot become a disk: 400, also when it sends it again. Everything else may be luck: 500.
+/// The status for an error. 400 if the client's bytes cannot become a disk, also when it sends them again; else 500.
 fn status(error: &Error) -> StatusCode {
     match error {
         Error::Format(_) | Error::Checksum { .. } => StatusCode::BAD_REQUEST,

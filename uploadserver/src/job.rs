@@ -1,6 +1,6 @@
 //! One upload on its way to the disk. It outlives the request that began it.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -8,14 +8,14 @@ use datapath::facts::ImageFacts;
 use datapath::observe::{Observer, Phase};
 use tokio::sync::watch::Sender as Steps;
 use tokio_util::sync::CancellationToken;
-use volume::watch;
+use volume::watch::{self, Phases};
 use volume::wording::Made;
 
 use crate::checksum::Promise;
 use crate::failure::UploadFailed;
 use crate::resumable::turn::Resumable;
 
-/// What a clone is wrapped in.
+/// The wrapping of a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrapping {
     /// Framed snappy: CDI's cloner.
@@ -24,7 +24,7 @@ pub(crate) enum Wrapping {
     Frames,
 }
 
-/// What a body is.
+/// The content of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     /// A disk image in any format and compression.
@@ -44,7 +44,7 @@ impl Content {
     }
 }
 
-/// What a request asks for.
+/// The plan of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) content: Content,
@@ -56,14 +56,14 @@ pub(crate) struct Plan {
     pub(crate) is_resumable: bool,
 }
 
-/// What became of an upload.
+/// The success of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Success {
     pub(crate) content: Content,
     pub(crate) preallocated: bool,
 }
 
-/// How far an upload is.
+/// The progress of an upload.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// Bytes are coming, or are waited for.
@@ -86,7 +86,7 @@ pub(crate) struct Job {
     pub(crate) progress: Arc<Progress>,
     /// Ends it soon.
     pub(crate) stop: CancellationToken,
-    /// What lets it be continued, if it may be.
+    /// The state by which it can be continued, if it may be.
     pub(crate) resumable: Option<Resumable>,
     step: Steps<Step>,
 }
@@ -142,7 +142,7 @@ impl Job {
         self.step.send_replace(Step::Ended(result));
     }
 
-    /// What became of it, once that is known.
+    /// The result, once it is known.
     pub(crate) fn result(&self) -> Option<Result<Success, UploadFailed>> {
         match &*self.step.borrow() {
             Step::Ended(result) => Some(result.clone()),
@@ -170,29 +170,25 @@ pub(crate) struct Progress {
     /// Bytes that came over the network.
     pub(crate) received: Arc<AtomicU64>,
     written: AtomicU64,
-    /// How much of both is in the metrics already.
+    /// The part of both that is in the metrics already.
     counted: [AtomicU64; 2],
-    /// The [`Phase`] as a number.
-    phase: AtomicU8,
+    phases: Phases,
     facts: OnceLock<ImageFacts>,
-    made: Made,
     step: Steps<Step>,
 }
 
 impl Progress {
     fn new(step: Steps<Step>, plan: &Plan) -> Self {
         Self {
-            made: if plan.content == Content::Archive {
-                Made::Directory
-            } else {
-                Made::Disk
-            },
+            phases: Phases::new(match plan.content {
+                Content::Archive => Made::Directory,
+                Content::Image | Content::DeviceClone(_) | Content::FilesClone(_) => Made::Disk,
+            }),
             began: Instant::now(),
             total: plan.total,
             received: Arc::default(),
             written: AtomicU64::new(0),
             counted: Default::default(),
-            phase: AtomicU8::new(Phase::Info as u8),
             facts: OnceLock::new(),
             step,
         }
@@ -216,25 +212,20 @@ impl Progress {
         (since(self.received(), received), since(self.written(), written))
     }
 
-    /// What the image is, once it is recognised.
+    /// The facts of the image, once it is recognised.
     pub(crate) fn facts(&self) -> Option<&ImageFacts> {
         self.facts.get()
     }
 
     /// The phase that began last.
     pub(crate) fn current_phase(&self) -> Phase {
-        let number = self.phase.load(Ordering::Relaxed);
-        [Phase::Transfer, Phase::Resize, Phase::Complete]
-            .into_iter()
-            .find(|&phase| phase as u8 == number)
-            .unwrap_or(Phase::Info)
+        self.phases.current()
     }
 }
 
 impl Observer for Progress {
     fn phase(&self, phase: Phase) {
-        self.phase.store(phase as u8, Ordering::Relaxed);
-        watch::log_phase(phase, self.made);
+        self.phases.begin(phase);
         // Everything that can be wrong with what was sent has been found by now.
         if phase == Phase::Resize {
             self.step.send_replace(Step::Verified);

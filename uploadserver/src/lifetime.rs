@@ -15,12 +15,12 @@ use crate::job::Success;
 use crate::server::Server;
 use crate::slot::State;
 
-/// How long a client may take to read its answer when the server is about to end.
+/// Time for a client to read its answer when the server is about to end.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
 
-/// How a server ended.
+/// The end of a server.
 #[derive(Debug)]
-pub(crate) enum Exit {
+pub(crate) enum Exited {
     /// There was an upload.
     Success(Success),
     /// An upload failed after its client was told that all is well.
@@ -31,7 +31,7 @@ pub(crate) enum Exit {
     Signalled(Signal),
 }
 
-/// Why a server did not begin.
+/// A server that did not begin.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error("Error getting TLS config: {0}")]
@@ -45,7 +45,7 @@ pub(crate) async fn run(
     config: Config,
     shutdown: &Shutdown,
     ready: impl FnOnce(std::net::SocketAddr),
-) -> Result<Exit, StartError> {
+) -> Result<Exited, StartError> {
     let tls = config.tls.config(&config.profile)?;
     let not_offered = config.profile.not_offered();
     if !not_offered.is_empty() {
@@ -69,11 +69,11 @@ pub(crate) async fn run(
     let exit = tokio::select! {
         exit = until_end(&server) => exit,
         exit = until_deadline(&server, deadline) => exit,
-        () = shutdown.token().cancelled() => Exit::Signalled(shutdown.signal().unwrap_or(Signal::Terminate)),
+        () = shutdown.token().cancelled() => Exited::Signalled(shutdown.signal().unwrap_or(Signal::Terminate)),
     };
     closing.cancel();
     match exit {
-        Exit::Success(_) => tracing::info!("Shutting down http server after successful upload"),
+        Exited::Success(_) => tracing::info!("Shutting down http server after successful upload"),
         // Whoever is still writing removes what it wrote.
         _ => server.stop().await,
     }
@@ -81,16 +81,16 @@ pub(crate) async fn run(
     Ok(exit)
 }
 
-async fn until_end(server: &Server) -> Exit {
+async fn until_end(server: &Server) -> Exited {
     match server.slot.wait_for(State::is_final).await {
-        State::Done(success) => Exit::Success(success),
-        State::Broken(reason) => Exit::Broken(reason),
+        State::Done(success) => Exited::Success(success),
+        State::Broken(reason) => Exited::Broken(reason),
         // Not final: cannot be.
-        State::Idle | State::Busy(_) => Exit::DeadlinePassed,
+        State::Idle | State::Busy(_) => Exited::DeadlinePassed,
     }
 }
 
-async fn until_deadline(server: &Server, deadline: Option<SystemTime>) -> Exit {
+async fn until_deadline(server: &Server, deadline: Option<SystemTime>) -> Exited {
     let Some(deadline) = deadline else {
         return std::future::pending().await;
     };
@@ -101,11 +101,11 @@ async fn until_deadline(server: &Server, deadline: Option<SystemTime>) -> Exit {
         tracing::info!("waiting for upload to finish");
     }
     match server.slot.wait_for(State::is_at_rest).await {
-        State::Done(success) => Exit::Success(success),
-        State::Broken(reason) => Exit::Broken(reason),
+        State::Done(success) => Exited::Success(success),
+        State::Broken(reason) => Exited::Broken(reason),
         State::Idle | State::Busy(_) => {
             tracing::info!("upload not done, process exiting");
-            Exit::DeadlinePassed
+            Exited::DeadlinePassed
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What headers say about a body that would change its meaning: a part, in a coding, of an impossible length. What is not understood
+//! Headers that would change the meaning of a body: a part, in a coding, of an impossible length. What is not understood
 //! is refused before anything is taken.
 
 use daemon::body::{self, TooLarge};
@@ -8,7 +8,7 @@ use hyper::body::Body;
 
 use crate::failure::UploadFailed;
 
-/// Whose coding a `Content-Encoding` would be.
+/// The owner of a `Content-Encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coded {
     /// That of an image or archive, which is undone by its content.
@@ -27,13 +27,13 @@ impl Coded {
     }
 }
 
-/// Why a body is not taken.
+/// A reason why a body is not taken.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
     /// RFC 9110 §14.5: a part must not be taken for the whole.
     #[error(
         "Content-Range says that this is a part: send all of it at once, or its parts to {}",
-        crate::routes::RESUMABLE
+        daemon::cdi::RESUMABLE
     )]
     Part,
     /// RFC 9110 §15.5.16.
@@ -61,7 +61,7 @@ impl Refused {
         }
     }
 
-    /// What the client may send instead, for `Accept-Encoding`.
+    /// Codings that the client may send instead, for `Accept-Encoding`.
     pub(crate) fn accepted(&self) -> Option<&'static [&'static str]> {
         match self {
             Self::Coding { coded, .. } => Some(coded.understood()),
@@ -79,7 +79,7 @@ impl From<Refused> for UploadFailed {
     }
 }
 
-/// Whether `request` brings what its headers leave no doubt about.
+/// Checks that the headers of `request` leave no doubt about its body.
 pub(crate) fn check<B: Body>(request: &Request<B>, coded: Coded) -> Result<(), Refused> {
     body::check(request.body())?;
     if request.headers().contains_key(header::CONTENT_RANGE) {

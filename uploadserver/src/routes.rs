@@ -1,16 +1,15 @@
 //! The paths of the server.
 
-/// Where resumable uploads begin; each has its own path below.
-pub(crate) const RESUMABLE: &str = "/v1beta1/upload-resumable";
+use daemon::cdi;
 
-/// What a path stands for. Paths match exactly.
+/// The meaning of a path. Paths match exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route<'p> {
     /// Is the server there? For the kubelet.
     Health,
     /// For Prometheus.
     Metrics,
-    /// What is going on, as JSON.
+    /// The status as JSON.
     Status,
     /// An upload in one request.
     Upload(Endpoint),
@@ -22,7 +21,7 @@ pub(crate) enum Route<'p> {
     Unknown,
 }
 
-/// How an upload in one request comes and is answered.
+/// The form of an upload in one request, and of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Endpoint {
     /// In the part `file` of multipart/form-data.
@@ -40,10 +39,7 @@ pub(crate) fn find(path: &str) -> Route<'_> {
         "/metrics" => return Route::Metrics,
         _ => {}
     }
-    let Some(rest) = ["/v1beta1/", "/v1alpha1/"]
-        .iter()
-        .find_map(|version| path.strip_prefix(version))
-    else {
+    let Some(rest) = cdi::unversioned(path) else {
         return Route::Unknown;
     };
     let (is_form, is_async, is_archive) = match rest {
@@ -71,6 +67,8 @@ pub(crate) fn find(path: &str) -> Route<'_> {
 
 #[cfg(test)]
 mod tests {
+    use daemon::cdi::RESUMABLE;
+
     use super::*;
 
     #[test]

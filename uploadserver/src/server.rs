@@ -1,8 +1,9 @@
-//! What all requests of a server share.
+//! The state that all requests of a server share.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use app::job::POD_GRACE;
 use datapath::target;
 use http::StatusCode;
 use tokio::time::timeout;
@@ -16,12 +17,8 @@ use crate::job::{Job, Plan, Success};
 use crate::slot::{Occupied, Slot, State};
 use crate::write;
 
-/// How long the end of an abandoned upload is waited for when a new one takes its place.
+/// Time for which the end of an abandoned upload is waited for when a new one takes its place.
 const TAKE_OVER: Duration = Duration::from_secs(5);
-
-/// How long the work may clean up after a signal. The kubelet kills after 30 s by default
-/// (`terminationGracePeriodSeconds`), so the partial target is gone well before that.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// A server: its settings, and what it is doing.
 pub(crate) struct Server {
@@ -45,7 +42,7 @@ impl Server {
         }
     }
 
-    /// Whether a new upload may begin. A resumable one that nobody has continued for a while makes room.
+    /// Allows or refuses a new upload. A resumable one that was not continued for a while makes room.
     pub(crate) async fn make_way(&self) -> Result<(), Occupied> {
         match self.slot.state() {
             State::Idle => Ok(()),
@@ -125,7 +122,9 @@ impl Server {
     /// Ends what is in progress, and gives it time to clean up.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
-        timeout(GRACE, self.slot.wait_for(State::is_at_rest)).await.ok();
+        timeout(POD_GRACE, self.slot.wait_for(State::is_at_rest))
+            .await
+            .ok();
         // The process does not wait any longer: the file goes from under the transfer.
         target::abandon();
     }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::job::{Job, Success};
 
-/// What the server is doing.
+/// The state of the server.
 #[derive(Clone)]
 pub(crate) enum State {
     /// Waiting for an upload.
@@ -47,7 +47,7 @@ impl Slot {
         }
     }
 
-    /// What the server is doing now.
+    /// The state of the server now.
     pub(crate) fn state(&self) -> State {
         self.state.borrow().clone()
     }

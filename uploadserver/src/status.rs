@@ -1,4 +1,4 @@
-//! What is going on, for people (JSON) and for Prometheus.
+//! The status, for people (JSON) and for Prometheus.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,7 +35,7 @@ struct Status {
     layers: Vec<&'static str>,
     /// Bytes of the disk, once they are known.
     virtual_size: Option<u64>,
-    /// Where the upload can be continued, if it can.
+    /// The path at which the upload can be continued, if it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     resume: Option<String>,
 }
@@ -96,7 +96,7 @@ impl Status {
             resume: job
                 .resumable
                 .is_some()
-                .then(|| format!("{}/{}", crate::routes::RESUMABLE, job.id)),
+                .then(|| format!("{}/{}", daemon::cdi::RESUMABLE, job.id)),
         }
     }
 }

@@ -99,7 +99,7 @@ fn transfer_to(
     reading: &Reading,
 ) -> Result<(), Error> {
     let writing = Writing {
-        workers: volume::work::data_threads(),
+        workers: app::job::data_threads(),
         scratch: scratch(config),
         ..Writing::default()
     };

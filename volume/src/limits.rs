@@ -1,4 +1,4 @@
-//! What a job may cost: memory, and time for a sender that hardly sends.
+//! Limits of a job: memory, and time for a sender that hardly sends.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -22,6 +22,14 @@ pub fn of_pod() {
 pub fn of_command(wanted: Option<u64>) {
     let allowed = cgroup::memory_bytes().unwrap_or(u64::MAX);
     Budget::limit_process(wanted.unwrap_or(PROCESS_BYTES.min(allowed)));
+}
+
+/// The help of `--memory`.
+pub fn memory_help() -> String {
+    format!(
+        "Memory that the whole process may take; images that need more are refused [default: {}Mi, or less if a cgroup allows less]",
+        PROCESS_BYTES >> 20
+    )
 }
 
 /// The speed below which a pod gives up.

@@ -1,4 +1,4 @@
-//! Where the disk goes, and how large it may be.
+//! The place of the disk, and how large it may be.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::wording::Made;
 /// Permissions of a finished disk image: the virtual machine runs as another user of the same group.
 const MODE: u32 = 0o660;
 
-/// What was asked for.
+/// The wishes for a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Wanted {
     /// Bytes that the disk should have.
@@ -21,7 +21,7 @@ pub struct Wanted {
     pub overhead: f64,
     /// Allocate every block.
     pub preallocate: bool,
-    /// What goes through the page cache.
+    /// The part that goes through the page cache.
     pub cache: Cache,
 }
 
@@ -35,7 +35,7 @@ pub struct Volume {
     /// Bytes that a disk may have: those of the device; or what is free on the filesystem, capped by what
     /// was asked for.
     pub available: u64,
-    /// What is free without that cap.
+    /// Free bytes without that cap.
     pub free: u64,
 }
 
@@ -103,7 +103,7 @@ impl Volume {
         })
     }
 
-    /// How to write a transferred image: it grows to what was asked for, less what the filesystem keeps.
+    /// Options for a transferred image: it grows to what was asked for, less what the filesystem keeps.
     pub fn target_options(&self, wanted: &Wanted) -> target::Options {
         let usable = space::usable_space(self.available, wanted.overhead);
         target::Options {
@@ -120,7 +120,7 @@ impl Volume {
         }
     }
 
-    /// How to write a copy of another disk, which has its size already: whatever fits.
+    /// Options for a copy of another disk, which has its size already: whatever fits.
     pub fn clone_options(&self, wanted: &Wanted) -> target::Options {
         target::Options {
             available: self.free,
@@ -129,7 +129,7 @@ impl Volume {
         }
     }
 
-    /// How to make a blank disk of what was asked for, or of what there is.
+    /// Options for a blank disk of what was asked for, or of what there is.
     pub fn blank_options(&self, wanted: &Wanted) -> target::Options {
         let requested = wanted.size.unwrap_or(self.available);
         if self.free < requested {

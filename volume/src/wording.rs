@@ -12,7 +12,7 @@ const CONVERT: &str = "Unable to convert source data to target format: ";
 const MERGE: &str = "Unable to apply delta to base image: ";
 const RESIZE: &str = "Unable to resize disk image to requested size: ";
 
-/// What was being made.
+/// The kind of result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Made {
     /// A disk.

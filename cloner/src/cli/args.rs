@@ -2,21 +2,12 @@
 
 use std::path::PathBuf;
 
-use app::command_line;
+use app::command_line::LogArgs;
+use app::progress::ProgressArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use clap_complete::Shell;
 use datapath::encode::Encoding;
 
 use crate::clone::Choice;
-
-const EXIT_CODES: &str = "\
-Exit codes:
-  0  done
-  1  internal error
-  2  wrong usage, or certificates that cannot be used
-  3  the volume cannot be read
-  4  the server cannot be reached, or refused the clone
-  130, 143  stopped by SIGINT, SIGTERM";
 
 const CLONE_EXAMPLES: &str = "\
 Examples:
@@ -43,16 +34,9 @@ Examples:
 /// Started with klog flags, as cloner_startup.sh, or with VOLUME_MODE set, the program behaves as the source pod of a
 /// host-assisted clone of KubeVirt CDI.
 #[derive(Debug, Parser)]
-#[command(
-    name = "cdi-cloner",
-    version,
-    max_term_width = 100,
-    styles = command_line::STYLES,
-    arg_required_else_help = true,
-    after_help = EXIT_CODES
-)]
+#[command(name = "cdi-cloner")]
 pub(super) struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -60,23 +44,16 @@ pub(super) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Send a volume to an upload server
-    #[command(after_help = [CLONE_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    #[command(after_help = CLONE_EXAMPLES)]
     Clone(Box<CloneArgs>),
     /// Write what would be sent to standard output
-    #[command(after_help = [PACK_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    #[command(after_help = PACK_EXAMPLES)]
     Pack(PackArgs),
-    /// Print a completion script for a shell
-    Completions {
-        /// The shell
-        shell: Shell,
-    },
-    /// Print the manual page (roff)
-    Man,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct CloneArgs {
-    /// What to read.
+    /// The volume to read.
     #[command(flatten)]
     pub(super) source: SourceArgs,
 
@@ -96,32 +73,28 @@ pub(super) struct CloneArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "TLS")]
     pub(super) key: PathBuf,
 
-    /// What the bytes are sent in
+    /// Encoding of the bytes that are sent
     #[arg(long, value_enum, default_value = "auto", help_heading = "Stream")]
     pub(super) encoding: WireEncoding,
 
-    /// How progress is shown on stderr
-    #[arg(long, value_enum, default_value = "auto", help_heading = "Output")]
-    pub(super) progress: Progress,
-
-    /// Say nothing but errors
-    #[arg(short, long, help_heading = "Output")]
-    pub(super) quiet: bool,
-
-    /// Say more: -v what happens, -vv details, -vvv every file
-    #[arg(short, long, action = clap::ArgAction::Count, help_heading = "Output")]
-    pub(super) verbose: u8,
+    /// Verbosity.
+    #[command(flatten)]
+    pub(super) shown: ProgressArgs,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct PackArgs {
-    /// What to read.
+    /// The volume to read.
     #[command(flatten)]
     pub(super) source: SourceArgs,
 
-    /// What the bytes are written in
+    /// Encoding of the bytes that are written
     #[arg(long, value_enum, default_value = "snappy", help_heading = "Stream")]
     pub(super) encoding: FileEncoding,
+
+    /// Verbosity.
+    #[command(flatten)]
+    pub(super) log: LogArgs,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -175,19 +148,6 @@ impl From<FileEncoding> for Encoding {
             FileEncoding::Plain => Self::Plain,
         }
     }
-}
-
-/// `--progress`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Progress {
-    /// A bar on a terminal, else plain
-    Auto,
-    /// A bar
-    Bar,
-    /// One line a second
-    Plain,
-    /// Nothing
-    None,
 }
 
 #[cfg(test)]

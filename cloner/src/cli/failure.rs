@@ -1,10 +1,13 @@
-//! How a command fails: one sentence, and the exit code that goes with it.
+//! A command that failed: one sentence, and the exit code that goes with it.
 
+use app::command_line::Failed;
+use app::exit::Exit;
+use app::start::CannotStart;
 use daemon::signal::{Shutdown, Signal};
 
 use crate::clone::CloneError;
 
-/// Why a command failed.
+/// A command that failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CommandFailed {
     #[error("{0}")]
@@ -17,6 +20,8 @@ pub(super) enum CommandFailed {
     Output(String),
     #[error("stopped by {}", .0.name())]
     Signalled(Signal),
+    #[error(transparent)]
+    Start(#[from] CannotStart),
     #[error("{0}")]
     Internal(String),
 }
@@ -25,14 +30,17 @@ impl CommandFailed {
     pub(super) fn signalled(shutdown: &Shutdown) -> Self {
         Self::Signalled(shutdown.signal().unwrap_or(Signal::Terminate))
     }
+}
 
-    pub(super) fn exit_code(&self) -> u8 {
+impl Failed for CommandFailed {
+    fn exit(&self) -> Exit {
         match self {
-            Self::Internal(_) | Self::Output(_) => 1,
-            Self::Usage(_) => 2,
-            Self::Source(_) => 3,
-            Self::Server(_) => 4,
-            Self::Signalled(signal) => signal.exit_code(),
+            Self::Internal(_) | Self::Output(_) | Self::Start(_) => Exit::Internal,
+            Self::Usage(_) => Exit::Usage,
+            Self::Source(_) => Exit::Source,
+            // It is where the volume goes.
+            Self::Server(_) => Exit::Target,
+            Self::Signalled(signal) => Exit::Signalled(*signal),
         }
     }
 }

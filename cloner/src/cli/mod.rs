@@ -1,4 +1,4 @@
-//! The command-line face: `clone`, `pack`, `completions` and `man`.
+//! The command-line face: `clone` and `pack`.
 
 mod args;
 mod failure;
@@ -13,14 +13,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clap::CommandFactory;
-use daemon::logging::{self, LogFormat, LogOptions};
+use app::command_line::{self, Failed};
+use app::progress::Display;
+use app::start;
 use datapath::storage::Storage;
 use indicatif::BinaryBytes;
 
 use self::args::{Cli, CloneArgs, Command, PackArgs, SourceArgs};
 use self::failure::CommandFailed;
-use self::progress::Display;
+use self::progress::{Event, View};
 use crate::client::{Client, Identity};
 use crate::clone::{self, encoders};
 use crate::estimate::{self, Count};
@@ -32,53 +33,67 @@ const PROGRAM: &str = "cdi-cloner";
 
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    match app::command_line::parse::<Cli>(PROGRAM, arguments) {
-        Ok(cli) => finish(run(cli.command)),
-        Err(code) => code,
-    }
-}
-
-fn run(command: Command) -> Result<(), CommandFailed> {
-    app::panics::catch();
-    daemon::tls::install_provider();
-    match command {
-        Command::Clone(arguments) => under_signals(clone_volume(*arguments)),
-        Command::Pack(arguments) => under_signals(pack(arguments)),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), PROGRAM, &mut script);
-            print(&script)
+    command_line::main(PROGRAM, arguments, |cli: Cli| match cli.command {
+        Command::Clone(arguments) => clone_volume(&arguments),
+        Command::Pack(arguments) => {
+            arguments.log.begin(PROGRAM);
+            under_signals(pack(arguments))
         }
-        Command::Man => {
-            let mut page = Vec::new();
-            app::command_line::manual(Cli::command(), &mut page)
-                .map_err(|error| CommandFailed::Internal(error.to_string()))?;
-            print(&page)
-        }
-    }
+    })
 }
 
 /// Runs `job` until it ends or a signal comes. There is nothing to clean up: what was sent of a clone is the server's.
-fn under_signals(job: impl Future<Output = Result<(), CommandFailed>>) -> Result<(), CommandFailed> {
-    let runtime =
-        app::start::runtime().map_err(|error| CommandFailed::Internal(format!("cannot start: {error}")))?;
-    let ended = runtime.block_on(async {
-        let shutdown = daemon::signal::watch()
-            .map_err(|error| CommandFailed::Internal(format!("cannot watch for signals: {error}")))?;
+fn under_signals<T>(job: impl Future<Output = Result<T, CommandFailed>>) -> Result<T, CommandFailed> {
+    start::on_runtime(async |shutdown| {
         tokio::select! {
             result = job => result,
             () = shutdown.token().cancelled() => Err(CommandFailed::signalled(&shutdown)),
         }
-    });
-    runtime.shutdown_background();
-    ended
+    })
 }
 
-async fn clone_volume(arguments: CloneArgs) -> Result<(), CommandFailed> {
-    let display = Display::choose(arguments.progress, arguments.quiet);
-    logging::init_with(log_options(arguments.verbose), display.log_writer());
+fn clone_volume(arguments: &CloneArgs) -> Result<(), CommandFailed> {
+    let shown = &arguments.shown;
+    let display = Display::begin(PROGRAM, shown.progress, &shown.output);
+    let tally = Arc::new(Tally::default());
+    let started = Instant::now();
+    let result = ends(arguments).and_then(|(source, client)| {
+        let view = View {
+            tally: Arc::clone(&tally),
+            estimate: volume_bytes(&source, &arguments.source),
+        };
+        let cloning = async { Ok(clone::run(source, &client, arguments.encoding.into(), &tally).await?) };
+        display.during(view, || under_signals(cloning))
+    });
+    let (volume, stream, seconds) = (
+        tally.volume_bytes(),
+        tally.stream_bytes(),
+        started.elapsed().as_secs_f64(),
+    );
+    match &result {
+        Ok(encoding) => display.conclude(
+            || {
+                let (volume, stream) = (BinaryBytes(volume), BinaryBytes(stream));
+                format!("{volume} cloned as {stream} of {encoding:?} in {seconds:.1} s")
+            },
+            &Event::Done {
+                source_bytes: volume,
+                sent_bytes: stream,
+                encoding: format!("{encoding:?}").to_lowercase(),
+                seconds,
+            },
+        ),
+        Err(failed) => display.conclude_failed(&Event::Error {
+            message: failed.to_string(),
+            code: failed.exit().code(),
+        }),
+    }
+    result.map(drop)
+}
+
+/// The two ends of a clone.
+fn ends(arguments: &CloneArgs) -> Result<(Source, Client), CommandFailed> {
     let source = open(&arguments.source)?;
-    let total = volume_bytes(&source, &arguments.source);
     let (certificate, key) = (read(&arguments.cert)?, read(&arguments.key)?);
     let authorities = read(&arguments.ca)?;
     let identity = Identity {
@@ -86,33 +101,14 @@ async fn clone_volume(arguments: CloneArgs) -> Result<(), CommandFailed> {
         key: &key,
         authorities: &authorities,
     };
-    let client =
-        Client::new(&arguments.url, &identity).map_err(|error| CommandFailed::Usage(error.to_string()))?;
-    let tally = Arc::new(Tally::default());
-    let started = Instant::now();
-    let cloning = clone::run(source, &client, arguments.encoding.into(), &tally);
-    let result = tokio::select! {
-        result = cloning => result,
-        never = display.show(&tally, total) => match never {},
-    };
-    display.clear();
-    let encoding = result?;
-    if arguments.quiet {
-        return Ok(());
-    }
-    let (volume, stream) = (tally.volume_bytes(), tally.stream_bytes());
-    let line = format!(
-        "{} cloned as {} of {encoding:?} in {:.1} s\n",
-        BinaryBytes(volume),
-        BinaryBytes(stream),
-        started.elapsed().as_secs_f64()
-    );
-    app::command_line::print_summary(PROGRAM, &line);
-    Ok(())
+    let client = Client::new(&arguments.url, &identity);
+    Ok((
+        source,
+        client.map_err(|error| CommandFailed::Usage(error.to_string()))?,
+    ))
 }
 
 async fn pack(arguments: PackArgs) -> Result<(), CommandFailed> {
-    logging::init(log_options(0));
     let source = open(&arguments.source)?;
     if let (Some(volume), Some(stdout)) = (source.storage(), Storage::of(io::stdout()))
         && volume.shares_bytes_with(stdout)
@@ -143,20 +139,6 @@ async fn pack(arguments: PackArgs) -> Result<(), CommandFailed> {
         .map_err(|error| CommandFailed::Output(error.to_string()))
 }
 
-/// What so many `-v` show.
-fn log_options(verbose: u8) -> LogOptions {
-    LogOptions {
-        format: LogFormat::Plain,
-        verbosity: match verbose {
-            0 => 0,
-            1 => 1,
-            2 => 3,
-            _ => 5,
-        },
-        program: PROGRAM,
-    }
-}
-
 fn open(arguments: &SourceArgs) -> Result<Source, CommandFailed> {
     Source::find(&arguments.source, !arguments.no_holes)
         .map_err(|error| CommandFailed::Source(error.to_string()))
@@ -179,18 +161,4 @@ fn read(path: &Path) -> Result<Vec<u8>, CommandFailed> {
         let text = datapath::error::errno_text(&error);
         CommandFailed::Usage(format!("cannot read {}: {text}", path.display()))
     })
-}
-
-fn print(bytes: &[u8]) -> Result<(), CommandFailed> {
-    app::command_line::print(bytes).map_err(|error| CommandFailed::Output(error.to_string()))
-}
-
-fn finish(result: Result<(), CommandFailed>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            app::command_line::complain(PROGRAM, &failure);
-            ExitCode::from(failure.exit_code())
-        }
-    }
 }

@@ -1,74 +1,65 @@
-//! Shows a running clone: a bar, or a line a second.
+//! A running clone in numbers, words and events.
 
-use std::convert::Infallible;
-use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 
-use indicatif::{BinaryBytes, ProgressBar};
-use volume::terminal::{BAR, BAR_PERIOD, LINE_PERIOD, LogWriter, style};
+use app::progress::{Watched, emit};
+use indicatif::BinaryBytes;
+use serde::Serialize;
 
-use super::args::Progress;
 use crate::outgoing::Tally;
 
-/// How progress is shown.
-pub(super) enum Display {
-    Bar(ProgressBar),
-    Plain,
-    Nothing,
+/// A line of `--progress json`. Documented in `docs/cloner.md`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(super) enum Event {
+    /// Once a second. The total is an estimate.
+    Progress {
+        source_bytes: u64,
+        source_total: u64,
+        sent_bytes: u64,
+    },
+    /// The last line of a success.
+    Done {
+        source_bytes: u64,
+        sent_bytes: u64,
+        encoding: String,
+        seconds: f64,
+    },
+    /// The last line of a failure.
+    Error { message: String, code: u8 },
 }
 
-impl Display {
-    /// What the flags ask for; `auto` looks at stderr.
-    pub(super) fn choose(progress: Progress, quiet: bool) -> Self {
-        match progress {
-            _ if quiet => Self::Nothing,
-            Progress::None => Self::Nothing,
-            Progress::Plain => Self::Plain,
-            Progress::Auto if !io::stderr().is_terminal() => Self::Plain,
-            Progress::Auto | Progress::Bar => Self::Bar(ProgressBar::new(0).with_style(style(BAR))),
-        }
+/// The view of a clone that is displayed.
+pub(super) struct View {
+    pub(super) tally: Arc<Tally>,
+    /// About as many bytes will be read.
+    pub(super) estimate: u64,
+}
+
+impl Watched for View {
+    fn position(&self) -> u64 {
+        self.tally.volume_bytes()
     }
 
-    /// A writer to stderr that does not tear the bar.
-    pub(super) fn log_writer(&self) -> impl Fn() -> LogWriter + Send + Sync + 'static {
-        let bar = match self {
-            Self::Bar(bar) => Some(bar.clone()),
-            Self::Plain | Self::Nothing => None,
-        };
-        move || LogWriter(bar.clone())
+    fn total(&self) -> Option<u64> {
+        // An estimate may be too small.
+        Some(self.estimate.max(self.position()))
     }
 
-    /// Shows how much of about `total` bytes is done, until somebody stops it.
-    pub(super) async fn show(&self, tally: &Tally, total: u64) -> Infallible {
-        let period = if matches!(self, Self::Bar(_)) {
-            BAR_PERIOD
-        } else {
-            LINE_PERIOD
-        };
-        let mut ticks = tokio::time::interval(period);
-        ticks.tick().await;
-        loop {
-            ticks.tick().await;
-            let (volume, stream) = (tally.volume_bytes(), tally.stream_bytes());
-            match self {
-                Self::Bar(bar) => {
-                    // An estimate may be too small.
-                    bar.set_length(total.max(volume));
-                    bar.set_position(volume);
-                }
-                Self::Plain => {
-                    let line = line(volume, stream, total);
-                    writeln!(io::stderr(), "{}: {line}", super::PROGRAM).ok();
-                }
-                Self::Nothing => {}
-            }
-        }
+    fn line(&mut self) -> String {
+        line(
+            self.tally.volume_bytes(),
+            self.tally.stream_bytes(),
+            self.estimate,
+        )
     }
 
-    /// Leaves a clean line for what follows.
-    pub(super) fn clear(&self) {
-        if let Self::Bar(bar) = self {
-            bar.finish_and_clear();
-        }
+    fn emit(&mut self) {
+        emit(&Event::Progress {
+            source_bytes: self.tally.volume_bytes(),
+            source_total: self.estimate,
+            sent_bytes: self.tally.stream_bytes(),
+        });
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use daemon::cdi;
 use daemon::env::{Strings, go_bool};
 use daemon::flags::{FlagError, Flags};
 use daemon::secret::Secret;
 
-use super::{CONTENT_TYPE_FLAG, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG};
+use super::names::{CONTENT_TYPE_FLAG, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG};
 use crate::client::Identity;
 
 /// Everything that the pod is told.
@@ -15,9 +16,9 @@ pub(super) struct Config {
     /// The volume is a block device.
     pub(super) is_device: bool,
     pub(super) mount: PathBuf,
-    /// About as many bytes will be sent; 0 if nobody knows.
+    /// About as many bytes will be sent; 0 if that is not known.
     pub(super) upload_bytes: u64,
-    /// Whose clone it is.
+    /// The owner of the clone.
     pub(super) owner_uid: Option<String>,
     pub(super) url: String,
     pub(super) preallocation: bool,
@@ -45,8 +46,8 @@ impl Config {
         tracing::info!("mount is {mount:?}");
         tracing::info!("upload-bytes is {upload_bytes}");
         let is_device = match content_type {
-            volume::clone::DEVICE => true,
-            volume::clone::FILES => false,
+            cdi::DEVICE_CLONE => true,
+            cdi::FILES_CLONE => false,
             other => return Err(format!("Invalid content-type {other:?}")),
         };
         if mount.is_empty() {
@@ -68,7 +69,7 @@ impl Config {
         })
     }
 
-    /// What the pod shows to the server, and what it expects of it.
+    /// The certificate and key for the server, and the authorities that it must be signed by.
     pub(super) fn identity(&self) -> Identity<'_> {
         Identity {
             certificate: self.certificate.as_bytes(),

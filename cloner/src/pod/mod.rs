@@ -1,52 +1,40 @@
 //! The pod face: the source pod of a host-assisted clone.
 
 mod config;
+mod names;
+mod startup;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use app::exit::Exit;
+use app::{metrics, start};
 use daemon::env::Strings;
-use daemon::flags::{FlagError, Flags, OwnFlag};
-use daemon::metrics::{CLONE_PROGRESS, Progress, Registry, server};
+use daemon::flags::{Flags, OwnFlag};
+use daemon::metrics::{CLONE_PROGRESS, Progress, Registry};
 use daemon::paths::Paths;
 use daemon::report;
-use daemon::signal::{self, Shutdown, Signal};
+use daemon::signal::{Shutdown, Signal};
 
 use self::config::Config;
+pub use self::names::MODE_VARIABLE;
+use self::names::{CONTENT_TYPE_FLAG, MOUNT_FLAG, UPLOAD_BYTES_FLAG};
 use crate::client::Client;
 use crate::clone::{self, Choice, CloneError};
 use crate::outgoing::Tally;
 use crate::source::Source;
-use crate::startup;
-
-/// `block` or `filesystem`. Its presence, without any argument, makes the process a pod.
-pub const MODE_VARIABLE: &str = "VOLUME_MODE";
-
-/// Whether the target's space is allocated: then holes need not stay holes.
-pub(crate) const PREALLOCATION_VARIABLE: &str = "PREALLOCATION";
-
-/// Another address for the metrics, so that tests can run side by side. Not documented for users.
-const METRICS_ADDRESS_VARIABLE: &str = "CDI_WORKERS_TEST_METRICS_ADDR";
 
 const PROGRAM: &str = "cdi-cloner";
 
 /// The name by which CDI's image starts it.
 const SCRIPT: &str = "cloner_startup.sh";
 
-/// The exit code of klog's `Fatal`, by which upstream ends when it fails.
-const FATAL: u8 = 255;
-
-/// How often the progress is brought up to date.
+/// Time between two updates of the progress.
 const PERIOD: Duration = Duration::from_secs(1);
-
-pub(crate) const CONTENT_TYPE_FLAG: &str = "content-type";
-pub(crate) const UPLOAD_BYTES_FLAG: &str = "upload-bytes";
-pub(crate) const MOUNT_FLAG: &str = "mount";
 
 const FLAGS: [OwnFlag; 3] = [
     OwnFlag {
@@ -75,7 +63,7 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
         match startup::arguments(env, &mut say) {
             Ok(scripted) => scripted,
             Err(sentence) => {
-                // Nobody is left to tell when stderr is closed; the exit code still says it.
+                // The exit code still says it when stderr is closed.
                 writeln!(io::stderr(), "{sentence}").ok();
                 return ExitCode::FAILURE;
             }
@@ -83,7 +71,9 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     } else {
         arguments.to_vec()
     };
-    app::start::start(PROGRAM, &FLAGS, &scripted, |flags| run(flags, env))
+    start::start(PROGRAM, &FLAGS, &scripted, |flags, shutdown| {
+        run(flags, env, shutdown)
+    })
 }
 
 fn say(line: &str) {
@@ -91,16 +81,12 @@ fn say(line: &str) {
     writeln!(io::stdout(), "{line}").ok();
 }
 
-async fn run(flags: Flags, env: &dyn Strings) -> u8 {
-    let shutdown = match signal::watch() {
-        Ok(shutdown) => shutdown,
-        Err(error) => return fatal(&format!("cannot watch for signals: {error}")),
-    };
+async fn run(flags: Flags, env: &dyn Strings, shutdown: Shutdown) -> Exit {
     let upload_bytes = match Config::upload_bytes(&flags) {
         Ok(bytes) => bytes,
         Err(error) => {
             tracing::error!("{error}");
-            return FlagError::EXIT_CODE;
+            return Exit::Usage;
         }
     };
     let config = match Config::read(&flags, upload_bytes, env) {
@@ -108,7 +94,7 @@ async fn run(flags: Flags, env: &dyn Strings) -> u8 {
         Err(refusal) => return fatal(&refusal),
     };
     let registry = Registry::default();
-    // Controllers look for an owner's series; of nobody's clone there is none.
+    // Controllers look for an owner's series; a clone without an owner has none.
     let progress = config
         .owner_uid
         .as_ref()
@@ -116,7 +102,7 @@ async fn run(flags: Flags, env: &dyn Strings) -> u8 {
     if let Some(progress) = &progress {
         progress.record(0, config.upload_bytes);
     }
-    server::start(&metrics_addresses(env), registry, shutdown.token().clone()).await;
+    metrics::serve(env, registry, shutdown.token()).await;
     let tally = Arc::default();
     let cloning = clone_volume(&config, &tally);
     let watching = watch(progress.as_ref(), &tally, config.upload_bytes);
@@ -161,14 +147,7 @@ async fn watch(progress: Option<&Progress>, tally: &Tally, total: u64) {
     }
 }
 
-fn metrics_addresses(env: &dyn Strings) -> Vec<SocketAddr> {
-    let other = env
-        .get(METRICS_ADDRESS_VARIABLE)
-        .and_then(|text| text.parse().ok());
-    other.map_or_else(|| server::addresses().to_vec(), |address| vec![address])
-}
-
-fn succeed(config: &Config, tally: &Tally, progress: Option<&Progress>, paths: &Paths) -> u8 {
+fn succeed(config: &Config, tally: &Tally, progress: Option<&Progress>, paths: &Paths) -> Exit {
     if let Some(progress) = progress {
         progress.finish();
     }
@@ -182,16 +161,16 @@ fn succeed(config: &Config, tally: &Tally, progress: Option<&Progress>, paths: &
         return fatal(&error.to_string());
     }
     tracing::info!("clone complete");
-    0
+    Exit::Done
 }
 
-fn stopped(shutdown: &Shutdown) -> u8 {
+fn stopped(shutdown: &Shutdown) -> Exit {
     let signal = shutdown.signal().unwrap_or(Signal::Terminate);
     tracing::error!("stopped by {}", signal.name());
-    signal.exit_code()
+    Exit::Signalled(signal)
 }
 
-fn fatal(reason: &str) -> u8 {
+fn fatal(reason: &str) -> Exit {
     tracing::error!("{reason}");
-    FATAL
+    Exit::Fatal
 }

@@ -1,4 +1,4 @@
-//! What is cloned: the bytes of a device or disk file, or a tar of a directory.
+//! The volume that is cloned: the bytes of a device or disk file, or a tar of a directory.
 
 mod copy;
 mod device;
@@ -19,7 +19,7 @@ use self::device::Device;
 pub(crate) use self::outlet::{Gone, Outlet};
 use self::tree::Tree;
 
-/// Why a volume cannot be read.
+/// A reason why a volume cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
     /// The system said no.
@@ -32,7 +32,7 @@ pub(crate) enum SourceError {
     /// A file is shorter than it was when its size was sent.
     #[error("{} became shorter while it was read: it had {announced} bytes, and now ends at byte {at}", path.display())]
     Shrank { path: PathBuf, announced: u64, at: u64 },
-    /// What was listed is something else by now.
+    /// A listed entry that is something else by now.
     #[error("{} was replaced while the volume was read", path.display())]
     Replaced { path: PathBuf },
     /// Only volumes can be cloned.
@@ -79,15 +79,15 @@ impl Source {
         }
     }
 
-    /// The value of [`volume::clone::CONTENT_HEADER`].
+    /// The value of [`daemon::cdi::CONTENT_HEADER`].
     pub(crate) fn content_type(&self) -> &'static str {
         match self {
-            Self::Device(_) => volume::clone::DEVICE,
-            Self::Files(_) => volume::clone::FILES,
+            Self::Device(_) => daemon::cdi::DEVICE_CLONE,
+            Self::Files(_) => daemon::cdi::FILES_CLONE,
         }
     }
 
-    /// Where the bytes of a device lie.
+    /// The place of a device's bytes.
     pub(crate) fn storage(&self) -> Option<Storage> {
         match self {
             Self::Device(device) => device.storage(),

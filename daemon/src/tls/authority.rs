@@ -40,8 +40,22 @@ impl AuthorityFiles {
         }
     }
 
+    /// The files in `dir`, made now if they are not there: for a server on this machine, and for a client called `client_name`.
+    pub fn made_in(dir: &Path, client_name: &str) -> Result<Self, TlsError> {
+        std::fs::create_dir_all(dir).map_err(|source| TlsError::Write {
+            path: dir.to_owned(),
+            source,
+        })?;
+        let files = Self::in_dir(dir);
+        if !files.exist() {
+            files.create_for_this_machine(client_name)?;
+            tracing::info!("made certificates in {}", dir.display());
+        }
+        Ok(files)
+    }
+
     /// True if all are there.
-    pub fn exist(&self) -> bool {
+    fn exist(&self) -> bool {
         let (server, client) = (&self.server, &self.client);
         [&self.ca, &server.0, &server.1, &client.0, &client.1]
             .iter()
@@ -71,7 +85,7 @@ impl AuthorityFiles {
     }
 
     /// Like [`Self::create`], for a server that clients call `localhost` or by this machine's name.
-    pub fn create_for_this_machine(&self, client_name: &str) -> Result<(), TlsError> {
+    fn create_for_this_machine(&self, client_name: &str) -> Result<(), TlsError> {
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         if let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
             names.push(name.trim().to_owned());

@@ -1,4 +1,8 @@
 //! The disk image in a tar: what a clone of a filesystem onto a block device sends.
+//!
+//! The first file named `disk.img` is the disk, so that its size is known before the target is touched. As upstream,
+//! a file with that in its name is taken as well; if the real one follows, the transfer fails, because it may have
+//! been the wrong one.
 
 use bytes::Bytes;
 
@@ -8,7 +12,7 @@ use super::name::printable;
 use crate::chunks::Chunks;
 use crate::error::{ArchiveErrorKind, Error};
 
-/// What CDI calls the disk of a volume.
+/// Name that CDI gives the disk of a volume.
 const DISK_IMAGE: &[u8] = b"disk.img";
 
 /// The disk of a clone, expanded. Its end is reported when the rest of the archive was read.

@@ -1,4 +1,9 @@
 //! The entries of a tar, as they pass.
+//!
+//! The reader is our own: those that there are take names of any length into memory and know no sparse files. As for
+//! GNU tar, an archive may end without its two blocks of zeros between two entries, with a warning; anything else
+//! that is cut short is an error. The source is always read to its end, since only there decoders and length are
+//! verified.
 
 use bytes::Bytes;
 
@@ -31,7 +36,7 @@ pub(super) struct Entry {
     pub(super) mtime: Time,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     File {
@@ -64,7 +69,7 @@ struct Extended {
 pub(super) struct Entries {
     pub(super) cursor: Cursor,
     global: Pax,
-    /// Where the current header begins, and what it is called.
+    /// The offset of the current header, and the name of its entry.
     at: u64,
     name: Option<Vec<u8>>,
     layout: Layout,
@@ -250,7 +255,7 @@ impl Entries {
         }
     }
 
-    /// Where to look for what is wrong with the current entry.
+    /// The error `kind` of the current entry, with the place to look at.
     pub(super) fn refuse(&self, kind: ArchiveErrorKind) -> Error {
         let error = ArchiveError {
             kind,

@@ -6,10 +6,13 @@
 //!                                pax, maps   directories     target             can be undone
 //! ```
 //!
-//! What comes out is what GNU `tar --preserve-permissions --no-same-owner -x` makes of the same archive. What could reach
+//! The result is what GNU `tar --preserve-permissions --no-same-owner -x` makes of the same archive. What could reach
 //! beyond the target is refused instead of being worked around: absolute names, `..`, entries behind symbolic links,
 //! devices. Nothing is to be seen in the target before all of the archive was read and verified, and a failed attempt leaves
 //! it as it was.
+//!
+//! GNU tar strips or skips some of that and goes on: then the user gets something else than what was sent. Symbolic
+//! links may lead anywhere, because they are never followed.
 
 mod appliance;
 mod commit;

@@ -1,4 +1,8 @@
 //! The tree that is being extracted, and the way to where the current entry belongs.
+//!
+//! That way is a row of open directories, each opened in the one before without following links, so that no entry can
+//! turn one of them into a link. A directory gets its mode and time whenever it is left: so they are kept in the
+//! filesystem, not in memory.
 
 use super::directory::{Attributes, Directory, WORKABLE};
 use super::name::printable;
@@ -14,12 +18,12 @@ const IMPLIED_MODE: u32 = 0o755;
 pub(super) struct Tree<'s> {
     /// The root.
     root: &'s Directory,
-    /// Where the tree will be moved to.
+    /// The directory that the tree will be moved to.
     target: &'s Directory,
     levels: Vec<Level>,
     /// Names in the tree.
     made: u64,
-    /// What the archive says of the root.
+    /// Attributes of the root, if the archive has them.
     root_attributes: Option<Attributes>,
 }
 
@@ -128,6 +132,7 @@ impl<'s> Tree<'s> {
         let is_new = there.is_none();
         let (mode, finally) = match there {
             Some(status) if status.is_directory() => (status.attributes.mode, Some(status.attributes)),
+            // GNU tar follows it. It may lead out of the target, and an archive can bring it along.
             Some(status) if status.is_symlink() => {
                 return Err(ArchiveErrorKind::BehindSymlink(printable(name)).into());
             }

@@ -2,6 +2,9 @@
 //!
 //! zlib parses the member's header and verifies its CRC-32 and length. Zero bytes up to the end of the
 //! stream are accepted, as GNU gzip does: tapes and block devices pad to whole blocks.
+//!
+//! By zlib-rs: a disk of 4 GiB with 1.4 GB of data takes 3.2 s, by ISA-L's `igzip` 3.6 s, by pigz 11 s, so no library
+//! in C is worth it.
 
 use flate2::{Decompress, FlushDecompress};
 

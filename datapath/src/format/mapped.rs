@@ -1,4 +1,9 @@
 //! Images with a map, by the ranged route (map first) or in one pass.
+//!
+//! By the ranged route the body's GET is held open while tables are read by range, and the map is complete before the
+//! target is opened: whatever is wrong with it is found while nothing was touched. Then the same body is read in file
+//! order. Gaps of the map are skipped, small ones by reading on, unless there is a checksum: that is of the whole
+//! stream.
 
 use std::ops::Range;
 

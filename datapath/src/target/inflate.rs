@@ -1,4 +1,7 @@
 //! Inflating whole clusters whose size is known.
+//!
+//! Deflate is undone by libdeflate, which wants all of input and output at once. A cluster is complete when it is full, whether or
+//! not its stream says that it ends there, as for QEMU.
 
 use diskimage::Compression;
 use flate2::{Decompress, FlushDecompress};

@@ -2,6 +2,10 @@
 //!
 //! [`Disk`] owns the file and what must be true of it: nothing complete-looking before [`Disk::commit`], zeros where
 //! the image says nothing. [`Writer`] takes extents in any order and spreads the work over threads.
+//!
+//! Partition tables, boot sectors and superblocks begin in the first MiB, so it is held back until the commit; on a
+//! device it is zeroed and synced before anything else is written. No disk is mapped into memory, where an I/O error
+//! would be a signal.
 
 mod batch;
 mod blank;

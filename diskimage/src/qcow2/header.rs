@@ -21,6 +21,7 @@ const MAX_SNAPSHOTS: u64 = 65_536;
 const SNAPSHOT_BYTES: u64 = 40;
 /// Longest backing file name (qcow2.rst: "must not be longer than 1023 bytes").
 const MAX_NAME: usize = 1023;
+// Images with either bit open, as in QEMU, whose writers alone refuse the second; their refcounts are not to be trusted.
 const DIRTY: u64 = 1 << 0;
 const CORRUPT: u64 = 1 << 1;
 const DATA_FILE: u64 = 1 << 2;

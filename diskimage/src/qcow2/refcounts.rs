@@ -1,4 +1,8 @@
 //! Refcounts, as far as they have come by: they tell which clusters nothing else will ask for.
+//!
+//! A plain cluster that was matched once is let go: in a consistent image only snapshots refer to it again, and their
+//! tables do not count. If a cluster is wanted after it was let go, the image contradicts its refcounts and the
+//! transfer fails: wrong refcounts must never become wrong data. The ranged route uses none.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

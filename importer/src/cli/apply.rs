@@ -9,11 +9,11 @@ use datapath::target::Cache;
 use indicatif::BinaryBytes;
 
 use super::args::ApplyArgs;
-use super::failure::Failure;
+use super::failure::CommandFailed;
 use super::job;
 use super::open::Context;
 
-pub(super) fn run(arguments: ApplyArgs) -> Result<(), Failure> {
+pub(super) fn run(arguments: ApplyArgs) -> Result<(), CommandFailed> {
     // The disk stays, whatever happens: the delta can be applied again.
     job::run(
         &arguments.job.clone(),
@@ -22,7 +22,11 @@ pub(super) fn run(arguments: ApplyArgs) -> Result<(), Failure> {
     )
 }
 
-fn apply(arguments: &ApplyArgs, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, Failure> {
+fn apply(
+    arguments: &ApplyArgs,
+    context: &Context,
+    observer: Arc<dyn Observer>,
+) -> Result<Report, CommandFailed> {
     let reading = job::reading(&arguments.job, &arguments.source, context, observer);
     let is_checked = reading.checksum.is_some();
     let source = job::open(&arguments.source, context, is_checked, "a delta is qcow2")?;

@@ -2,21 +2,16 @@
 
 use std::fmt::Write;
 
-use daemon::logging::{self, LogFormat, LogOptions};
 use datapath::check::{Report, check};
 use datapath::options::{Payload, Reading};
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::args::CheckArgs;
-use super::failure::Failure;
+use super::failure::CommandFailed;
 
-pub(super) fn run(arguments: CheckArgs) -> Result<(), Failure> {
-    logging::init(LogOptions {
-        format: LogFormat::Plain,
-        verbosity: arguments.log.verbosity(),
-        program: super::PROGRAM,
-    });
+pub(super) fn run(arguments: CheckArgs) -> Result<(), CommandFailed> {
+    arguments.log.begin(super::PROGRAM);
     let is_json = arguments.json;
     let (name, report) = super::on_runtime(move |context| {
         let content = Payload::Image(arguments.source.content.format);
@@ -35,7 +30,7 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), Failure> {
     super::print(text.as_bytes())?;
     match report.findings.error_count {
         0 => Ok(()),
-        count => Err(Failure::Damaged(count)),
+        count => Err(CommandFailed::Damaged(count)),
     }
 }
 

@@ -1,7 +1,5 @@
 //! The lines of `--progress json`: one object each, on stdout. Documented in `docs/importer.md`.
 
-use std::io::{self, Write};
-
 use serde::Serialize;
 
 /// One line. Sizes are bytes; what is not known is `null`.
@@ -44,26 +42,4 @@ pub(super) enum Event<'a> {
         stage: Option<&'static str>,
         code: u8,
     },
-}
-
-impl Event<'_> {
-    /// Writes the line. A reader that went away does not end the import.
-    pub(super) fn emit(&self) {
-        io::stdout().write_all(self.line().as_bytes()).ok();
-    }
-
-    /// Writes the line that tells of a success: if that cannot be done, it is said elsewhere.
-    pub(super) fn emit_done(&self) {
-        app::command_line::print_summary(super::PROGRAM, &self.line());
-    }
-
-    fn line(&self) -> String {
-        match serde_json::to_string(self) {
-            Ok(line) => printable::json(&line).into_owned() + "\n",
-            Err(error) => {
-                tracing::debug!(%error, "an event has no JSON form");
-                String::new()
-            }
-        }
-    }
 }

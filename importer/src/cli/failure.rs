@@ -1,19 +1,23 @@
-//! Why a command failed: its sentence and its exit code.
+//! A command that failed: its sentence and its exit code.
 
+use std::fmt;
 use std::io::ErrorKind;
 
+use app::command_line::Failed;
+use app::exit::Exit;
+use app::start::CannotStart;
 use daemon::signal::Signal;
 use datapath::Error;
 use datapath::error::{SourceError, SourceErrorKind};
 
-/// Why a command did not succeed.
+/// A command that did not succeed.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CommandFailed {
     /// The command line cannot be carried out.
     Usage(String),
     /// The transfer failed, at one of its stages.
     Transfer(Error),
-    /// A check found so many errors in an image.
+    /// A check found this number of errors in an image.
     Damaged(u64),
     /// A bug, or a system that refuses the most basic things.
     Internal(String),
@@ -21,27 +25,7 @@ pub enum Failure {
     Signalled(Signal),
 }
 
-impl Failure {
-    /// The exit code, as documented in `docs/importer.md`.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Internal(_) | Self::Transfer(Error::Stopped) => 1,
-            Self::Usage(_) => 2,
-            Self::Transfer(Error::Source(_)) => 3,
-            Self::Transfer(Error::Format(format)) if format.is_too_large() => 5,
-            Self::Transfer(Error::Decode(_) | Error::Format(_)) | Self::Damaged(_) => 4,
-            Self::Transfer(Error::Checksum { .. }) => 6,
-            Self::Transfer(Error::Target(target)) => {
-                if target.is_no_space() {
-                    5
-                } else {
-                    7
-                }
-            }
-            Self::Signalled(signal) => signal.exit_code(),
-        }
-    }
-
+impl CommandFailed {
     /// The stage to blame, for scripts.
     pub fn stage(&self) -> Option<&'static str> {
         match self {
@@ -50,9 +34,27 @@ impl Failure {
             Self::Usage(_) | Self::Internal(_) | Self::Signalled(_) => None,
         }
     }
+}
 
+impl Failed for CommandFailed {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Internal(_) | Self::Transfer(Error::Stopped) => Exit::Internal,
+            Self::Usage(_) => Exit::Usage,
+            Self::Transfer(Error::Source(_)) => Exit::Source,
+            Self::Transfer(Error::Format(format)) if format.is_too_large() => Exit::NoSpace,
+            Self::Transfer(Error::Decode(_) | Error::Format(_)) | Self::Damaged(_) => Exit::Image,
+            Self::Transfer(Error::Checksum { .. }) => Exit::Checksum,
+            Self::Transfer(Error::Target(target)) if target.is_no_space() => Exit::NoSpace,
+            Self::Transfer(Error::Target(_)) => Exit::Target,
+            Self::Signalled(signal) => Exit::Signalled(*signal),
+        }
+    }
+}
+
+impl fmt::Display for CommandFailed {
     /// One line for the user.
-    pub fn sentence(&self) -> String {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::Usage(text) | Self::Internal(text) => text.clone(),
             Self::Damaged(count) => format!(
@@ -64,11 +66,17 @@ impl Failure {
             Self::Transfer(error) => error.to_string(),
             Self::Signalled(signal) => format!("stopped by {}", signal.name()),
         };
-        text.replace(['\n', '\r'], " ")
+        f.write_str(&text.replace(['\n', '\r'], " "))
     }
 }
 
-impl From<Error> for Failure {
+impl From<CannotStart> for CommandFailed {
+    fn from(error: CannotStart) -> Self {
+        Self::Internal(error.to_string())
+    }
+}
+
+impl From<Error> for CommandFailed {
     fn from(error: Error) -> Self {
         match error {
             Error::Source(source) if source.kind() == SourceErrorKind::Stopped => {
@@ -79,7 +87,7 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<SourceError> for Failure {
+impl From<SourceError> for CommandFailed {
     fn from(error: SourceError) -> Self {
         Error::from(error).into()
     }
@@ -114,24 +122,24 @@ mod tests {
         };
         let not_found = SourceError::new(SourceErrorKind::Status(404), "no");
         for (failure, code) in [
-            (Failure::Internal(String::new()), 1),
-            (Failure::Usage(String::new()), 2),
+            (CommandFailed::Internal(String::new()), 1),
+            (CommandFailed::Usage(String::new()), 2),
             (not_found.into(), 3),
             (Error::from(DecodeError::Empty).into(), 4),
             (Error::from(too_large).into(), 5),
             (target(rustix::io::Errno::NOSPC).into(), 5),
             (checksum.into(), 6),
             (target(rustix::io::Errno::IO).into(), 7),
-            (Failure::Signalled(Signal::Interrupt), 130),
-            (Failure::Signalled(Signal::Terminate), 143),
+            (CommandFailed::Signalled(Signal::Interrupt), 130),
+            (CommandFailed::Signalled(Signal::Terminate), 143),
         ] {
-            assert_eq!(failure.exit_code(), code, "{failure:?}");
+            assert_eq!(failure.exit().code(), code, "{failure:?}");
         }
     }
 
     #[test]
     fn an_existing_target_tells_about_force() {
-        let sentence = Failure::from(target(rustix::io::Errno::EXIST)).sentence();
+        let sentence = CommandFailed::from(target(rustix::io::Errno::EXIST)).to_string();
         assert_eq!(sentence, "write /d: file exists: pass --force to replace it");
     }
 }

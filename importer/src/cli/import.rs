@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use daemon::logging::{self, LogFormat, LogOptions};
+use app::command_line::Failed;
+use app::progress::Display;
 use datapath::floor::SpeedLimit;
 use datapath::observe::Observer;
 use datapath::options::{self, Reading, Writing};
@@ -15,15 +16,15 @@ use indicatif::BinaryBytes;
 
 use super::args::{ContentArgs, ConvertArgs, ImportArgs, Route, WriteArgs};
 use super::event::Event;
-use super::failure::Failure;
+use super::failure::CommandFailed;
 use super::open::Context;
-use super::progress::{Display, Reporter, bytes_per_second};
+use super::progress::{View, bytes_per_second};
 use super::watch::Watch;
 
 /// Opens the source once the runtime is there; told whether a checksum of the whole object will be verified.
-type Open = dyn FnOnce(&Context, bool) -> Result<Box<dyn Source>, Failure> + Send;
+type Open = dyn FnOnce(&Context, bool) -> Result<Box<dyn Source>, CommandFailed> + Send;
 
-/// What is brought where.
+/// Source and target of an import.
 struct Job {
     verb: &'static str,
     open: Box<Open>,
@@ -33,7 +34,7 @@ struct Job {
     write: WriteArgs,
 }
 
-pub(super) fn import(arguments: ImportArgs) -> Result<(), Failure> {
+pub(super) fn import(arguments: ImportArgs) -> Result<(), CommandFailed> {
     let ImportArgs {
         source,
         target,
@@ -49,7 +50,7 @@ pub(super) fn import(arguments: ImportArgs) -> Result<(), Failure> {
     })
 }
 
-pub(super) fn convert(arguments: ConvertArgs) -> Result<(), Failure> {
+pub(super) fn convert(arguments: ConvertArgs) -> Result<(), CommandFailed> {
     let image = arguments.image;
     run(Job {
         verb: "converted",
@@ -62,39 +63,28 @@ pub(super) fn convert(arguments: ConvertArgs) -> Result<(), Failure> {
     })
 }
 
-fn run(job: Job) -> Result<(), Failure> {
-    let (arguments, verb) = (&job.write, job.verb);
-    let display = Display::choose(arguments.progress, arguments.quiet);
-    let verbosity = arguments.log.verbosity();
-    logging::init_with(
-        LogOptions {
-            format: LogFormat::Plain,
-            verbosity,
-            program: super::PROGRAM,
-        },
-        display.log_writer(),
-    );
-    let is_quiet = arguments.quiet;
+fn run(job: Job) -> Result<(), CommandFailed> {
+    let verb = job.verb;
+    let display = Display::begin(super::PROGRAM, job.write.shown.progress, &job.write.shown.output);
     let watch = Arc::new(Watch::default());
     let observer = Arc::clone(&watch);
-
     let started = Instant::now();
-    let reporter = Reporter::start(display.clone(), watch);
-    let result = super::on_runtime(move |context| transfer(job, &context, observer));
-    reporter.finish();
+    let result = display.during(View::new(watch), || {
+        super::on_runtime(move |context| transfer(job, &context, observer))
+    });
+    let time = started.elapsed();
     match &result {
-        Ok(report) if matches!(display, Display::Json) => say_done(report, started.elapsed()),
-        Ok(report) if !is_quiet => {
-            let summary = summary(verb, report, started.elapsed());
-            app::command_line::print_summary(super::PROGRAM, &format!("{summary}\n"));
-        }
-        Err(failure) if matches!(display, Display::Json) => say_error(failure),
-        Ok(_) | Err(_) => {}
+        Ok(report) => display.conclude(|| summary(verb, report, time), &done(report, time)),
+        Err(failed) => display.conclude_failed(&Event::Error {
+            message: failed.to_string(),
+            stage: failed.stage(),
+            code: failed.exit().code(),
+        }),
     }
     result.map(drop)
 }
 
-fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, Failure> {
+fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, CommandFailed> {
     let arguments = &job.write;
     let target = target_options(&job.target, arguments)?;
     let reading = Reading {
@@ -106,7 +96,7 @@ fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<
         ..Reading::default()
     };
     let writing = Writing {
-        workers: arguments.threads.unwrap_or_else(volume::work::data_threads),
+        workers: arguments.threads.unwrap_or_else(app::job::data_threads),
         route: match arguments.route {
             Route::Auto => options::Route::Auto,
             Route::OnePass => options::Route::OnePass,
@@ -125,9 +115,9 @@ fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<
     )?)
 }
 
-fn target_options(path: &Path, arguments: &WriteArgs) -> Result<target::Options, Failure> {
+fn target_options(path: &Path, arguments: &WriteArgs) -> Result<target::Options, CommandFailed> {
     if arguments.size.is_some() && target::is_block_device(path) {
-        return Err(Failure::Usage(
+        return Err(CommandFailed::Usage(
             "--size is for files: a block device has its own size".to_owned(),
         ));
     }
@@ -161,8 +151,8 @@ fn summary(verb: &str, report: &Report, time: Duration) -> String {
     )
 }
 
-fn say_done(report: &Report, time: Duration) {
-    let done = Event::Done {
+fn done(report: &Report, time: Duration) -> Event<'_> {
+    Event::Done {
         layers: &report.facts.layers,
         format: report.facts.format.to_string(),
         route: report.facts.route.to_string(),
@@ -174,15 +164,5 @@ fn say_done(report: &Report, time: Duration) {
         peak_held_bytes: report.peak_held_bytes,
         checksum: report.checksum.as_deref(),
         seconds: time.as_secs_f64(),
-    };
-    done.emit_done();
-}
-
-fn say_error(failure: &Failure) {
-    let error = Event::Error {
-        message: failure.sentence(),
-        stage: failure.stage(),
-        code: failure.exit_code(),
-    };
-    error.emit();
+    }
 }

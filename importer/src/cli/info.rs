@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use daemon::logging::{self, LogFormat, LogOptions};
 use daemon::space::ALIGNMENT_BYTES;
 use datapath::inspect::{Inspection, inspect};
 use datapath::options::Reading;
@@ -10,15 +9,10 @@ use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::args::InfoArgs;
-use super::failure::Failure;
+use super::failure::CommandFailed;
 
-pub(super) fn run(arguments: InfoArgs) -> Result<(), Failure> {
-    let verbosity = arguments.log.verbosity();
-    logging::init(LogOptions {
-        format: LogFormat::Plain,
-        verbosity,
-        program: super::PROGRAM,
-    });
+pub(super) fn run(arguments: InfoArgs) -> Result<(), CommandFailed> {
+    arguments.log.begin(super::PROGRAM);
     let (json, overhead) = (arguments.json, arguments.overhead);
     let (name, inspection) = super::on_runtime(move |context| {
         let reading = Reading {

@@ -1,45 +1,33 @@
-//! What `unpack` and `apply` have in common: a log, progress, one line at the end.
+//! The common part of `unpack` and `apply`: a log, progress, one line at the end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use daemon::logging::{self, LogFormat, LogOptions};
+use app::progress::{Display, Progress};
 use datapath::observe::Observer;
 use datapath::options::{Reading, Writing};
 use datapath::source::Source;
 
-use super::args::{JobArgs, Progress, SourceArgs};
-use super::failure::Failure;
+use super::args::{JobArgs, SourceArgs};
+use super::failure::CommandFailed;
 use super::open::Context;
-use super::progress::{Display, Reporter};
+use super::progress::View;
 use super::watch::Watch;
 
 /// Runs `work` and prints what `summary` says of its report. What the work leaves when it fails is its own business.
 pub(super) fn run<R: Send + 'static>(
     arguments: &JobArgs,
-    work: impl FnOnce(&Context, Arc<dyn Observer>) -> Result<R, Failure> + Send + 'static,
+    work: impl FnOnce(&Context, Arc<dyn Observer>) -> Result<R, CommandFailed> + Send + 'static,
     summary: impl FnOnce(&R, Duration) -> String,
-) -> Result<(), Failure> {
-    let display = Display::choose(Progress::Auto, arguments.quiet);
-    logging::init_with(
-        LogOptions {
-            format: LogFormat::Plain,
-            verbosity: arguments.log.verbosity(),
-            program: super::PROGRAM,
-        },
-        display.log_writer(),
-    );
+) -> Result<(), CommandFailed> {
+    let display = Display::begin(super::PROGRAM, Progress::Auto, &arguments.output);
     let watch = Arc::new(Watch::default());
     let observer = Arc::clone(&watch);
     let started = Instant::now();
-    let reporter = Reporter::start(display, watch);
-    let result = super::on_runtime(move |context| work(&context, observer));
-    reporter.finish();
-    let report = result?;
-    if !arguments.quiet {
-        let summary = summary(&report, started.elapsed());
-        app::command_line::print_summary(super::PROGRAM, &format!("{summary}\n"));
-    }
+    let report = display.during(View::new(watch), || {
+        super::on_runtime(move |context| work(&context, observer))
+    })?;
+    display.conclude(|| summary(&report, started.elapsed()), &());
     Ok(())
 }
 
@@ -63,7 +51,7 @@ pub(super) fn reading(
 /// Settings of what is written.
 pub(super) fn writing(arguments: &JobArgs) -> Writing {
     Writing {
-        workers: arguments.threads.unwrap_or_else(volume::work::data_threads),
+        workers: arguments.threads.unwrap_or_else(app::job::data_threads),
         ..Writing::default()
     }
 }
@@ -74,9 +62,9 @@ pub(super) fn open(
     context: &Context,
     is_checked: bool,
     what: &str,
-) -> Result<Box<dyn Source>, Failure> {
+) -> Result<Box<dyn Source>, CommandFailed> {
     if arguments.content.format.is_some() {
-        return Err(Failure::Usage(format!("--format is for images: {what}")));
+        return Err(CommandFailed::Usage(format!("--format is for images: {what}")));
     }
     let source = context.open(arguments, is_checked)?;
     tracing::info!(

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::args::SourceArgs;
-use super::failure::Failure;
+use super::failure::CommandFailed as Failure;
 use sources::Location;
 use sources::access::{Access, STORE_CONNECTIONS};
 use sources::file::FileSource;

@@ -1,116 +1,43 @@
-//! Shows a running transfer: a bar, a line a second, or a JSON object a second.
+//! A running transfer in numbers, words and events.
 
-use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use indicatif::{BinaryBytes, ProgressBar};
-use volume::terminal::{BAR, BAR_PERIOD, LINE_PERIOD, LogWriter, style};
+use app::progress::{Watched, emit};
+use indicatif::BinaryBytes;
 
-use super::args::Progress;
 use super::event::Event;
 use super::watch::Watch;
 
-/// For sources that do not know their length.
-const SPINNER: &str = "{spinner} {binary_bytes} read  {binary_bytes_per_sec}";
-
-/// How progress is shown.
-#[derive(Debug, Clone)]
-pub(super) enum Display {
-    Bar(ProgressBar),
-    Plain,
-    Json,
-    Nothing,
-}
-
-impl Display {
-    /// What the flags ask for; `auto` looks at stderr.
-    pub(super) fn choose(progress: Progress, quiet: bool) -> Self {
-        match progress {
-            _ if quiet => Self::Nothing,
-            Progress::None => Self::Nothing,
-            Progress::Json => Self::Json,
-            Progress::Plain => Self::Plain,
-            Progress::Auto if !io::stderr().is_terminal() => Self::Plain,
-            Progress::Auto | Progress::Bar => {
-                Self::Bar(ProgressBar::new_spinner().with_style(style(SPINNER)))
-            }
-        }
-    }
-
-    /// A writer to stderr that does not tear the bar.
-    pub(super) fn log_writer(&self) -> impl Fn() -> LogWriter + Send + Sync + 'static {
-        let bar = match self {
-            Self::Bar(bar) => Some(bar.clone()),
-            Self::Plain | Self::Json | Self::Nothing => None,
-        };
-        move || LogWriter(bar.clone())
-    }
-}
-
-/// The thread that shows progress until [`Reporter::finish`].
-pub(super) struct Reporter {
-    done: Sender<()>,
-    thread: JoinHandle<()>,
-}
-
-impl Reporter {
-    /// Shows `watch` on `display` from now on.
-    pub(super) fn start(display: Display, watch: Arc<Watch>) -> Self {
-        let (done, finished) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let mut view = View {
-                display,
-                watch,
-                rate: Rate::start(),
-                said_image: false,
-            };
-            let period = view.period();
-            while finished.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                view.show();
-            }
-            view.clear();
-        });
-        Self { done, thread }
-    }
-
-    /// Stops showing and leaves a clean line for what follows.
-    pub(super) fn finish(self) {
-        drop(self.done);
-        if self.thread.join().is_err() {
-            tracing::debug!("the progress thread panicked");
-        }
-    }
-}
-
-struct View {
-    display: Display,
+/// The view of a transfer that is displayed.
+pub(super) struct View {
     watch: Arc<Watch>,
     rate: Rate,
     said_image: bool,
 }
 
 impl View {
-    fn period(&self) -> Duration {
-        if matches!(self.display, Display::Bar(_)) {
-            BAR_PERIOD
-        } else {
-            LINE_PERIOD
+    pub(super) fn new(watch: Arc<Watch>) -> Self {
+        Self {
+            watch,
+            rate: Rate::start(),
+            said_image: false,
         }
     }
+}
 
-    fn show(&mut self) {
-        match &self.display {
-            Display::Bar(bar) => draw(bar, &self.watch),
-            Display::Plain => {
-                let speed = self.rate.update(self.watch.position(), Instant::now());
-                writeln!(io::stderr(), "{}: {}", super::PROGRAM, line(&self.watch, speed)).ok();
-            }
-            Display::Json => self.emit(),
-            Display::Nothing => {}
-        }
+impl Watched for View {
+    fn position(&self) -> u64 {
+        self.watch.position()
+    }
+
+    fn total(&self) -> Option<u64> {
+        self.watch.total()
+    }
+
+    fn line(&mut self) -> String {
+        let speed = self.rate.update(self.watch.position(), Instant::now());
+        line(&self.watch, speed)
     }
 
     fn emit(&mut self) {
@@ -118,43 +45,24 @@ impl View {
             && let Some(facts) = self.watch.facts()
         {
             self.said_image = true;
-            let image = Event::Image {
+            emit(&Event::Image {
                 layers: &facts.layers,
                 format: facts.format.to_string(),
                 route: facts.route.to_string(),
                 virtual_size: facts.virtual_size,
-            };
-            image.emit();
+            });
         }
         let position = self.watch.position();
         let speed = self.rate.update(position, Instant::now());
-        let progress = Event::Progress {
+        emit(&Event::Progress {
             source_bytes: position,
             source_total: self.watch.total(),
             written_bytes: self.watch.written(),
             percent: self.watch.permille().map(|permille| f64::from(permille) / 10.0),
             bytes_per_second: speed,
             eta_seconds: seconds_left(&self.watch, speed),
-        };
-        progress.emit();
+        });
     }
-
-    fn clear(&self) {
-        if let Display::Bar(bar) = &self.display {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-fn draw(bar: &ProgressBar, watch: &Watch) {
-    if let Some(total) = watch.total()
-        && bar.length() != Some(total)
-    {
-        bar.set_style(style(BAR));
-        bar.set_length(total);
-    }
-    bar.set_position(watch.position());
-    bar.tick();
 }
 
 fn line(watch: &Watch, speed: u64) -> String {

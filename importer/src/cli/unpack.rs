@@ -9,12 +9,12 @@ use datapath::target;
 use indicatif::BinaryBytes;
 
 use super::args::UnpackArgs;
-use super::failure::Failure;
+use super::failure::CommandFailed;
 use super::job;
 use super::open::Context;
 use super::progress::bytes_per_second;
 
-pub(super) fn run(arguments: UnpackArgs) -> Result<(), Failure> {
+pub(super) fn run(arguments: UnpackArgs) -> Result<(), CommandFailed> {
     // What is not complete is not visible, and the next attempt removes it.
     job::run(
         &arguments.job.clone(),
@@ -23,7 +23,11 @@ pub(super) fn run(arguments: UnpackArgs) -> Result<(), Failure> {
     )
 }
 
-fn unpack(arguments: &UnpackArgs, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, Failure> {
+fn unpack(
+    arguments: &UnpackArgs,
+    context: &Context,
+    observer: Arc<dyn Observer>,
+) -> Result<Report, CommandFailed> {
     let reading = job::reading(&arguments.job, &arguments.source, context, observer);
     let is_checked = reading.checksum.is_some();
     let source = job::open(&arguments.source, context, is_checked, "an archive is a tar")?;

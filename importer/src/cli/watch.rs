@@ -1,4 +1,4 @@
-//! What is known about a running transfer, as numbers for whoever shows them.
+//! The state of a running transfer in numbers, to be shown.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +47,7 @@ impl Watch {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// What the image is, once it was recognized.
+    /// The facts of the image, once it was recognized.
     pub(super) fn facts(&self) -> Option<&ImageFacts> {
         self.facts.get()
     }

@@ -15,7 +15,7 @@ use volume::Volume;
 use volume::wording::Made;
 
 use super::config::{Config, Remote, SourceConfig};
-use super::message::Failure;
+use super::message::ImportFailed;
 use super::watch::Watch;
 
 /// What the controllers expect to read after every success.
@@ -33,7 +33,7 @@ pub(super) struct Import {
 
 impl Import {
     /// Fills the disk and makes sure that it is on the medium. Returns the message for the controller, if any.
-    pub(super) fn run(&self) -> Result<Option<Termination>, Failure> {
+    pub(super) fn run(&self) -> Result<Option<Termination>, ImportFailed> {
         let message = match &self.config.source {
             SourceConfig::Blank => self.blank()?,
             SourceConfig::Remote(remote) => Some(self.remote(remote)?),
@@ -51,10 +51,10 @@ impl Import {
         Ok(message)
     }
 
-    fn blank(&self) -> Result<Option<Termination>, Failure> {
+    fn blank(&self) -> Result<Option<Termination>, ImportFailed> {
         let options = self.volume.blank_options(&self.config.wanted);
         tracing::info!("creating a blank disk of {} bytes", options.available);
-        target::create_blank(&options, &self.stop).map_err(|error| Failure::blank(&error, &options))?;
+        target::create_blank(&options, &self.stop).map_err(|error| ImportFailed::blank(&error, &options))?;
         // Nothing was done to such a device, and the controllers expect nothing to be said about it.
         let is_untouched = self.volume.is_device && !self.config.wanted.preallocate;
         Ok((!is_untouched).then(|| Termination {
@@ -63,7 +63,7 @@ impl Import {
         }))
     }
 
-    fn remote(&self, remote: &Remote) -> Result<Termination, Failure> {
+    fn remote(&self, remote: &Remote) -> Result<Termination, ImportFailed> {
         if let Some(checksum) = &remote.checksum {
             tracing::info!("Checksum validation enabled: {checksum}");
         }
@@ -76,11 +76,11 @@ impl Import {
         Ok(self.complete(opened, self.success()))
     }
 
-    fn transfer(&self, remote: &Remote, source: &dyn Source) -> Result<(), Failure> {
+    fn transfer(&self, remote: &Remote, source: &dyn Source) -> Result<(), ImportFailed> {
         let target = self.volume.target_options(&self.config.wanted);
         let (_, payload) = remote.kind.payload();
         let report = transfer::transfer(source, payload, &target, &self.reading(remote), &self.writing())
-            .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Disk))?;
+            .map_err(|error| ImportFailed::transfer(&error, self.watch.current_phase(), Made::Disk))?;
         let path = self.volume.path.display();
         tracing::info!(
             "Read {} bytes, wrote {} bytes to {path}",
@@ -91,9 +91,9 @@ impl Import {
         Ok(())
     }
 
-    fn unpack(&self, remote: &Remote, source: &dyn Source) -> Result<(), Failure> {
+    fn unpack(&self, remote: &Remote, source: &dyn Source) -> Result<(), ImportFailed> {
         if self.volume.is_device {
-            return Err(Failure::process(
+            return Err(ImportFailed::process(
                 "an archive needs a volume with a filesystem, and this one is a block device",
             ));
         }
@@ -102,7 +102,7 @@ impl Import {
             available: self.volume.free,
         };
         let report = archive::unpack(source, &target, &self.reading(remote))
-            .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Directory))?;
+            .map_err(|error| ImportFailed::transfer(&error, self.watch.current_phase(), Made::Directory))?;
         tracing::info!(
             "Read {} bytes, unpacked {} entries with {} bytes into {}",
             report.source_bytes,
@@ -115,7 +115,7 @@ impl Import {
     }
 
     /// The difference to what an earlier stage of a warm import brought.
-    fn apply(&self, remote: &Remote, source: &dyn Source) -> Result<(), Failure> {
+    fn apply(&self, remote: &Remote, source: &dyn Source) -> Result<(), ImportFailed> {
         let base = delta::Base {
             path: self.volume.path.clone(),
             available: self.volume.available,
@@ -123,7 +123,7 @@ impl Import {
             cache: self.config.wanted.cache,
         };
         let report = delta::apply(source, &base, &self.reading(remote), &self.writing())
-            .map_err(|error| Failure::transfer(&error, self.watch.current_phase(), Made::Delta))?;
+            .map_err(|error| ImportFailed::transfer(&error, self.watch.current_phase(), Made::Delta))?;
         tracing::info!(
             "Read {} bytes, wrote {} bytes to {}",
             report.source_bytes,
@@ -149,7 +149,7 @@ impl Import {
 
     fn writing(&self) -> Writing {
         Writing {
-            workers: volume::work::data_threads(),
+            workers: app::job::data_threads(),
             scratch: self.scratch(),
             ..Writing::default()
         }

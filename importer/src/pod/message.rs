@@ -1,4 +1,4 @@
-//! What the pod says when it fails: CDI's controllers, tests and users know these sentences.
+//! The messages of a pod that fails: CDI's controllers, tests and users know these sentences.
 
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::observe::Phase;
@@ -8,10 +8,10 @@ use volume::wording::{self, Made};
 /// Everything after that.
 pub(super) const PROCESS: &str = "Unable to process data: ";
 
-/// What upstream says when it reads a container image, which it does when the transfer has begun.
+/// Upstream's words when it reads a container image, which it does when the transfer has begun.
 const REGISTRY: &str = "Unable to transfer source data to scratch space: Failed to read registry image: ";
 
-/// What comes before the reason why a source of this `kind` could not be opened.
+/// The words before the reason why a source of this `kind` could not be opened.
 pub(super) fn connect(kind: &str) -> String {
     match kind {
         "registry" => format!("{PROCESS}{REGISTRY}"),
@@ -19,9 +19,9 @@ pub(super) fn connect(kind: &str) -> String {
     }
 }
 
-/// Why the pod did not do its work.
+/// A pod that did not do its work.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum ImportFailed {
     /// Exit 1 with this text; an empty text leaves the termination message alone.
     Text(String),
     /// Exit 0 with this text as JSON: the controller must not try again.
@@ -30,7 +30,7 @@ pub(super) enum Failure {
     Stopped,
 }
 
-impl Failure {
+impl ImportFailed {
     /// The source could not be opened.
     pub(super) fn connect(kind: &str, error: &SourceError) -> Self {
         match error.kind() {
@@ -78,7 +78,7 @@ mod tests {
             expected: "md5:a".to_owned(),
             calculated: "md5:b".to_owned(),
         };
-        let Failure::Final(text) = Failure::transfer(&wrong, Phase::Transfer, Made::Disk) else {
+        let ImportFailed::Final(text) = ImportFailed::transfer(&wrong, Phase::Transfer, Made::Disk) else {
             panic!("final")
         };
         assert_eq!(
@@ -87,14 +87,17 @@ mod tests {
              checksum mismatch: expected md5:a, calculated md5:b"
         );
         let stopped = SourceError::new(SourceErrorKind::Stopped, "stopped");
-        assert!(matches!(Failure::connect("s3", &stopped), Failure::Stopped));
         assert!(matches!(
-            Failure::transfer(&stopped.into(), Phase::Transfer, Made::Disk),
-            Failure::Stopped
+            ImportFailed::connect("s3", &stopped),
+            ImportFailed::Stopped
         ));
         assert!(matches!(
-            Failure::transfer(&Error::Stopped, Phase::Info, Made::Disk),
-            Failure::Stopped
+            ImportFailed::transfer(&stopped.into(), Phase::Transfer, Made::Disk),
+            ImportFailed::Stopped
+        ));
+        assert!(matches!(
+            ImportFailed::transfer(&Error::Stopped, Phase::Info, Made::Disk),
+            ImportFailed::Stopped
         ));
     }
 }

@@ -10,61 +10,43 @@ mod open;
 mod watch;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
+use app::exit::Exit;
+use app::job::{self, Ended, POD_GRACE};
+use app::{metrics, start};
 use daemon::env::Strings;
-use daemon::metrics::{Registry, server};
+use daemon::metrics::Registry;
 use daemon::paths::Paths;
 use daemon::report::{self, Termination};
-use daemon::signal::{self, Shutdown, Signal};
+use daemon::signal::{Shutdown, Signal};
 use datapath::observe::Phase;
+use datapath::target;
 use tokio::runtime::Handle;
 use volume::Volume;
 use volume::wording::{self, Made};
-use volume::work::{self, Ended};
 
 pub use self::config::AccessConfig;
 use self::config::Config;
 use self::import::Import;
-use self::message::{Failure, PROCESS};
+use self::message::{ImportFailed, PROCESS};
 use self::watch::Watch;
 
 /// What fills the disk: `http` or `none`. Its presence makes the process a pod.
 pub const SOURCE_VARIABLE: &str = "IMPORTER_SOURCE";
 
-/// Another address for the metrics, so that tests can run side by side. Not documented for users.
-const METRICS_ADDRESS_VARIABLE: &str = "CDI_WORKERS_TEST_METRICS_ADDR";
-
 const PROGRAM: &str = "cdi-importer";
-
-/// How long the work may clean up after a signal. The kubelet kills after 30 s by default
-/// (`terminationGracePeriodSeconds`), so the partial target is gone well before that.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    app::start::start(PROGRAM, &[], arguments, |_| run(env))
+    start::start(PROGRAM, &[], arguments, |_, shutdown| run(env, shutdown))
 }
 
-async fn run(env: &dyn Strings) -> u8 {
-    let shutdown = match signal::watch() {
-        Ok(shutdown) => shutdown,
-        Err(error) => {
-            tracing::error!("cannot watch for signals: {error}");
-            return 1;
-        }
-    };
+async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
     let registry = Registry::default();
-    server::start(
-        &metrics_addresses(env),
-        registry.clone(),
-        shutdown.token().clone(),
-    )
-    .await;
+    metrics::serve(env, registry.clone(), shutdown.token()).await;
     tracing::info!(version = crate::VERSION, "Starting importer");
 
     volume::limits::of_pod();
@@ -73,7 +55,7 @@ async fn run(env: &dyn Strings) -> u8 {
         Ok(prepared) => prepared,
         Err(message) => return fail(&paths, &message),
     };
-    let exit = Exit {
+    let ending = Ending {
         done_file: config.done_file.clone(),
         paths: paths.clone(),
         shutdown,
@@ -84,10 +66,11 @@ async fn run(env: &dyn Strings) -> u8 {
         paths,
         volume,
         handle: Handle::current(),
-        stop: exit.shutdown.token().clone(),
+        stop: ending.shutdown.token().clone(),
     };
-    let ended = work::run(&exit.shutdown, GRACE, move || import.run()).await;
-    exit.with(ended)
+    let work = move || import.run();
+    let ended = job::run(&ending.shutdown, POD_GRACE, target::abandon, work).await;
+    ending.with(ended)
 }
 
 /// The configuration and the volume; or the termination message, which is empty where upstream leaves none.
@@ -117,69 +100,62 @@ fn prepare(env: &dyn Strings, paths: &Paths) -> Result<(Config, Volume), String>
     Ok((config, volume))
 }
 
-fn metrics_addresses(env: &dyn Strings) -> Vec<SocketAddr> {
-    let other = env
-        .get(METRICS_ADDRESS_VARIABLE)
-        .and_then(|text| text.parse().ok());
-    other.map_or_else(|| server::addresses().to_vec(), |address| vec![address])
-}
-
 /// Logs `message`, leaves it for the kubelet, and gives the exit code.
-fn fail(paths: &Paths, message: &str) -> u8 {
+fn fail(paths: &Paths, message: &str) -> Exit {
     if !message.is_empty() {
         tracing::error!("{message}");
         if let Err(error) = report::write_text(&paths.termination_log(), message) {
             tracing::error!("{error}");
         }
     }
-    1
+    Exit::Internal
 }
 
-/// How the process ends.
-struct Exit {
+/// The end of the process, as the kubelet and the controller see it.
+struct Ending {
     done_file: Option<PathBuf>,
     paths: Paths,
     shutdown: Shutdown,
 }
 
-impl Exit {
-    fn with(&self, ended: Ended<Result<Option<Termination>, Failure>>) -> u8 {
+impl Ending {
+    fn with(&self, ended: Ended<Result<Option<Termination>, ImportFailed>>) -> Exit {
         match ended {
             Ended::Returned(Ok(message)) => self.succeed(message.as_ref()),
-            Ended::Returned(Err(Failure::Final(text))) => {
+            Ended::Returned(Err(ImportFailed::Final(text))) => {
                 tracing::error!("{text}");
                 self.succeed(Some(&Termination {
                     message: Some(text),
                     ..Termination::default()
                 }))
             }
-            Ended::Returned(Err(Failure::Stopped)) => self.stopped(self.shutdown.signal()),
-            Ended::Returned(Err(Failure::Text(text))) => fail(&self.paths, &text),
+            Ended::Returned(Err(ImportFailed::Stopped)) => self.stopped(self.shutdown.signal()),
+            Ended::Returned(Err(ImportFailed::Text(text))) => fail(&self.paths, &text),
             Ended::Panicked(text) => fail(&self.paths, &format!("{}{text}", message::PROCESS)),
             Ended::Overdue(signal) => self.stopped(Some(signal)),
         }
     }
 
-    /// Exit 0: the done file first, so that the side container ends even if the message cannot be written.
-    fn succeed(&self, message: Option<&Termination>) -> u8 {
+    /// A success: the done file first, so that the side container ends even if the message cannot be written.
+    fn succeed(&self, message: Option<&Termination>) -> Exit {
         if let Some(file) = &self.done_file {
             node_pull::create_done_file(file);
         }
         match message.map(|message| report::write_json(&self.paths.termination_log(), message)) {
             Some(Err(error)) => {
                 tracing::error!("{error}");
-                1
+                Exit::Internal
             }
-            Some(Ok(())) | None => 0,
+            Some(Ok(())) | None => Exit::Done,
         }
     }
 
-    fn stopped(&self, signal: Option<Signal>) -> u8 {
+    fn stopped(&self, signal: Option<Signal>) -> Exit {
         let signal = signal.unwrap_or(Signal::Terminate);
         fail(
             &self.paths,
             &format!("{}stopped by {}", message::PROCESS, signal.name()),
         );
-        signal.exit_code()
+        Exit::Signalled(signal)
     }
 }

@@ -11,7 +11,7 @@ use datapath::source::Source;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::message::Failure;
+use super::message::ImportFailed;
 
 /// Pause between two looks for the ready file, and their number.
 pub(super) const POLL: Duration = Duration::from_secs(1);
@@ -30,18 +30,19 @@ pub(super) fn wait_for_ready(
     file: &Path,
     poll: Duration,
     stop: &CancellationToken,
-) -> Result<String, Failure> {
+) -> Result<String, ImportFailed> {
     for _ in 0..POLLS {
         if file.exists() {
-            return read_name(file)
-                .map_err(|error| Failure::process(format_args!("cannot read {}: {error}", file.display())));
+            return read_name(file).map_err(|error| {
+                ImportFailed::process(format_args!("cannot read {}: {error}", file.display()))
+            });
         }
         std::thread::sleep(poll);
         if stop.is_cancelled() {
-            return Err(Failure::Stopped);
+            return Err(ImportFailed::Stopped);
         }
     }
-    Err(Failure::Text(format!(
+    Err(ImportFailed::Text(format!(
         "Timeout waiting for file {}",
         file.display()
     )))
@@ -180,7 +181,7 @@ mod tests {
     fn waiting_ends_with_the_file_or_in_time() {
         let folder = tempfile::tempdir().unwrap();
         let (file, stop) = (folder.path().join("ready"), CancellationToken::new());
-        let Err(Failure::Text(text)) = wait_for_ready(&file, TICK, &stop) else {
+        let Err(ImportFailed::Text(text)) = wait_for_ready(&file, TICK, &stop) else {
             panic!("no file")
         };
         assert_eq!(text, format!("Timeout waiting for file {}", file.display()));
@@ -189,7 +190,7 @@ mod tests {
         stop.cancel();
         assert!(matches!(
             wait_for_ready(&folder.path().join("never"), TICK, &stop),
-            Err(Failure::Stopped)
+            Err(ImportFailed::Stopped)
         ));
     }
 

@@ -9,7 +9,7 @@ use url::Url;
 
 use super::config::{Kind, Remote};
 use super::import::Import;
-use super::message::Failure;
+use super::message::ImportFailed as Failure;
 use super::node_pull;
 use sources::access::{Access, STORE_CONNECTIONS};
 use sources::gcs::{self, GcsOptions};

@@ -1,11 +1,9 @@
-//! What an import tells the log and the metrics.
-
-use std::sync::atomic::{AtomicU8, Ordering};
+//! The observer of an import, for log and metrics.
 
 use daemon::metrics::{Counter, IMPORT_PROGRESS, Progress, Registry};
 use datapath::facts::ImageFacts;
 use datapath::observe::{Observer, Phase};
-use volume::watch;
+use volume::watch::{self, Phases};
 use volume::wording::Made;
 
 /// Logs the phases by CDI's names and drives the progress that its controllers scrape.
@@ -14,9 +12,7 @@ pub(super) struct Watch {
     progress: Progress,
     source_bytes: Counter,
     target_bytes: Counter,
-    /// The [`Phase`] as a number.
-    phase: AtomicU8,
-    made: Made,
+    phases: Phases,
 }
 
 impl Watch {
@@ -35,18 +31,13 @@ impl Watch {
                 "Bytes that were handed to the target.",
                 &[],
             ),
-            phase: AtomicU8::new(Phase::Info as u8),
-            made,
+            phases: Phases::new(made),
         }
     }
 
     /// The phase that began last.
     pub(super) fn current_phase(&self) -> Phase {
-        let number = self.phase.load(Ordering::Relaxed);
-        [Phase::Transfer, Phase::Resize, Phase::Complete]
-            .into_iter()
-            .find(|&phase| phase as u8 == number)
-            .unwrap_or(Phase::Info)
+        self.phases.current()
     }
 
     /// Everything is verified and on the disk: 100 %.
@@ -57,8 +48,7 @@ impl Watch {
 
 impl Observer for Watch {
     fn phase(&self, phase: Phase) {
-        self.phase.store(phase as u8, Ordering::Relaxed);
-        watch::log_phase(phase, self.made);
+        self.phases.begin(phase);
     }
 
     fn image(&self, facts: &ImageFacts) {
@@ -104,14 +94,5 @@ mod tests {
         assert_eq!(shown().as_deref(), Some("99.99"));
         watch.finish();
         assert_eq!(shown().as_deref(), Some("100.00"));
-    }
-
-    #[test]
-    fn the_last_phase_is_remembered() {
-        let watch = Watch::new(&Registry::default(), "uid", Made::Disk);
-        for phase in [Phase::Info, Phase::Transfer, Phase::Resize, Phase::Complete] {
-            watch.phase(phase);
-            assert_eq!(watch.current_phase(), phase);
-        }
     }
 }

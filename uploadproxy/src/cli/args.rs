@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
-use std::time::Duration;
 
-use app::command_line::{self, byte_rate, duration, listen};
+use app::command_line::OutputArgs;
+use app::command_line::values::{LISTEN, Time, byte_rate, listen};
 use clap::{Args, Parser, Subcommand, ValueHint};
-use clap_complete::Shell;
 
 use crate::limits::Allowed;
 use crate::names;
+use crate::token::LIFETIME;
 
 const SERVE_EXAMPLE: &str = "\
 Routes are written like this, one block for each PVC:
@@ -35,15 +35,9 @@ Paths:
 ///
 /// Started with klog flags or with APISERVER_PUBLIC_KEY set, the program behaves as the upload proxy of KubeVirt CDI.
 #[derive(Debug, Parser)]
-#[command(
-    name = "cdi-uploadproxy",
-    version,
-    max_term_width = 100,
-    styles = command_line::STYLES,
-    arg_required_else_help = true
-)]
+#[command(name = "cdi-uploadproxy")]
 pub(super) struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -58,19 +52,12 @@ pub(super) enum Command {
     Token(TokenArgs),
     /// Try it out: make keys and certificates, start an upload server, and print what to type
     Dev(Box<DevArgs>),
-    /// Print a completion script for a shell
-    Completions {
-        /// The shell
-        shell: Shell,
-    },
-    /// Print the manual page (roff)
-    Man,
 }
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
-    /// Which upload server belongs to which PVC (TOML)
+    /// Upload server of each PVC (TOML)
     #[arg(long = "static", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Uploads")]
     pub(super) routes: PathBuf,
 
@@ -110,7 +97,7 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert", help_heading = "TLS")]
     pub(super) tls_key: Option<PathBuf>,
 
-    /// How clients reach it.
+    /// The listener.
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
@@ -119,36 +106,32 @@ pub(super) struct ServeArgs {
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
     /// Address and port to listen on; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8443", value_parser = listen, help_heading = "Server")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = LISTEN, value_parser = listen, help_heading = "Server")]
     pub(super) listen: (String, u16),
 
     /// Serve metrics over HTTPS on this address [default: none]
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Server")]
     pub(super) metrics: Option<SocketAddr>,
 
-    /// How many uploads there may be at a time [default: any number]
+    /// Uploads at a time [default: any number]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(super) max_uploads: Option<NonZeroUsize>,
 
-    /// How many uploads there may be at a time from one address [default: any number]
+    /// Uploads at a time from one address [default: any number]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(super) max_uploads_per_client: Option<NonZeroUsize>,
 
-    /// How many bytes a second all uploads may have together; the suffixes K, M and G are powers of 1024
+    /// Bytes a second for all uploads together; the suffixes K, M and G are powers of 1024
     #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Limits")]
     pub(super) limit_rate: Option<NonZeroU64>,
 
-    /// How many bytes a second the uploads from one address may have together
+    /// Bytes a second for the uploads from one address together
     #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Limits")]
     pub(super) limit_rate_per_client: Option<NonZeroU64>,
 
-    /// Print nothing but errors
-    #[arg(short, long, conflicts_with = "verbose", help_heading = "Output")]
-    pub(super) quiet: bool,
-
-    /// Say more: -v details, -vv everything
-    #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
-    pub(super) verbose: u8,
+    /// Verbosity.
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
 }
 
 impl ServerArgs {
@@ -177,9 +160,9 @@ pub(super) struct TokenArgs {
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
     pub(super) namespace: String,
 
-    /// How long the token is good for (90s, 10m, 2h)
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
-    pub(super) lifetime: Duration,
+    /// Time that the token is good for (90s, 10m, 2h)
+    #[arg(long, value_name = "TIME", default_value_t = Time(LIFETIME))]
+    pub(super) lifetime: Time,
 }
 
 /// Arguments of `dev`.
@@ -189,7 +172,7 @@ pub(super) struct DevArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "cdi-dev")]
     pub(super) dir: PathBuf,
 
-    /// How clients reach it.
+    /// The listener.
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }

@@ -6,17 +6,20 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
-use daemon::signal::{self, Shutdown};
+use app::command_line::values::url;
+use app::start::{self, CannotStart};
+use daemon::cdi::{CLIENT_NAME, UPLOAD};
+use daemon::signal::Shutdown;
 use daemon::tls::{AuthorityFiles, ServerFiles};
 use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStderr, Command};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::args::DevArgs;
-use super::{serve, token as token_command};
+use super::{PROGRAM, serve, token as token_command};
 use crate::identity::{Bundle, Identity};
-use crate::lifetime::run as serve_until_stopped;
+use crate::lifetime;
 use crate::token::{self, Grant, KeyError, Verifier};
 use crate::volumes::Place;
 use crate::volumes::fixed::Routes;
@@ -24,16 +27,13 @@ use crate::volumes::fixed::Routes;
 /// The program that receives the uploads.
 const UPLOAD_SERVER: &str = "cdi-uploadserver";
 
-/// What it says once it listens, before its address.
-const LISTENING: &str = "Running server on ";
-
-/// Long enough for a day of trying things out; a cluster's tokens live for five minutes.
+/// Long enough for a day of trying things out, where a cluster's tokens are good for [`token::LIFETIME`].
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How much later than the upload server this program may learn of Ctrl-C.
+/// Time by which this program may learn of Ctrl-C later than the upload server.
 const CTRL_C: Duration = Duration::from_secs(1);
 
-/// Why the command failed.
+/// A command that failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DevFailed {
     #[error(transparent)]
@@ -48,22 +48,21 @@ pub(super) enum DevFailed {
     UploadServer { path: PathBuf, source: io::Error },
     #[error("{UPLOAD_SERVER} has ended: see its words above")]
     Silent,
-    #[error("cannot start: {0}")]
-    Runtime(#[from] io::Error),
+    #[error("cannot read from {UPLOAD_SERVER}: {0}")]
+    Unreadable(#[from] io::Error),
+    #[error(transparent)]
+    Process(#[from] CannotStart),
 }
 
 /// Serves until Ctrl-C.
 pub(super) fn run(arguments: &DevArgs) -> Result<(), DevFailed> {
-    serve::begin(&arguments.server);
-    let runtime = app::start::runtime()?;
-    let served = runtime.block_on(serve_both(arguments));
-    runtime.shutdown_background();
-    served
+    arguments.server.output.begin_server(PROGRAM);
+    start::on_runtime(async |shutdown| serve_both(arguments, &shutdown).await)
 }
 
-async fn serve_both(arguments: &DevArgs) -> Result<(), DevFailed> {
-    let shutdown = signal::watch()?;
-    let files = serve::authority(&arguments.dir.join("certs"))?;
+async fn serve_both(arguments: &DevArgs, shutdown: &Shutdown) -> Result<(), DevFailed> {
+    let certs = arguments.dir.join("certs");
+    let files = AuthorityFiles::made_in(&certs, CLIENT_NAME).map_err(serve::ServeFailed::from)?;
     let key = token_key(&arguments.dir)?;
     let grant = Grant {
         namespace: "default".to_owned(),
@@ -90,20 +89,20 @@ async fn serve_both(arguments: &DevArgs) -> Result<(), DevFailed> {
     );
     let token = token::mint(&key.serialize_pem(), &grant, SystemTime::now(), LIFETIME)?;
     let served = tokio::select! {
-        served = serve_until_stopped(config, &shutdown, |address| {
-            // Nobody reads it when stderr is closed.
+        served = lifetime::run(config, shutdown, |address| {
+            // The servers serve all the same when stderr is closed.
             io::stderr().write_all(hint(&files, address, &token, &arguments.dir).as_bytes()).ok();
         }) => served.map_err(serve::ServeFailed::from).map_err(DevFailed::from),
-        () = ended(server, &shutdown) => Err(DevFailed::Silent),
+        () = ended(server, shutdown) => Err(DevFailed::Silent),
     };
     served
 }
 
-/// What to type, or to open.
+/// The commands to type, or the page to open.
 fn hint(files: &AuthorityFiles, proxy: SocketAddr, token: &str, dir: &Path) -> String {
-    let (ca, url) = (files.ca.display(), serve::url(proxy));
+    let (ca, url) = (files.ca.display(), url(proxy));
     format!(
-        "\nUpload with:\n  curl --cacert {ca} -H 'Authorization: Bearer {token}' -X POST -T IMAGE {url}/v1beta1/upload\n\
+        "\nUpload with:\n  curl --cacert {ca} -H 'Authorization: Bearer {token}' -X POST -T IMAGE {url}{UPLOAD}\n\
          or in a browser that trusts {ca}: {url}/ with the token\n  {token}\n\
          The disk is written to {}. Ctrl-C ends both servers.\n\n",
         dir.join("disk.img").display()
@@ -126,54 +125,40 @@ fn token_key(dir: &Path) -> Result<KeyPair, DevFailed> {
 }
 
 /// Starts the upload server, which ends with this process, and waits until it listens.
-async fn start_upload_server(dir: &Path) -> Result<(UploadServer, SocketAddr), DevFailed> {
+async fn start_upload_server(dir: &Path) -> Result<(Child, SocketAddr), DevFailed> {
     let path = upload_server();
     let mut child = Command::new(&path)
-        .args(["serve", "--force", "--listen", "127.0.0.1:0", "--dir"])
+        .args([
+            "serve",
+            "--force",
+            "--listen",
+            "127.0.0.1:0",
+            "--print-address",
+            "--dir",
+        ])
         .arg(dir)
         .arg("--self-signed")
         .arg(dir.join("certs"))
         .stdin(Stdio::null())
-        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .map_err(|source| DevFailed::UploadServer { path, source })?;
-    let stderr = child.stderr.take().ok_or(DevFailed::Silent)?;
-    let mut lines = BufReader::new(stderr).lines();
-    while let Some(line) = lines.next_line().await? {
-        let address = line
-            .split_once(LISTENING)
-            .and_then(|(_, rest)| rest.trim().parse().ok());
-        match address {
-            Some(address) => return Ok((UploadServer { child, lines }, address)),
-            None => echo(&line),
-        }
+    let mut address = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut address).await?;
     }
-    Err(DevFailed::Silent)
+    let address = address.trim().parse().map_err(|_| DevFailed::Silent)?;
+    Ok((child, address))
 }
 
-struct UploadServer {
-    child: Child,
-    lines: Lines<BufReader<ChildStderr>>,
-}
-
-/// Passes the upload server's words on until it ends, unless that is because everything does.
-async fn ended(mut server: UploadServer, shutdown: &Shutdown) {
-    while let Ok(Some(line)) = server.lines.next_line().await {
-        // Its own hint is of no use behind a proxy.
-        if !line.starts_with("Upload with:") {
-            echo(&line);
-        }
-    }
-    server.child.wait().await.ok();
+/// Waits until the upload server ends, unless that is because everything does.
+async fn ended(mut server: Child, shutdown: &Shutdown) {
+    server.wait().await.ok();
     // Ctrl-C reaches both, and the upload server may be the faster one.
     if timeout(CTRL_C, shutdown.token().cancelled()).await.is_ok() {
         std::future::pending().await
     }
-}
-
-fn echo(line: &str) {
-    writeln!(io::stderr(), "{line}").ok();
 }
 
 /// Beside this program, or somewhere in `PATH`.

@@ -1,4 +1,4 @@
-//! `token`: what CDI's API server does for `kubectl create -f upload-token-request.yaml`.
+//! `token`: makes what CDI's API server makes for `kubectl create -f upload-token-request.yaml`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::args::TokenArgs;
 use crate::token::{self, Grant, KeyError};
 
-/// Why there is no token.
+/// A token that could not be made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TokenFailed {
     #[error("cannot read {}: {source}", path.display())]
@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &TokenArgs) -> Result<(), TokenFailed> {
         pvc: arguments.pvc.clone(),
     };
     let key = read(&arguments.key)?;
-    let token = token::mint(&key, &grant, SystemTime::now(), arguments.lifetime);
+    let token = token::mint(&key, &grant, SystemTime::now(), arguments.lifetime.0);
     let token = token.map_err(|source| TokenFailed::Key {
         path: arguments.key.clone(),
         source,

@@ -20,7 +20,7 @@ const PASSING = [0, 204, 409, 423, 429, 502, 503, 504];
 
 const MEANING = {
   400: "The token is for something else, the image is not in order, or the volume is too small.",
-  401: "The token is not valid, or older than five minutes. Ask for a new one.",
+  401: "The token is not valid, or has expired. Ask for a new one.",
   404: "There is no upload here any more.",
   409: "The volume has been uploaded to already.",
   410: "The upload server has given up this upload. Begin again.",

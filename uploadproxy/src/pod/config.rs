@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use app::cluster::{self, NoCluster};
-use app::command_line;
+use app::command_line::values;
 use daemon::env::{EnvErrors, EnvReader, Strings};
 use daemon::flags::Flags;
 use daemon::paths::Paths;
@@ -45,10 +45,10 @@ const CA_BUNDLE: (&str, &str) = (
     "cdi-uploadserver-signer-bundle",
 );
 
-/// How long the API server may be silent before its connection counts as dead; more than any question waits.
+/// Time of silence after which the connection of the API server counts as dead; more than any question waits.
 const API_PATIENCE: Duration = Duration::from_secs(12);
 
-/// Where the pod's own namespace is written.
+/// The file with the pod's own namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 /// CDI's namespace, when that is not written anywhere.
@@ -66,7 +66,7 @@ const LIMIT_RATE_PER_CLIENT: &str = "CDI_UPLOADPROXY_LIMIT_RATE_PER_CLIENT";
 /// For tests: connected to instead of any upload server.
 const UPSTREAM: &str = "CDI_WORKERS_TEST_UPSTREAM";
 
-/// Why the proxy cannot start.
+/// A configuration with which the proxy cannot start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConfigError {
     #[error("{KEY_VARIABLE} not defined")]
@@ -101,13 +101,13 @@ pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Res
         path(CLIENT_KEY),
         Bundle::ConfigMap(Box::new(maps), bundle),
     );
-    let (address, port) = or_default(&mut reader, LISTEN, command_line::listen);
+    let (address, port) = or_default(&mut reader, LISTEN, values::listen);
     let metrics = or_default(&mut reader, METRICS, metrics_addresses);
     let allowed = Allowed {
         uploads: number(&mut reader, MAX_UPLOADS),
         uploads_per_client: number(&mut reader, MAX_UPLOADS_PER_CLIENT),
-        rate: reader.parsed(LIMIT_RATE, command_line::byte_rate),
-        rate_per_client: reader.parsed(LIMIT_RATE_PER_CLIENT, command_line::byte_rate),
+        rate: reader.parsed(LIMIT_RATE, values::byte_rate),
+        rate_per_client: reader.parsed(LIMIT_RATE_PER_CLIENT, values::byte_rate),
     };
     let dial = reader.parsed(UPSTREAM, SocketAddr::from_str);
     reader.finish().map_err(ConfigError::Environment)?;
@@ -167,7 +167,7 @@ pub(crate) fn metrics_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     if text == "off" {
         return Ok(Vec::new());
     }
-    let (address, port) = command_line::listen(text)?;
+    let (address, port) = values::listen(text)?;
     if address.is_empty() {
         let all = [
             IpAddr::V6(Ipv6Addr::UNSPECIFIED),

@@ -1,4 +1,4 @@
-//! What tokens say: whose they are, when they hold, and what for.
+//! The claims of tokens: issuer, times, and purpose.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,19 +8,19 @@ use serde_json::Number;
 use super::{Grant, TokenRefused};
 use crate::names;
 
-/// Who signs tokens.
+/// The issuer of tokens.
 const ISSUER: &str = "cdi-apiserver";
 
 /// The only operation that the proxy knows.
 const OPERATION: &str = "Upload";
 
-/// What tokens are about.
+/// The resource of tokens.
 const RESOURCE: &str = "persistentvolumeclaims";
 
 /// By how much the clocks of the issuer and of the proxy may differ.
 const LEEWAY: Duration = Duration::from_secs(10);
 
-/// What a token says. Times are seconds since 1970 (RFC 7519 §2, NumericDate).
+/// The claims of a token. Times are seconds since 1970 (RFC 7519 §2, NumericDate).
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Claims {
@@ -62,7 +62,7 @@ impl Claims {
         }
     }
 
-    /// Whose they are and when they hold. A time that is not there is no error.
+    /// Checks issuer and times. A time that is not there is no error.
     pub(super) fn check(&self, now: SystemTime) -> Result<(), TokenRefused> {
         if self.iss != ISSUER {
             return Err(TokenRefused::Invalid("its issuer is another one"));
@@ -85,7 +85,7 @@ impl Claims {
         Ok(())
     }
 
-    /// What they allow. Names end up in the name of a host: only valid ones are used, whatever was signed.
+    /// The grant that they give. Names end up in the name of a host: only valid ones are used, whatever was signed.
     pub(super) fn grant(self) -> Result<Grant, TokenRefused> {
         if self.operation != OPERATION {
             return Err(TokenRefused::Unsuitable("it is for another operation"));

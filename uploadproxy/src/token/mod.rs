@@ -12,14 +12,14 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 
 use self::claims::Claims;
 
-/// What a verified token allows: an upload to this PVC.
+/// The grant of a verified token: an upload to this PVC.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
     pub(crate) namespace: String,
     pub(crate) pvc: String,
 }
 
-/// Why a request is not allowed.
+/// A request that is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TokenRefused {
     #[error("there is no bearer token in the header Authorization")]
@@ -40,13 +40,16 @@ impl TokenRefused {
     }
 }
 
+/// The time that a token of CDI's API server is good for.
+pub(crate) const LIFETIME: Duration = Duration::from_secs(5 * 60);
+
 /// The first line of a public key (RFC 7468 §13).
 const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----";
 
 /// A key that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyError {
-    /// What is there is no key.
+    /// The text is no key.
     #[error("it must be one RSA key in PEM: {0}")]
     Malformed(#[from] jsonwebtoken::errors::Error),
     /// A private key would be taken for a public one that has signed nothing; of several keys only one would count.
@@ -85,7 +88,7 @@ impl Verifier {
         Ok(Self { key, signature })
     }
 
-    /// What the header `Authorization` allows at the time `now`.
+    /// The grant of the header `Authorization` at the time `now`.
     pub(crate) fn grant(
         &self,
         authorization: Option<&HeaderValue>,

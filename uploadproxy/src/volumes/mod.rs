@@ -1,4 +1,4 @@
-//! Where the upload server of a PVC is, and whether it waits for an upload.
+//! The upload server of a PVC: its place, and whether it waits for an upload.
 
 pub(crate) mod cluster;
 pub(crate) mod fixed;
@@ -14,7 +14,7 @@ pub(crate) struct Place {
     pub(crate) port: u16,
 }
 
-/// What is to be uploaded.
+/// The content to be uploaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     /// A disk image.
@@ -33,7 +33,7 @@ pub(crate) struct Volume {
 /// Characters that clients are told of what the API server or an annotation says.
 const WORDS_CHARS: usize = 1 << 10;
 
-/// Why there can be no upload now, in words for the client.
+/// A reason why there can be no upload now, in words for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unavailable {
     #[error("rejecting Upload Request for PVC {0} that doesn't exist")]
@@ -54,7 +54,7 @@ pub(crate) enum Unavailable {
     Api(String),
 }
 
-/// Who knows the PVCs.
+/// The directory of PVCs.
 pub(crate) enum Volumes {
     /// The API server.
     Cluster(cluster::Claims),

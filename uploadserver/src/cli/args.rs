@@ -2,14 +2,14 @@
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use app::command_line::{self, byte_rate, duration, listen};
+use app::command_line::OutputArgs;
+use app::command_line::values::{LISTEN, Time, byte_rate, listen};
 use clap::{Args, Parser, Subcommand, ValueHint};
-use clap_complete::Shell;
+use daemon::cdi::CLIENT_NAME;
+use datapath::floor::SPEED_TIME;
 
-/// The name in the client's certificate, as CDI has it.
-const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
+use crate::config::{RESUME, STALL};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,15 +36,9 @@ Paths:
 ///
 /// Started with klog flags or with TLS_KEY_FILE set, the program behaves as the upload pod of KubeVirt CDI.
 #[derive(Debug, Parser)]
-#[command(
-    name = "cdi-uploadserver",
-    version,
-    max_term_width = 100,
-    styles = command_line::STYLES,
-    arg_required_else_help = true
-)]
+#[command(name = "cdi-uploadserver")]
 pub(super) struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -55,13 +49,6 @@ pub(super) enum Command {
     /// Wait for uploads
     #[command(after_help = EXAMPLES)]
     Serve(Box<ServeArgs>),
-    /// Print a completion script for a shell
-    Completions {
-        /// The shell
-        shell: Shell,
-    },
-    /// Print the manual page (roff)
-    Man,
 }
 
 /// Arguments of `serve`.
@@ -104,29 +91,31 @@ pub(super) struct ServeArgs {
     pub(super) scratch: Option<PathBuf>,
 
     /// Address and port to listen on; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8443", value_parser = listen, help_heading = "Server")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = LISTEN, value_parser = listen, help_heading = "Server")]
     pub(super) listen: (String, u16),
 
     /// End after the first upload that succeeds; otherwise each one replaces the disk of the one before
     #[arg(long, help_heading = "Server")]
     pub(super) once: bool,
 
-    /// A client that sends nothing for so long has gone away (90s, 10m, 2h)
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration, help_heading = "Server")]
-    pub(super) stall_timeout: Duration,
+    /// Print the address that it listens on to standard output, for scripts, instead of how to upload
+    #[arg(long, help_heading = "Server")]
+    pub(super) print_address: bool,
 
-    /// How long an interrupted resumable upload can be continued
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration, help_heading = "Server")]
-    pub(super) resume_timeout: Duration,
+    /// Give up on a client that sends nothing for this time (90s, 10m, 2h)
+    #[arg(long, value_name = "TIME", default_value_t = Time(STALL), help_heading = "Server")]
+    pub(super) stall_timeout: Time,
 
-    /// Give up on a client that sends less than this many bytes a second over ten minutes of waiting; the suffixes K, M and G
-    /// are powers of 1024 [default: however slow it is]
-    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Server")]
+    /// Keep an interrupted resumable upload for this time, so that it can be continued
+    #[arg(long, value_name = "TIME", default_value_t = Time(RESUME), help_heading = "Server")]
+    pub(super) resume_timeout: Time,
+
+    /// The slowest client.
+    #[arg(long, help = speed_limit_help(), value_name = "BYTES", value_parser = byte_rate, help_heading = "Server")]
     pub(super) speed_limit: Option<NonZeroU64>,
 
-    /// Memory that the whole process may take; images that need more are refused [default: 256Mi, or less if a cgroup allows
-    /// less]
-    #[arg(long, value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Server")]
+    /// The limit of its memory.
+    #[arg(long, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Server")]
     pub(super) memory: Option<u64>,
 
     /// Use the certificates in this folder: ca.crt, server.crt, server.key, client.crt and client.key. They are made if
@@ -171,13 +160,17 @@ pub(super) struct ServeArgs {
     #[arg(long, conflicts_with = "client_ca", help_heading = "TLS")]
     pub(super) insecure: bool,
 
-    /// Print nothing but errors
-    #[arg(short, long, conflicts_with = "verbose", help_heading = "Output")]
-    pub(super) quiet: bool,
+    /// Verbosity.
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+}
 
-    /// Say more: -v details, -vv everything
-    #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
-    pub(super) verbose: u8,
+fn speed_limit_help() -> String {
+    format!(
+        "Give up on a client that sends less than this many bytes a second over {} of waiting; the suffixes K, M and G are powers of \
+         1024 [default: however slow it is]",
+        Time(SPEED_TIME)
+    )
 }
 
 #[cfg(test)]
@@ -189,6 +182,21 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_shows_the_defaults_that_pods_have() {
+        let mut command = Cli::command();
+        let serve = command.find_subcommand_mut("serve").unwrap();
+        let help = serve.render_long_help().to_string();
+        let shown = |option: &str, default: String| {
+            let text = help.split(option).nth(1).unwrap_or_default();
+            let text = text.split("--").next().unwrap_or_default();
+            assert!(text.contains(&format!("[default: {default}]")), "{option}{text}");
+        };
+        shown("--stall-timeout", Time(STALL).to_string());
+        shown("--resume-timeout", Time(RESUME).to_string());
+        shown("--client-name", CLIENT_NAME.to_owned());
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! `serve`: waits for uploads on a laptop, without a cluster.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use app::command_line::server_verbosity;
-use daemon::logging::{self, LogFormat, LogOptions};
-use daemon::signal::{self, Signal};
+use app::command_line::values::url;
+use app::command_line::{Failed, print_summary};
+use app::exit::Exit;
+use app::start::{self, CannotStart};
+use daemon::cdi::UPLOAD;
+use daemon::signal::Signal;
 use daemon::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
 use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::target;
@@ -15,12 +19,12 @@ use super::PROGRAM;
 use super::args::ServeArgs;
 use crate::access::Access;
 use crate::config::{Config, Destination};
-use crate::lifetime::{self, Exit, StartError};
+use crate::lifetime::{self, Exited, StartError};
 
 /// The file in the directory.
 const DISK: &str = "disk.img";
 
-/// Why the command failed.
+/// A command that failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ServeFailed {
     #[error("{0}")]
@@ -31,68 +35,54 @@ pub(super) enum ServeFailed {
     Target { path: PathBuf, reason: String },
     #[error("{0}")]
     Usage(&'static str),
-    #[error("cannot start: {0}")]
-    Runtime(#[from] io::Error),
+    #[error(transparent)]
+    Process(#[from] CannotStart),
     #[error("{0}")]
     Broken(String),
     #[error("stopped by {}", .0.name())]
     Signalled(Signal),
 }
 
-impl ServeFailed {
-    pub(super) fn exit_code(&self) -> u8 {
+impl Failed for ServeFailed {
+    fn exit(&self) -> Exit {
         match self {
-            Self::Signalled(signal) => signal.exit_code(),
-            Self::Usage(_) => 2,
-            _ => 1,
+            Self::Signalled(signal) => Exit::Signalled(*signal),
+            Self::Usage(_) => Exit::Usage,
+            _ => Exit::Internal,
         }
     }
 }
 
 /// Serves as `arguments` say.
 pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
-    logging::init(LogOptions {
-        format: LogFormat::Plain,
-        verbosity: server_verbosity(arguments.quiet, arguments.verbose),
-        program: PROGRAM,
-    });
-    daemon::tls::install_provider();
+    arguments.output.begin_server(PROGRAM);
+    let prints_address = arguments.print_address;
     let config = config(arguments)?;
-    let runtime = app::start::runtime()?;
-    let exit = runtime.block_on(async {
-        let shutdown = signal::watch()?;
-        let hint = hint(&config);
-        Ok::<_, ServeFailed>(
-            lifetime::run(config, &shutdown, |address| {
-                let words = hint(&format!("{}:{}", host(&address), address.port()));
-                // Nobody reads it when stderr is closed.
-                writeln!(io::stderr(), "{words}").ok();
-            })
-            .await?,
-        )
-    });
-    runtime.shutdown_background();
-    match exit? {
-        Exit::Success(_) | Exit::DeadlinePassed => Ok(()),
-        Exit::Broken(reason) => Err(ServeFailed::Broken(reason)),
+    let hint = hint(&config);
+    let ready = move |address: SocketAddr| {
+        if prints_address {
+            print_summary(PROGRAM, &format!("{address}\n"));
+        } else {
+            // The server serves all the same when stderr is closed.
+            writeln!(io::stderr(), "{}", hint(&url(address))).ok();
+        }
+    };
+    let exit = start::on_runtime(async |shutdown| {
+        Ok::<_, ServeFailed>(lifetime::run(config, &shutdown, ready).await?)
+    })?;
+    match exit {
+        Exited::Success(_) | Exited::DeadlinePassed => Ok(()),
+        Exited::Broken(reason) => Err(ServeFailed::Broken(reason)),
         // Ctrl-C is how one ends a server that waits for more.
-        Exit::Signalled(signal) => Err(ServeFailed::Signalled(signal)),
+        Exited::Signalled(signal) => Err(ServeFailed::Signalled(signal)),
     }
 }
 
-fn host(address: &std::net::SocketAddr) -> String {
-    match address.ip() {
-        ip if ip.is_loopback() || ip.is_unspecified() => "localhost".to_owned(),
-        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
-        std::net::IpAddr::V4(ip) => ip.to_string(),
-    }
-}
-
-/// The command to paste for an upload to an address.
+/// The command to paste for an upload to a URL.
 fn hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
     let dir = config.tls.certificate.parent().map(Path::to_owned);
     let with_certificate = config.access != Access::Anyone;
-    move |address| {
+    move |url| {
         let dir = dir.unwrap_or_default();
         let ca = dir.join("ca.crt");
         let client = if with_certificate {
@@ -102,7 +92,7 @@ fn hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
             String::new()
         };
         format!(
-            "Upload with: curl --http1.1 --cacert {}{client} -X POST -T IMAGE https://{address}/v1beta1/upload",
+            "Upload with: curl --http1.1 --cacert {}{client} -X POST -T IMAGE {url}{UPLOAD}",
             ca.display()
         )
     }
@@ -135,7 +125,14 @@ fn config(arguments: ServeArgs) -> Result<Config, ServeFailed> {
                 key,
                 client_ca: arguments.client_ca,
             },
-            (dir, ..) => self_signed(&dir.unwrap_or_default(), &arguments.client_name)?,
+            (dir, ..) => {
+                let made = AuthorityFiles::made_in(&dir.unwrap_or_default(), &arguments.client_name)?;
+                ServerFiles {
+                    certificate: made.server.0,
+                    key: made.server.1,
+                    client_ca: Some(made.ca),
+                }
+            }
         },
         profile: Profile::default(),
         access,
@@ -147,8 +144,8 @@ fn config(arguments: ServeArgs) -> Result<Config, ServeFailed> {
         },
         full_header: false,
         deadline: None,
-        stall: arguments.stall_timeout,
-        resume: arguments.resume_timeout,
+        stall: arguments.stall_timeout.0,
+        resume: arguments.resume_timeout.0,
         speed_limit: arguments.speed_limit.map(|bytes_per_second| SpeedLimit {
             bytes_per_second,
             time: SPEED_TIME,
@@ -183,23 +180,5 @@ fn destination(arguments: &ServeArgs) -> Result<Destination, ServeFailed> {
         disk,
         dir,
         scratch: arguments.scratch.clone(),
-    })
-}
-
-/// The certificates in `dir`, made now if they are not there.
-fn self_signed(dir: &Path, client_name: &str) -> Result<ServerFiles, ServeFailed> {
-    std::fs::create_dir_all(dir).map_err(|source| ServeFailed::Target {
-        path: dir.to_owned(),
-        reason: source.to_string(),
-    })?;
-    let files = AuthorityFiles::in_dir(dir);
-    if !files.exist() {
-        files.create_for_this_machine(client_name)?;
-        tracing::info!("made certificates in {}", dir.display());
-    }
-    Ok(ServerFiles {
-        certificate: files.server.0,
-        key: files.server.1,
-        client_ca: Some(files.ca),
     })
 }

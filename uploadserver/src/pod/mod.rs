@@ -6,51 +6,42 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use app::exit::Exit;
 use daemon::env::Strings;
 use daemon::paths::Paths;
 use daemon::report::{self, Termination};
-use daemon::signal;
+use daemon::signal::Shutdown;
 
 use self::config::ConfigError;
 use crate::job::Success;
-use crate::lifetime::{self, Exit};
+use crate::lifetime::{self, Exited};
 
 /// The server's key. Its presence makes the process a pod.
 pub const KEY_VARIABLE: &str = "TLS_KEY_FILE";
 
 const PROGRAM: &str = "cdi-uploadserver";
 
-/// The exit code of klog's `Fatal`, by which upstream ends when its configuration is wrong.
-const FATAL: u8 = 255;
-
 /// Runs the upload server of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    app::start::start(PROGRAM, &[], arguments, |_| run(env))
+    app::start::start(PROGRAM, &[], arguments, |_, shutdown| run(env, shutdown))
 }
 
-async fn run(env: &dyn Strings) -> u8 {
+async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
     volume::limits::of_pod();
     let paths = Paths::from_env(env);
     let config = match config::read(env, &paths) {
         Ok(config) => config,
         Err(ConfigError::Deadline(reason)) => {
             tracing::error!("{reason}");
-            return FATAL;
+            return Exit::Fatal;
         }
         Err(ConfigError::Environment(errors)) => {
             tracing::error!("{errors}");
-            return 1;
+            return Exit::Internal;
         }
         Err(ConfigError::Tls) => {
             tracing::error!("Error getting TLS config: invalid TLS config");
-            return 1;
-        }
-    };
-    let shutdown = match signal::watch() {
-        Ok(shutdown) => shutdown,
-        Err(error) => {
-            tracing::error!("cannot watch for signals: {error}");
-            return 1;
+            return Exit::Internal;
         }
     };
     tracing::info!(
@@ -65,39 +56,38 @@ async fn run(env: &dyn Strings) -> u8 {
         Ok(exit) => end(&exit, &paths.termination_log()),
         Err(error) => {
             tracing::error!("UploadServer failed: {error}");
-            1
+            Exit::Internal
         }
     }
 }
 
 /// Leaves the message for the controller, and gives the exit code.
-fn end(exit: &Exit, termination_log: &Path) -> u8 {
+fn end(exit: &Exited, termination_log: &Path) -> Exit {
     let message = match exit {
-        Exit::Success(success) => {
+        Exited::Success(success) => {
             tracing::info!("UploadServer successfully exited");
             complete(*success)
         }
-        Exit::DeadlinePassed => Termination {
+        Exited::DeadlinePassed => Termination {
             deadline_passed: Some(true),
             message: Some("Deadline Passed".to_owned()),
             ..Termination::default()
         },
         // No message: the kubelet falls back to the end of the log.
-        Exit::Broken(reason) => {
+        Exited::Broken(reason) => {
             tracing::error!("UploadServer failed: {reason}");
-            return 1;
+            return Exit::Internal;
         }
-        // Not zero: a container that ends well is not started again, and its upload would never come.
-        Exit::Signalled(signal) => {
+        Exited::Signalled(signal) => {
             tracing::error!("stopped by {}", signal.name());
-            return signal.exit_code();
+            return Exit::Signalled(*signal);
         }
     };
     match report::write_json(termination_log, &message) {
-        Ok(()) => 0,
+        Ok(()) => Exit::Done,
         Err(error) => {
             tracing::error!("{error}");
-            1
+            Exit::Internal
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The answers of both protocols, and what they refuse beside what the headers of their own say.
 
 use daemon::body;
+use daemon::cdi::RESUMABLE;
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 
@@ -11,7 +12,6 @@ use crate::failure::UploadFailed;
 use crate::job::Job;
 use crate::reply::{self, Reply};
 use crate::representation::{self, Coded};
-use crate::routes::RESUMABLE;
 
 const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
 const TUS_EXTENSION: HeaderName = HeaderName::from_static("tus-extension");
@@ -19,7 +19,7 @@ const TUS_MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
 
 const EXTENSIONS: HeaderValue = HeaderValue::from_static("creation,creation-with-upload,termination");
 
-/// What the request that begins an upload asks for.
+/// The demands of a request that begins an upload.
 pub(super) fn creation(dialect: Dialect, request: &Request<Incoming>) -> Result<Asked, Refused> {
     representation::check(request, Coded::Wrapped)?;
     let asked = Asked::creation(dialect, request.headers())?;
@@ -30,7 +30,7 @@ pub(super) fn creation(dialect: Dialect, request: &Request<Incoming>) -> Result<
     Ok(asked)
 }
 
-/// What a request that continues an upload asks for.
+/// The demands of a request that continues an upload.
 pub(super) fn continuation(dialect: Dialect, request: &Request<Incoming>) -> Result<Asked, Refused> {
     representation::check(request, Coded::Wrapped)?;
     Asked::continuation(dialect, request.headers())
@@ -69,7 +69,7 @@ impl Dialect {
     }
 }
 
-/// What the server can, for whoever asks.
+/// The answer to the question for the server's abilities.
 pub(super) fn capabilities() -> Reply {
     let mut reply = Dialect::Tus.mark(reply::empty(StatusCode::NO_CONTENT));
     reply.headers_mut().insert(TUS_VERSION, VERSION);
@@ -91,7 +91,7 @@ pub(super) fn created(mut reply: Reply, id: &str) -> Reply {
     reply
 }
 
-/// How far the upload is, for whoever asked.
+/// The answer to the question how far the upload is.
 pub(super) fn head(dialect: Dialect, job: &Job, is_complete: bool) -> Reply {
     let status = if dialect == Dialect::Draft {
         StatusCode::NO_CONTENT

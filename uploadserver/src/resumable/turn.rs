@@ -1,4 +1,4 @@
-//! Whose turn it is to send, when several requests bring the parts of one upload.
+//! The turn to send, when several requests bring the parts of one upload.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,24 +13,24 @@ use crate::intake::Intake;
 /// Time after which an upload that was not continued makes room for a new one.
 const ABANDONED: Duration = Duration::from_secs(10);
 
-/// How long the request before may take to let go of the upload. It may be waiting for the disk.
+/// Time for the request before to let go of the upload. It may be waiting for the disk.
 const HAND_OVER: Duration = Duration::from_secs(30);
 
 /// An upload that has brought so much since it was interrupted goes on: the time to continue it begins anew. Less could be sent
 /// piece by piece, for ever.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-/// What lets an upload be continued.
+/// The state by which an upload can be continued.
 #[derive(Default)]
 pub(crate) struct Resumable {
-    /// Where its bytes go; taken by the request that feeds it, and gone when all have come.
+    /// The intake of its bytes; taken by the request that feeds it, and gone when all have come.
     intake: Arc<AsyncMutex<Option<Intake>>>,
     turn: Mutex<Turn>,
     /// The turn is another one's, or free.
     changed: Notify,
 }
 
-/// Whose turn it is to send.
+/// The turn to send.
 #[derive(Default)]
 struct Turn {
     /// Counts turns and rests between them, so that an old timer knows that it is old.
@@ -39,7 +39,7 @@ struct Turn {
     replaced: CancellationToken,
     /// Time since which the turn is free.
     waiting_since: Option<Instant>,
-    /// How long that was so before, without [`PROGRESS_BYTES`] in between.
+    /// Time for which that was so before, without [`PROGRESS_BYTES`] in between.
     waited: Duration,
     /// Bytes that had come when this began to be counted.
     counted_from: u64,
@@ -56,14 +56,14 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// When an upload that may wait for `limit` ends.
+    /// The time at which an upload that may wait for `limit` ends.
     pub(crate) fn deadline(self, limit: Duration) -> Instant {
         self.since + limit.saturating_sub(self.waited)
     }
 }
 
 impl Resumable {
-    /// Where the bytes go.
+    /// Hands over the intake of the bytes.
     pub(crate) async fn set_intake(&self, intake: Intake) {
         *self.intake.lock().await = Some(intake);
     }

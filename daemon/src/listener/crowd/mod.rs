@@ -1,4 +1,7 @@
 //! The clients that are connected, and the one that has to go when there are too many.
+//!
+//! Of idle connections the oldest of the address that has most goes first, so that one client cannot push out others;
+//! handshakes are a quarter at most, of which silent ones go first.
 
 mod rank;
 

@@ -6,7 +6,8 @@
 //! [`state`], [`worker`]) whose decoder is the same.
 //!
 //! liblzma has a multi-threaded decoder of its own. It holds whole decoded blocks to give them out in order: 180 MiB
-//! for what `xz -6 -T` writes.
+//! for what `xz -6 -T` writes, where this takes 50. A raw disk can be written in any order, so that nothing decoded has to wait; an
+//! image gets its bytes in order, and threads run ahead by a bounded amount.
 
 mod block;
 mod decoder;

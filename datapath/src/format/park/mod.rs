@@ -1,5 +1,5 @@
-//! Where host clusters wait whose place is not known yet: in memory, then on the target itself, then in a scratch
-//! directory if somebody named one (rungs B, C and D of the ladder in ARCHITECTURE.md).
+//! The park of host clusters whose place is not known yet: in memory, then on the target itself, then in a scratch
+//! directory if one was named (rungs B, C and D of the ladder in ARCHITECTURE.md).
 
 mod scratch;
 mod slots;
@@ -17,7 +17,8 @@ use crate::memory::{Budget, Grant, Held};
 use crate::options::Writing;
 use crate::target::{HELD_BYTES, Writer, is_zero};
 
-/// Bytes that wait in memory. Images that qemu-img wrote need one cluster, used ones up to 1.6 MB.
+/// Bytes that wait in memory. Images that qemu-img wrote need one cluster, used ones up to 1.6 MB; with 32 MiB there was too
+/// little room for the other buffers of a process of 64.
 pub const MEMORY_BYTES: u64 = 16 << 20;
 
 /// Bytes of memory for each place: 41 in a table that is half full at least, and twice that while it grows.
@@ -26,7 +27,7 @@ const PLACE_BYTES: u64 = 128;
 /// Bytes that the book grows by at once.
 const BOOK_STEP: u64 = 64 << 10;
 
-/// Where a parked cluster is.
+/// The place of a parked cluster.
 #[derive(Debug, Clone)]
 enum Place {
     /// All zeros: nothing to keep.

@@ -4,6 +4,9 @@
 //! final plus what waits fits, except for clusters that only snapshots use. Slots are taken from the end of the target
 //! downwards, since images are mostly written from its beginning. When final data needs a slot that is taken, the
 //! parked cluster moves; a slot that becomes free reads as zeros again.
+//!
+//! A file may grow to twice the size of the disk meanwhile, and is cut before the commit. Nothing final ever claims a
+//! place behind the disk, so what waits there never has to move, and cutting it off costs less than zeroing it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;

@@ -1,12 +1,4 @@
-//! What stands below the options in `--help`.
-
-pub(super) const EXIT_CODES: &str = "\
-Exit codes:
-  0  success                              5  no space, or the target is too small
-  1  internal error                       6  the checksum does not match
-  2  wrong usage                          7  the target cannot be written
-  3  the source cannot be read      128 + n  ended by signal n
-  4  the image is corrupt or refused";
+//! The text below the options in `--help`.
 
 pub(super) const IMPORT_EXAMPLES: &str = "\
 Examples:

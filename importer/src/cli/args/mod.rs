@@ -6,13 +6,11 @@ mod write;
 
 use std::path::PathBuf;
 
-use app::command_line;
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use clap_complete::Shell;
+use app::command_line::LogArgs;
+use clap::{Args, Parser, Subcommand, ValueHint};
 
 use self::help::{
-    APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, EXIT_CODES, IMPORT_EXAMPLES, INFO_EXAMPLES,
-    UNPACK_EXAMPLES,
+    APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES, UNPACK_EXAMPLES,
 };
 pub use self::source::{ContentArgs, SourceArgs};
 pub use self::write::{JobArgs, Route, WriteArgs};
@@ -28,21 +26,13 @@ pub const DEFAULT_OVERHEAD: f64 = 0.06;
 ///
 /// Started with klog flags or with IMPORTER_SOURCE set, the program behaves as the importer pod of KubeVirt CDI.
 #[derive(Debug, Parser)]
-#[command(
-    name = "cdi-importer",
-    version,
-    max_term_width = 100,
-    styles = command_line::STYLES,
-    arg_required_else_help = true,
-    after_help = EXIT_CODES
-)]
+#[command(name = "cdi-importer")]
 pub struct Cli {
-    /// Memory that the whole process may take; images that need more are refused [default: 256Mi, or less if a cgroup allows
-    /// less]
-    #[arg(long, global = true, value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Transfer")]
+    /// The limit of its memory.
+    #[arg(long, global = true, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Transfer")]
     pub memory: Option<u64>,
 
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -51,44 +41,37 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write an image to a file or block device as a raw disk
-    #[command(after_help = [IMPORT_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    #[command(after_help = IMPORT_EXAMPLES)]
     Import(Box<ImportArgs>),
     /// Convert an image of this machine to a raw disk; `import` for files, without the options of networks
-    #[command(after_help = [CONVERT_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    #[command(after_help = CONVERT_EXAMPLES)]
     Convert(Box<ConvertArgs>),
     /// Unpack a tar archive, in any compression, into a directory
-    #[command(after_help = [UNPACK_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    #[command(after_help = UNPACK_EXAMPLES)]
     Unpack(Box<UnpackArgs>),
     /// Apply a qcow2 delta to the disk that it is the difference to
-    #[command(after_help = [APPLY_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    #[command(after_help = APPLY_EXAMPLES)]
     Apply(Box<ApplyArgs>),
     /// Show what an image is and how large a volume it needs, reading only metadata where possible
-    #[command(after_help = [INFO_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    #[command(after_help = INFO_EXAMPLES)]
     Info(Box<InfoArgs>),
     /// Look for damage in the tables of an image: structure, references, overlaps, refcounts
-    #[command(after_help = [CHECK_EXAMPLES, "\n\n", EXIT_CODES].concat())]
+    #[command(after_help = CHECK_EXAMPLES)]
     Check(Box<CheckArgs>),
-    /// Print a completion script for a shell
-    Completions {
-        /// The shell
-        shell: Shell,
-    },
-    /// Print the manual page (roff)
-    Man,
 }
 
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// What to read and how.
+    /// The source.
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// Where the disk goes: a file that does not exist yet, or a block device (its content is lost)
+    /// Target of the disk: a file that does not exist yet, or a block device (its content is lost)
     #[arg(value_hint = ValueHint::FilePath)]
     pub target: PathBuf,
 
-    /// How it is written.
+    /// Options for writing.
     #[command(flatten)]
     pub write: WriteArgs,
 }
@@ -100,15 +83,15 @@ pub struct ConvertArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub image: PathBuf,
 
-    /// Where the disk goes: a file that does not exist yet, or a block device (its content is lost)
+    /// Target of the disk: a file that does not exist yet, or a block device (its content is lost)
     #[arg(value_hint = ValueHint::FilePath)]
     pub target: PathBuf,
 
-    /// How its content is taken.
+    /// Options for its content.
     #[command(flatten)]
     pub content: ContentArgs,
 
-    /// How the disk is written.
+    /// Options for writing.
     #[command(flatten)]
     pub write: WriteArgs,
 }
@@ -116,7 +99,7 @@ pub struct ConvertArgs {
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// What to read and how.
+    /// The source.
     #[command(flatten)]
     pub source: SourceArgs,
 
@@ -128,7 +111,7 @@ pub struct CheckArgs {
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 
-    /// How much to log.
+    /// Verbosity.
     #[command(flatten)]
     pub log: LogArgs,
 }
@@ -136,7 +119,7 @@ pub struct CheckArgs {
 /// Arguments of `unpack`.
 #[derive(Debug, Args)]
 pub struct UnpackArgs {
-    /// What to read and how.
+    /// The source.
     #[command(flatten)]
     pub source: SourceArgs,
 
@@ -144,7 +127,7 @@ pub struct UnpackArgs {
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 
-    /// How the job is done.
+    /// Options of the job.
     #[command(flatten)]
     pub job: JobArgs,
 }
@@ -152,7 +135,7 @@ pub struct UnpackArgs {
 /// Arguments of `apply`.
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
-    /// What to read and how.
+    /// The source.
     #[command(flatten)]
     pub source: SourceArgs,
 
@@ -160,11 +143,11 @@ pub struct ApplyArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub target: PathBuf,
 
-    /// What the delta must call its backing file (folders aside), so that no disk gets the delta of another
+    /// Name that the delta must give its backing file (folders aside), so that no disk gets the delta of another
     #[arg(long, value_name = "NAME", help_heading = "Target")]
     pub base: String,
 
-    /// How the job is done.
+    /// Options of the job.
     #[command(flatten)]
     pub job: JobArgs,
 }
@@ -172,7 +155,7 @@ pub struct ApplyArgs {
 /// Arguments of `info`.
 #[derive(Debug, Args)]
 pub struct InfoArgs {
-    /// What to read and how.
+    /// The source.
     #[command(flatten)]
     pub source: SourceArgs,
 
@@ -185,44 +168,9 @@ pub struct InfoArgs {
           help_heading = "Output")]
     pub overhead: f64,
 
-    /// How much to log.
+    /// Verbosity.
     #[command(flatten)]
     pub log: LogArgs,
-}
-
-/// How much to log: shared by the subcommands.
-#[derive(Debug, Clone, Args)]
-pub struct LogArgs {
-    /// Say more: -v what happens, -vv details, -vvv everything
-    #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
-    pub verbose: u8,
-}
-
-impl LogArgs {
-    /// The number for klog's `-v` that shows what this many `-v` ask for.
-    pub fn verbosity(&self) -> u8 {
-        match self.verbose {
-            0 => 0,
-            1 => 1,
-            2 => 3,
-            _ => 5,
-        }
-    }
-}
-
-/// `--progress`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Progress {
-    /// A bar on a terminal, else plain
-    Auto,
-    /// A bar on stderr
-    Bar,
-    /// One line a second on stderr
-    Plain,
-    /// One JSON object a second on stdout
-    Json,
-    /// Nothing
-    None,
 }
 
 fn fraction(text: &str) -> Result<f64, String> {

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use app::command_line::byte_rate;
+use app::command_line::values::byte_rate;
 use clap::{Args, ValueHint};
 use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::options::Payload;

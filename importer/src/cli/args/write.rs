@@ -1,15 +1,15 @@
-//! How a disk is written, and how other jobs are done.
+//! The options for writing a disk, and for other jobs.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
-use app::command_line::byte_rate;
+use app::command_line::OutputArgs;
+use app::command_line::values::byte_rate;
+use app::progress::ProgressArgs;
 use clap::{Args, ValueEnum, ValueHint};
 use datapath::digest::Checksum;
 
-use super::{LogArgs, Progress};
-
-/// How a disk is written: shared by `import` and `convert`.
+/// The options for writing a disk, shared by `import` and `convert`.
 #[derive(Debug, Args)]
 pub struct WriteArgs {
     /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or sha512
@@ -44,7 +44,7 @@ pub struct WriteArgs {
     #[arg(long, value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Target")]
     pub size: Option<u64>,
 
-    /// How to read an image
+    /// Route through an image
     #[arg(long, value_enum, default_value_t = Route::Auto, help_heading = "Transfer")]
     pub route: Route,
 
@@ -56,20 +56,12 @@ pub struct WriteArgs {
     #[arg(long, value_name = "N", help_heading = "Transfer")]
     pub threads: Option<NonZeroUsize>,
 
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = Progress::Auto, help_heading = "Output")]
-    pub progress: Progress,
-
-    /// Print nothing but errors
-    #[arg(short, long, conflicts_with = "progress", help_heading = "Output")]
-    pub quiet: bool,
-
-    /// How much to log.
+    /// Verbosity.
     #[command(flatten)]
-    pub log: LogArgs,
+    pub shown: ProgressArgs,
 }
 
-/// How a job is done that has no target of its own making: shared by `unpack` and `apply`.
+/// The options of a job that makes no target of its own, shared by `unpack` and `apply`.
 #[derive(Debug, Clone, Args)]
 pub struct JobArgs {
     /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or sha512
@@ -84,13 +76,9 @@ pub struct JobArgs {
     #[arg(long, value_name = "N", help_heading = "Transfer")]
     pub threads: Option<NonZeroUsize>,
 
-    /// Print nothing but errors
-    #[arg(short, long, help_heading = "Output")]
-    pub quiet: bool,
-
-    /// How much to log.
+    /// Verbosity.
     #[command(flatten)]
-    pub log: LogArgs,
+    pub output: OutputArgs,
 }
 
 /// `--route`.

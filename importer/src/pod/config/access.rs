@@ -1,4 +1,4 @@
-//! Who is asking, whom to trust and which way to go: the same variables for every source on a network.
+//! Identity, trust and proxies: the same variables for every source on a network.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -22,10 +22,10 @@ const SECRET_KEY: &str = "IMPORTER_SECRET_KEY";
 const INSECURE_TLS: &str = "INSECURE_TLS";
 /// Folder with further certificates to trust.
 const CERT_DIR: &str = "IMPORTER_CERT_DIR";
-/// What the errors of the proxy variables are filed under; their text names the variable.
+/// The key for errors of the proxy variables; their text names the variable.
 pub(super) const PROXY: &str = "proxy";
 
-/// What the environment says about access.
+/// The environment's variables about access.
 #[derive(Debug, Clone)]
 pub struct AccessConfig {
     user: Option<Secret>,

@@ -54,7 +54,7 @@ impl Config {
     }
 
     /// Reads all variables; every bad one is in the error.
-    pub(super) fn read(env: &dyn Strings) -> Result<Self, Refusal> {
+    pub(super) fn read(env: &dyn Strings) -> Result<Self, ConfigError> {
         let mut reader = EnvReader::new(env);
         let preallocate = reader.required(PREALLOCATION, go_bool);
         let image_size = reader.parsed(IMAGE_SIZE, quantity::parse_bytes);
@@ -77,7 +77,7 @@ impl Config {
         };
         match reader.finish() {
             Ok(()) => Ok(config),
-            Err(errors) => Err(Refusal {
+            Err(errors) => Err(ConfigError {
                 kind: env.get(SOURCE_VARIABLE).unwrap_or_default(),
                 errors,
             }),
@@ -87,13 +87,13 @@ impl Config {
 
 /// An environment that cannot be worked with.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct ConfigError {
     /// The kind of source, whether or not there is such a kind.
     kind: String,
     errors: EnvErrors,
 }
 
-impl Refusal {
+impl ConfigError {
     /// Every bad variable, for the log.
     pub(super) fn log(&self) {
         for (name, reason) in self.errors.iter() {
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    fn refusal(pairs: &[(&str, &str)]) -> Refusal {
+    fn refusal(pairs: &[(&str, &str)]) -> ConfigError {
         Config::read(&environment(pairs)).unwrap_err()
     }
 

@@ -3,10 +3,19 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use app::panics;
 use daemon::signal::{Shutdown, Signal};
 
-/// How a job ended.
+use crate::panics;
+
+/// Time for the work of a pod to clean up after a signal. The kubelet kills after 30 s by default (`terminationGracePeriodSeconds`), so
+/// the partial target is gone well before that.
+pub const POD_GRACE: Duration = Duration::from_secs(10);
+
+/// Time for a command to clean up after a signal. Unlinking a file takes no time; a person who presses Ctrl-C while the kernel is busy
+/// with an `fsync` need not wait for its end.
+pub const COMMAND_GRACE: Duration = Duration::from_secs(2);
+
+/// The end of a job.
 #[derive(Debug)]
 pub enum Ended<T> {
     /// It returned; after a signal that is the answer to being stopped.
@@ -17,9 +26,9 @@ pub enum Ended<T> {
     Overdue(Signal),
 }
 
-/// Runs `job` on a thread that may block, until it returns, panics, or is `grace` late after a signal. The process ends then:
-/// the file of a transfer that is left behind is removed from under it.
-pub async fn run<T, F>(shutdown: &Shutdown, grace: Duration, job: F) -> Ended<T>
+/// Runs `job` on a thread that may block, until it returns, panics, or is `grace` late after a signal. The process ends then, and
+/// `abandon` does what a job that hangs cannot: it removes the file of its transfer from under it.
+pub async fn run<T, F>(shutdown: &Shutdown, grace: Duration, abandon: fn(), job: F) -> Ended<T>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
@@ -34,7 +43,7 @@ where
             Err(_) => Ended::Panicked(panics::first()),
         },
         () = overdue => {
-            datapath::target::abandon();
+            abandon();
             Ended::Overdue(shutdown.signal().unwrap_or(Signal::Terminate))
         }
     }
@@ -62,9 +71,12 @@ mod tests {
         panics::catch();
         let ended = runtime().block_on(async {
             let shutdown = daemon::signal::watch().unwrap();
-            run(&shutdown, Duration::from_secs(9), || -> u8 {
-                panic!("seven\nis odd")
-            })
+            run(
+                &shutdown,
+                Duration::from_secs(9),
+                || (),
+                || -> u8 { panic!("seven\nis odd") },
+            )
             .await
         });
         let Ended::Panicked(sentence) = ended else {
@@ -74,7 +86,7 @@ mod tests {
             sentence.starts_with("internal error, please report it: seven is odd ("),
             "{sentence}"
         );
-        assert!(sentence.contains("work.rs:"), "{sentence}");
+        assert!(sentence.contains("job.rs:"), "{sentence}");
     }
 
     #[test]
@@ -83,9 +95,12 @@ mod tests {
         let ended = runtime.block_on(async {
             let shutdown = daemon::signal::watch().unwrap();
             shutdown.token().cancel();
-            run(&shutdown, Duration::from_millis(20), || {
-                std::thread::sleep(Duration::from_secs(5))
-            })
+            run(
+                &shutdown,
+                Duration::from_millis(20),
+                || (),
+                || std::thread::sleep(Duration::from_secs(5)),
+            )
             .await
         });
         assert!(matches!(ended, Ended::Overdue(Signal::Terminate)), "{ended:?}");
@@ -97,7 +112,7 @@ mod tests {
         let value = runtime().block_on(async {
             let shutdown = daemon::signal::watch().unwrap();
             shutdown.token().cancel();
-            run(&shutdown, Duration::from_secs(9), || 7).await
+            run(&shutdown, Duration::from_secs(9), || (), || 7).await
         });
         assert!(matches!(value, Ended::Returned(7)), "{value:?}");
     }

@@ -1,19 +1,20 @@
-//! What CDI's script `cloner_startup.sh` does before it starts the cloner: looks at the volume, and makes flags of its variables.
+//! The part of CDI's script `cloner_startup.sh` before it starts the cloner: looks at the volume, and makes flags of its variables.
 
 use std::ffi::OsString;
 use std::path::Path;
 
+use daemon::cdi;
 use daemon::env::Strings;
 
+use super::names::{CONTENT_TYPE_FLAG, MODE_VARIABLE, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG};
 use crate::estimate::{self, Count};
-use crate::pod::{CONTENT_TYPE_FLAG, MODE_VARIABLE, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG};
 use crate::source::Source;
 
-/// Where the volume is.
+/// The path of the volume.
 const MOUNT_VARIABLE: &str = "MOUNT_POINT";
 
 /// The arguments that the script passes, and what it prints meanwhile; or the sentence with which it ends, by exit code 1.
-pub(crate) fn arguments(env: &dyn Strings, print: &mut dyn FnMut(&str)) -> Result<Vec<OsString>, String> {
+pub(super) fn arguments(env: &dyn Strings, print: &mut dyn FnMut(&str)) -> Result<Vec<OsString>, String> {
     let variable = |name: &str| {
         env.get(name)
             .filter(|value| !value.is_empty())
@@ -26,7 +27,7 @@ pub(crate) fn arguments(env: &dyn Strings, print: &mut dyn FnMut(&str)) -> Resul
     let path = Path::new(&mount);
     let (content_type, bytes) = match mode.as_str() {
         "block" => match Source::device(path) {
-            Ok(Source::Device(device)) => (volume::clone::DEVICE, device.size()),
+            Ok(Source::Device(device)) => (cdi::DEVICE_CLONE, device.size()),
             Ok(Source::Files(_)) => return Err(format!("{mount} is no block device")),
             Err(error) => return Err(error.to_string()),
         },
@@ -37,7 +38,7 @@ pub(crate) fn arguments(env: &dyn Strings, print: &mut dyn FnMut(&str)) -> Resul
             } else {
                 Count::Allocated
             };
-            (volume::clone::FILES, estimate::tree_bytes(path, count))
+            (cdi::FILES_CLONE, estimate::tree_bytes(path, count))
         }
         other => {
             return Err(format!(

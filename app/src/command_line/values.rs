@@ -1,0 +1,144 @@
+//! Values, as people write them on command lines.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The default of a server's `--listen`: this machine alone.
+pub const LISTEN: &str = "127.0.0.1:8443";
+
+/// An address to listen on, `ADDRESS:PORT`; no address means all.
+pub fn listen(text: &str) -> Result<(String, u16), String> {
+    let (address, port) = text.rsplit_once(':').ok_or("use ADDRESS:PORT")?;
+    let port = port.parse().map_err(|_| format!("{port:?} is not a port"))?;
+    let address = address.trim_start_matches('[').trim_end_matches(']');
+    Ok((address.to_owned(), port))
+}
+
+/// The URL by which a client on this machine finds a server that listens on `address`.
+pub fn url(address: SocketAddr) -> String {
+    // The name is in the certificates that servers make for themselves.
+    let host = match address.ip() {
+        ip if ip.is_loopback() || ip.is_unspecified() => "localhost".to_owned(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+        IpAddr::V4(ip) => ip.to_string(),
+    };
+    format!("https://{host}:{}", address.port())
+}
+
+/// A time of at least a second: a whole number with `s`, `m` or `h`, or without for seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+/// The units of a [`Time`], with their seconds.
+const UNITS: [(&str, u64); 3] = [("h", 3600), ("m", 60), ("s", 1)];
+
+impl FromStr for Time {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit = text.get(digits.len()..).filter(|unit| !unit.is_empty());
+        let known = UNITS.into_iter().find(|&(name, _)| name == unit.unwrap_or("s"));
+        let (Some((_, seconds)), Ok(number)) = (known, digits.parse::<u64>()) else {
+            return Err("use a whole number with s, m or h");
+        };
+        match number.checked_mul(seconds) {
+            Some(0) => Err("at least one second is needed"),
+            Some(seconds) => Ok(Self(Duration::from_secs(seconds))),
+            None => Err("that is too long"),
+        }
+    }
+}
+
+impl fmt::Display for Time {
+    /// The largest unit of which it is a whole number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        let unit = UNITS.into_iter().find(|(_, unit)| seconds.is_multiple_of(*unit));
+        let (name, unit) = unit.unwrap_or(("s", 1));
+        write!(f, "{}{name}", seconds / unit)
+    }
+}
+
+/// Bytes a second: a whole number, with the suffix K, M or G for powers of 1024.
+pub fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
+    let shift = match text.chars().last() {
+        Some('K' | 'k') => 10,
+        Some('M' | 'm') => 20,
+        Some('G' | 'g') => 30,
+        _ => 0,
+    };
+    let digits = if shift == 0 {
+        text
+    } else {
+        text.get(..text.len() - 1).unwrap_or_default()
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "use a whole number with an optional K, M or G")?;
+    let bytes = number.checked_mul(1 << shift).ok_or("the rate is too large")?;
+    NonZeroU64::new(bytes).ok_or_else(|| "the rate must not be zero".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_people_write_them() {
+        assert_eq!(listen("[::1]:0").unwrap(), ("::1".to_owned(), 0));
+        assert_eq!(listen(":8443").unwrap(), (String::new(), 8443));
+        listen("localhost").unwrap_err();
+        listen("localhost:x").unwrap_err();
+        for (text, seconds) in [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200)] {
+            assert_eq!(text.parse::<Time>().unwrap().0.as_secs(), seconds);
+        }
+        for text in ["", "m", "0", "1d", "-1s", "18446744073709551615h"] {
+            text.parse::<Time>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn times_are_shown_as_people_write_them() {
+        for text in ["1s", "90s", "10m", "90m", "2h"] {
+            assert_eq!(text.parse::<Time>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_url_has_brackets_around_an_ipv6_address() {
+        for (address, url_of_it) in [
+            ("127.0.0.1:1", "https://localhost:1"),
+            ("[::1]:1", "https://localhost:1"),
+            ("0.0.0.0:1", "https://localhost:1"),
+            ("192.0.2.1:1", "https://192.0.2.1:1"),
+            ("[fd00::2]:1", "https://[fd00::2]:1"),
+        ] {
+            assert_eq!(url(address.parse().unwrap()), url_of_it);
+        }
+    }
+
+    #[test]
+    fn rates_take_binary_suffixes() {
+        for (text, bytes) in [("1", 1), ("512K", 512 << 10), ("3m", 3 << 20), ("2G", 2 << 30)] {
+            assert_eq!(byte_rate(text).unwrap().get(), bytes, "{text}");
+        }
+        for text in [
+            "",
+            "K",
+            "0",
+            "0M",
+            "-1",
+            "1.5M",
+            "1T",
+            "é",
+            "99999999999999999999",
+            "18446744073709551615G",
+        ] {
+            assert!(byte_rate(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Names of CDI's protocol between its proxy, upload servers and cloners (contract §2.4, §2.7): paths, headers and certificates.
+
+/// The versions of the paths of uploads; both mean the same.
+pub const VERSIONS: [&str; 2] = ["/v1beta1/", "/v1alpha1/"];
+
+/// Uploads in one request.
+pub const UPLOAD: &str = "/v1beta1/upload";
+
+/// Uploads that are answered before they have ended. Each upload server of CDI answers a HEAD of it, whatever it is doing.
+pub const UPLOAD_ASYNC: &str = "/v1beta1/upload-async";
+
+/// Uploads of archives, in both versions.
+pub const ARCHIVES: [&str; 2] = ["/v1beta1/upload-archive", "/v1alpha1/upload-archive"];
+
+/// Ours: the place where resumable uploads begin; each has its own path below.
+pub const RESUMABLE: &str = "/v1beta1/upload-resumable";
+
+/// Ours: the state of an upload server, as JSON.
+pub const STATUS: &str = "/v1beta1/status";
+
+/// The name in the certificate that an upload server asks its clients for.
+pub const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
+
+/// The header with the content of an upload: [`DEVICE_CLONE`], [`FILES_CLONE`], or without it an image.
+pub const CONTENT_HEADER: &str = "x-cdi-content-type";
+
+/// The bytes of a volume's device.
+pub const DEVICE_CLONE: &str = "blockdevice-clone";
+
+/// A tar of a volume's files.
+pub const FILES_CLONE: &str = "filesystem-clone";
+
+/// Ours: in a HEAD and in the answer to it the encodings that a clone may come in beside CDI's, and in a request the one that it
+/// comes in. No program of CDI sends it.
+pub const ENCODING_HEADER: &str = "x-cdi-workers-clone";
+
+/// The encoding of clones that is ours: `datapath::frames`.
+pub const FRAMES: &str = "frames-1";
+
+/// The part of `path` behind the version, if it has one that CDI knows.
+pub fn unversioned(path: &str) -> Option<&str> {
+    VERSIONS.iter().find_map(|version| path.strip_prefix(version))
+}
