@@ -1,4 +1,4 @@
-//! What a request gets: the disk, parts of it, or what the container's environment is.
+//! Answers to requests: the disk, parts of it, or the container's environment.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::range::Wanted;
 /// The body of an answer.
 pub(crate) type Body = BoxBody<Bytes, io::Error>;
 
-/// What is served.
+/// The things that are served.
 pub(crate) struct Site {
     disk: Disk,
     /// The JSON at [`INFO`].
@@ -24,7 +24,7 @@ pub(crate) struct Site {
     modified: HeaderValue,
 }
 
-/// Where the importer reads the container's environment.
+/// The path where the importer reads the container's environment.
 const INFO: &str = "/info";
 
 impl Site {
@@ -81,6 +81,7 @@ impl Site {
                 (StatusCode::RANGE_NOT_SATISFIABLE, 0..0, Some(text))
             }
         };
+        // A HEAD gets the headers of the GET, the length included, by which importers decide how to read.
         let size = range.end - range.start;
         let body = if *method == Method::HEAD || range.is_empty() {
             nothing()

@@ -12,10 +12,10 @@ use daemon::paths::Paths;
 use http::HeaderValue;
 use rustix::fs::{Advice, Mode, OFlags};
 
-/// What only the image of an operating system for bootc has.
+/// Folders that only the image of an operating system for bootc has.
 const BOOTC_FOLDERS: [&str; 2] = ["/sysroot", "/ostree"];
 
-/// Why an image cannot be served.
+/// The reasons why an image cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoDisk {
     /// Its disk is yet to be made of it.
@@ -38,7 +38,7 @@ pub(crate) enum NoDisk {
     /// The system does not let us.
     #[error("Failed reading {}: {cause}", path.display())]
     Io {
-        /// What is read.
+        /// The file or folder that is read.
         path: PathBuf,
         /// The system's answer.
         cause: io::Error,
@@ -110,7 +110,7 @@ impl Disk {
     }
 }
 
-/// What is in `dir` and no folder; no more of it than shows that it is too much.
+/// The entries of `dir` that are no folders; no more of them than shows that there are too many.
 fn files_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {

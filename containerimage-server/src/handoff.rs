@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often the done file is looked for (contract, appendix B).
+/// Time between two looks for the done file (contract, appendix B).
 const POLL: Duration = Duration::from_secs(1);
 
 /// The ready file, as long as the disk is served.

@@ -33,7 +33,7 @@ use self::serve::{Config, Ended};
 
 const PROGRAM: &str = "cdi-containerimage-server";
 
-/// How much is logged without `-v`: that it serves, and that it ends.
+/// The level of the log without `-v`: that it serves, and that it ends.
 const VERBOSITY: u8 = 1;
 
 /// Flags and what they are when not given (contract, appendix B).

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-/// What a `Range` header means for a file.
+/// The meaning of a `Range` header for a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// All of it: there is no header, it makes no sense, or it names several ranges, which a server need not heed (§14.2).
@@ -17,7 +17,7 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// What `header` asks for of a file of `length` bytes.
+    /// The bytes that `header` asks for of a file of `length` bytes.
     pub(crate) fn of(header: &str, length: u64) -> Self {
         let Some((unit, range)) = header.split_once('=') else {
             return Self::Whole;

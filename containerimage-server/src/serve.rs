@@ -22,13 +22,13 @@ use crate::handoff::{self, Ready};
 /// Connections at once. The importer needs a few; more wait until one of these ends.
 const MAX_CONNECTIONS: usize = 64;
 
-/// How long a client may take for the header of a request, the time between two requests included.
+/// Time that a client has for the header of a request, the time between two requests included.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long to pause when no connection can be accepted (too many open files).
+/// Pause when no connection can be accepted (too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is served, and who is told.
+/// The disk that is served, and the files that tell of it.
 pub(crate) struct Config {
     pub(crate) port: u16,
     pub(crate) image_dir: PathBuf,
@@ -38,7 +38,7 @@ pub(crate) struct Config {
     pub(crate) environment: Vec<(String, String)>,
 }
 
-/// How the server ended.
+/// The end of the server.
 pub(crate) enum Ended {
     /// The importer has what it wanted.
     Done,
@@ -46,7 +46,7 @@ pub(crate) enum Ended {
     Stopped,
 }
 
-/// Why nothing is served.
+/// The reasons why nothing is served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeFailed {
     #[error(transparent)]

@@ -1,11 +1,11 @@
-//! How long a body may say that it is.
+//! The length that a body may say that it has.
 
 use hyper::body::Body;
 
 /// Bytes of a body at most: 1 PiB, more than any volume has. Beyond it sums of lengths and sizes come to the end of numbers.
 pub const MAX_BYTES: u64 = 1 << 50;
 
-/// A body that nobody has room for.
+/// A body that is too large for the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0} bytes is too large: at most {MAX_BYTES} are taken")]
 pub struct TooLarge(pub u64);

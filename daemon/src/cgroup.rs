@@ -1,4 +1,4 @@
-//! What the cgroups of this process allow it: limits that the kernel enforces, but that no system call tells.
+//! The limits that the cgroups of this process set: limits that the kernel enforces, but that no system call tells.
 
 use std::fs;
 use std::path::{Path, PathBuf};

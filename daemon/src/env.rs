@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::secret::Secret;
 
-/// Where named strings come from.
+/// A source of named strings.
 pub trait Strings {
     /// The value of `name`; `None` when it is not set. An empty value is `Some("")`.
     fn get(&self, name: &str) -> Option<String>;

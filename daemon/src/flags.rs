@@ -5,7 +5,7 @@
 
 use crate::env::go_bool;
 
-/// What a flag of klog takes.
+/// The kind of value that a flag of klog takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Bool,
@@ -50,11 +50,11 @@ const FLAGS: [(&str, Kind, &str); 16] = [
 pub struct OwnFlag {
     /// Without dashes.
     pub name: &'static str,
-    /// What it is for, in short.
+    /// Its purpose, in short.
     pub purpose: &'static str,
 }
 
-/// What the flags said.
+/// The settings that the flags gave.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Flags {
     /// `-v`: how much to log; 0 when not given, 255 for anything larger.
@@ -81,9 +81,9 @@ pub enum FlagError {
     Value {
         /// The flag.
         name: String,
-        /// What was given.
+        /// The value that was given.
         value: String,
-        /// What would be right.
+        /// The kind of value that would be right.
         expected: &'static str,
     },
     /// Dashes without a name (`-=x`, `---v`).
@@ -101,6 +101,7 @@ pub fn parse(own: &[OwnFlag], arguments: impl IntoIterator<Item = String>) -> Re
     let mut flags = Flags::default();
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
+        // As Go's `flag`: a word without a dash, or dashes alone, ends the flags, and what follows is not looked at.
         let Some(body) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
             break;
         };
@@ -149,7 +150,7 @@ impl Flags {
             expected,
         };
         match kind {
-            // Those of klog mean nothing here, and nobody asks for them.
+            // Those of klog mean nothing here and are kept all the same: no list of them can become stale.
             Kind::Text => self.own.push((name, value.to_owned())),
             Kind::Bool => {
                 let on = go_bool(value).map_err(|_| wrong("true or false"))?;

@@ -1,4 +1,4 @@
-//! What every pod process needs and no data path knows: settings, logs, signals, metrics, TLS and the
+//! The needs of every pod process of which no data path knows: settings, logs, signals, metrics, TLS and the
 //! message that a container leaves behind.
 //!
 //! A binary uses the modules in this order:

@@ -22,7 +22,7 @@ pub const SCRATCH: &str = "/scratch";
 pub const PROXY_CERTS: &str = "/proxycerts/";
 /// Secrets with extra HTTP headers, a folder each.
 pub const EXTRA_HEADERS: &str = "/extraheaders";
-/// What the kubelet shows as the reason of a container's end.
+/// The file whose text the kubelet shows as the reason of a container's end.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// The fixed paths, at their place or under a test folder.
@@ -45,7 +45,7 @@ impl Paths {
         Self::from_prefix(strings.get(TEST_ROOT_VARIABLE).as_deref())
     }
 
-    /// Where absolute path `fixed` is.
+    /// The path at which absolute path `fixed` is found.
     pub fn at(&self, fixed: &str) -> PathBuf {
         self.root
             .join(Path::new(fixed).strip_prefix("/").unwrap_or(Path::new(fixed)))

@@ -9,7 +9,7 @@ const MAX_LENGTH: usize = 64;
 /// The largest size of a file or device: Linux counts offsets in a signed 64-bit number.
 const MAX_BYTES: u64 = i64::MAX.unsigned_abs();
 
-/// Why a text is not a usable size.
+/// The reasons why a text is not a usable size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// The text does not follow the grammar.
@@ -59,7 +59,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     bytes
 }
 
-/// What a suffix multiplies by.
+/// The factor of a suffix.
 #[derive(Clone, Copy)]
 enum Scale {
     PowerOf2(u32),

@@ -9,10 +9,10 @@ use tokio::time::timeout;
 
 use crate::listener::{Engagement, Peer};
 
-/// What the server answers with.
+/// An answer of the server.
 pub type Reply = Response<Full<Bytes>>;
 
-/// How long a client that was answered early may go on sending. Closing the connection at once would reset it, and the
+/// Time for which a client that was answered early may go on sending. Closing the connection at once would reset it, and the
 /// client might never see the answer.
 pub const LINGER: Duration = Duration::from_secs(30);
 
@@ -62,8 +62,8 @@ where
     }
 }
 
-/// `reply` to a request of `peer` whose body nobody wants. A client that asked whether to send it has not begun; over HTTP/2, where
-/// nobody need ask, it may have.
+/// `reply` to a request of `peer` whose body is not wanted. A client that asked whether to send it has not begun; over HTTP/2, where
+/// it need not ask, it may have.
 pub fn refuse(reply: Reply, request: Request<Incoming>, peer: &Peer) -> Reply {
     let has_begun = request.version() == Version::HTTP_2 || !request.headers().contains_key(header::EXPECT);
     if has_begun {

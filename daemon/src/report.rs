@@ -29,7 +29,7 @@ pub struct Termination {
     /// An upload server ended because its time was over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_passed: Option<bool>,
-    /// Where a VDDK import ran.
+    /// The host where a VDDK import ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vddk_info: Option<VddkInfo>,
     /// Labels for the DataVolume, from the environment of a container disk.
@@ -50,7 +50,7 @@ pub struct VddkInfo {
     pub host: String,
 }
 
-/// Why no termination message was written.
+/// The reasons why no termination message was written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The kubelet would cut the JSON, and the controller could not parse what is left.

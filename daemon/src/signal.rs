@@ -1,7 +1,7 @@
 //! SIGTERM and SIGINT.
 //!
 //! A pod's process is pid 1, for which the kernel ignores signals without a handler, so there must be one.
-//! The first signal asks everybody to stop and lets them clean up; the second ends the process at once.
+//! The first signal asks all tasks to stop and lets them clean up; the second ends the process at once.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -36,7 +36,7 @@ impl Signal {
     }
 }
 
-/// The request to stop, as everybody can see it.
+/// The request to stop, as all tasks can see it.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     token: CancellationToken,

@@ -5,13 +5,13 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
-/// A peer that says nothing for so long is asked whether it is still there.
+/// A peer that says nothing for this time is asked whether it is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 
-/// How often it is asked again.
+/// Time between two questions.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// After so many questions without an answer it is gone.
+/// Questions without an answer after which it is gone.
 const KEEPALIVE_COUNT: u32 = 4;
 
 /// Small messages leave at once, and a peer that vanished without a word (half-open connection, RFC 9293 §3.5.1) is

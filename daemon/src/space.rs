@@ -1,4 +1,4 @@
-//! How much of a volume a disk image may use.
+//! The part of a volume that a disk image may use.
 
 /// Sizes of disk images are multiples of this: qemu-img and CDI's controllers round to whole MiB.
 pub const ALIGNMENT_BYTES: u64 = 1 << 20;

@@ -27,7 +27,7 @@ async fn connect(address: SocketAddr) -> TlsStream<TcpStream> {
         .unwrap()
 }
 
-/// What the server answers to `request`, and the certificate it shows.
+/// The server's answer to `request`, and the certificate it shows.
 async fn exchange(address: SocketAddr, request: &str) -> (String, Vec<u8>) {
     let mut stream = connect(address).await;
     let certificate = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();

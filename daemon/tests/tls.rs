@@ -1,4 +1,4 @@
-//! Which servers a client accepts, over real TLS handshakes.
+//! The servers that a client accepts, over real TLS handshakes.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,7 +20,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 const NAME: &str = "images.example";
 
-/// What a server shows, and the key it has.
+/// The certificate that a server shows, and the key it has.
 struct Identity {
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
@@ -38,7 +38,7 @@ impl Identity {
     }
 }
 
-/// What `openssl req -x509` makes: self-signed and a CA at once, which webpki alone would refuse as a server.
+/// A certificate as `openssl req -x509` makes it: self-signed and a CA at once, which webpki alone would refuse as a server.
 fn openssl_style(adjust: impl FnOnce(&mut CertificateParams)) -> Identity {
     let mut params = CertificateParams::new([NAME.to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,14 +1,10 @@
-//! What people write in variables and flags: checksums and sizes.
+//! Checksums and sizes, as people write them in variables and flags.
 
 #![no_main]
 
+use daemon::quantity;
 use datapath::digest::Checksum;
 use libfuzzer_sys::fuzz_target;
-
-// The file itself: its crate would bring a whole TLS stack into the build with sanitizers.
-#[allow(dead_code)]
-#[path = "../../daemon/src/quantity.rs"]
-mod quantity;
 
 fuzz_target!(|text: &str| {
     if let Ok(checksum) = text.parse::<Checksum>() {

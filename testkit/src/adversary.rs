@@ -24,7 +24,7 @@ pub struct Reply {
     pub status: u16,
     /// Headers besides those that frame the body.
     pub headers: Vec<(String, String)>,
-    /// What follows.
+    /// The part that follows.
     pub body: Body,
 }
 

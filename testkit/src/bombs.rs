@@ -4,7 +4,7 @@ use crate::tools;
 
 /// A file that asks for too much.
 pub struct Bomb {
-    /// What it asks for.
+    /// The size that it asks for.
     pub name: &'static str,
     /// The file.
     pub bytes: Vec<u8>,

@@ -19,10 +19,10 @@ use crate::output::Output;
 use crate::tools;
 use crate::wait;
 
-/// What stands before the port in what chromedriver prints once it listens.
+/// The words before the port in what chromedriver prints once it listens.
 const LISTENING: &str = "started successfully on port ";
 
-/// How long chromedriver may take to listen, and for one command; the first one starts the browser.
+/// Time that chromedriver may take to listen, and for one command; the first one starts the browser.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The key of an element's name in JSON (WebDriver §12, "web element identifier").
@@ -119,7 +119,7 @@ impl Browser {
         }
     }
 
-    /// What the body of a function returns that is called with these arguments in the page. A promise is waited for.
+    /// The value that the body of a function returns which is called with these arguments in the page. A promise is waited for.
     #[track_caller]
     pub fn run(&self, script: &str, arguments: &[Value]) -> Value {
         self.post("/execute/sync", &json!({ "script": script, "args": arguments }))
@@ -147,7 +147,7 @@ impl Browser {
         })
     }
 
-    /// What the console has got since the last call, the browser's own complaints as well: `LEVEL message`.
+    /// The messages that the console has got since the last call, the browser's own complaints as well: `LEVEL message`.
     #[track_caller]
     pub fn log(&self) -> Vec<String> {
         let entries = self.post("/se/log", &json!({ "type": "browser" }));

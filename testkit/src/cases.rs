@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use crate::fail::OrFail;
 
-/// How many failures are shown in full; a broken stage fails hundreds of cases for one reason.
+/// Failures that are shown in full; a broken stage fails hundreds of cases for one reason.
 const SHOWN: usize = 12;
 
 /// Runs `check` on every case. Fails the test if it panics on any, after all cases have run.
@@ -44,7 +44,7 @@ pub fn check_all<C: Display + Send>(
     assert!(failures.is_empty(), "{} cases failed:\n\n{shown}", failures.len());
 }
 
-/// What a panic said.
+/// The words of a panic.
 fn sentence(payload: &(dyn std::any::Any + Send)) -> &str {
     let literal = payload.downcast_ref::<&str>().copied();
     literal

@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-/// What can go wrong while certificates are made; tests just print it.
+/// A mistake while certificates are made; tests just print it.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A name that never resolves (RFC 6761 §6.4), for servers that are reached through a proxy.
@@ -54,7 +54,7 @@ impl Identity {
     }
 }
 
-/// What a client offers in the handshake; without anything, what rustls does.
+/// The offer of a client in the handshake; without anything, that of rustls.
 #[derive(Default)]
 pub struct Offer<'a> {
     /// The certificate of the client.
@@ -67,7 +67,7 @@ pub struct Offer<'a> {
     pub protocols: &'a [&'a str],
 }
 
-/// A fresh certificate authority that nobody else trusts.
+/// A fresh certificate authority that nothing else trusts.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -174,7 +174,7 @@ impl Authority {
         Ok(Arc::new(config))
     }
 
-    /// A server with this certificate that takes nobody without one of this authority.
+    /// A server with this certificate that takes no client without one of this authority.
     pub fn mutual_config(&self, server: &Identity) -> Result<Arc<ServerConfig>, Error> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone())?;
@@ -194,7 +194,7 @@ impl Authority {
     }
 }
 
-/// A client that trusts nobody: for plain HTTP, and for the failure of TLS.
+/// A client that trusts no server: for plain HTTP, and for the failure of TLS.
 pub fn distrustful_client_config() -> Result<Arc<ClientConfig>, Error> {
     client_config(RootCertStore::empty())
 }

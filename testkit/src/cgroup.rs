@@ -13,7 +13,7 @@ use crate::process::{Finished, Program};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// How often a running program's page cache is looked at.
+/// Time between two looks at a running program's page cache.
 const POLL: Duration = Duration::from_millis(10);
 
 /// Names of one version. Kernel documentation: `cgroup-v1/{memory,blkio-controller}.rst`, `cgroup-v2.rst`.
@@ -23,7 +23,7 @@ struct Interface {
     limit: &'static str,
     /// Absent from kernels that have no swap.
     swap: &'static str,
-    /// What leaves nothing to swap, for a limit: version 1 counts memory and swap together.
+    /// The value that leaves nothing to swap, for a limit: version 1 counts memory and swap together.
     no_swap: fn(u64) -> u64,
     peak: &'static str,
     /// Has the line `oom_kill`.
@@ -69,7 +69,7 @@ pub struct MemoryCgroup {
     io: Option<PathBuf>,
 }
 
-/// What became of a program in a group.
+/// The end of a program in a group.
 pub struct InGroup {
     /// Its end.
     pub finished: Finished,
@@ -170,7 +170,7 @@ impl Drop for MemoryCgroup {
     }
 }
 
-/// What this machine has.
+/// The cgroups that this machine has.
 fn interface() -> &'static Interface {
     let root = Path::new(ROOT);
     if root.join(V1.memory).join(V1.limit).exists() {

@@ -74,7 +74,7 @@ impl ClonePod {
         std::fs::read_to_string(self.root.path().join("dev/termination-log")).ok()
     }
 
-    /// What a scrape of the metrics gives now.
+    /// The answer to a scrape of the metrics now.
     pub fn scrape(&self) -> String {
         tools::run("curl", ["-sSk", &format!("https://{}/metrics", self.metrics)])
     }

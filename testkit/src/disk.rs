@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use crate::fail::OrFail;
 use crate::random::Random;
 
-/// What counts as one block of data when writes are counted: the page and the usual file system block.
+/// Bytes that count as one block of data when writes are counted: the page and the usual file system block.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// How much is compared at once.
+/// Bytes that are compared at once.
 const WINDOW_BYTES: u64 = 1 << 20;
 
 /// Bytes that look like a file system's: runs of 512 B to 64 KiB of text, noise or one repeated byte, no zero block.
@@ -153,7 +153,7 @@ pub fn data_bytes(path: &Path) -> u64 {
     total
 }
 
-/// Whether the first `length` bytes (or all, if there are fewer) are all among `allowed`.
+/// True if the first `length` bytes (or all, if there are fewer) are all among `allowed`.
 pub fn begins_with_only(allowed: &[u8], path: &Path, length: u64) -> bool {
     read(&open(path), 0, length)
         .iter()
@@ -177,8 +177,8 @@ fn read(file: &File, offset: u64, want: u64) -> Vec<u8> {
     bytes
 }
 
-/// Where the next data begins at or after `offset`; `u64::MAX` when only a hole follows. What cannot tell
-/// (a device) is all data.
+/// The place where the next data begins at or after `offset`; `u64::MAX` when only a hole follows. A file that cannot
+/// tell (a device) is all data.
 fn next_data(file: &File, offset: u64) -> u64 {
     match rustix::fs::seek(file, SeekFrom::Data(offset)) {
         Ok(data) => data,

@@ -52,7 +52,7 @@ pub fn form(parts: &[Part<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// What comes before the content of `part`.
+/// The bytes before the content of `part`.
 pub fn form_head(part: &Part<'_>) -> Vec<u8> {
     let mut head = format!(
         "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{}\"",
@@ -65,7 +65,7 @@ pub fn form_head(part: &Part<'_>) -> Vec<u8> {
     head.into_bytes()
 }
 
-/// What comes behind the content of the last part.
+/// The bytes behind the content of the last part.
 pub fn form_tail() -> Vec<u8> {
     format!("\r\n--{BOUNDARY}--\r\n").into_bytes()
 }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::fail::OrFail;
 use crate::tools;
 
-/// Where Debian keeps the sources of Go libraries.
+/// The folder where Debian keeps the sources of Go libraries.
 const GO_PATH: &str = "/usr/share/gocode";
 
 /// The program, built once for each process that needs it.
@@ -40,7 +40,7 @@ static PROGRAM: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
     (folder, program)
 });
 
-/// What is inside of framed snappy. Fails the test if the library does not like it.
+/// The bytes inside of framed snappy. Fails the test if the library does not like it.
 pub fn undo(framed: &[u8]) -> Vec<u8> {
     tools::filter(&PROGRAM.1.to_string_lossy(), [""; 0], framed)
 }

@@ -15,12 +15,12 @@ fn record(payload: &[u8]) -> Vec<u8> {
     [&[22, 3, 1][..], &length, payload].concat()
 }
 
-/// A ClientHello that says that it is 65,024 bytes long, as far as so many of them.
+/// A ClientHello that says that it is 65,024 bytes long, as far as this number of them.
 fn part_of_long(bytes: usize) -> Vec<u8> {
     [&[1, 0, 0xfe, 0][..], &vec![0; bytes]].concat()
 }
 
-/// What a client of `config` says first.
+/// The first bytes of a client of `config`.
 pub fn whole(config: &Arc<ClientConfig>) -> Vec<u8> {
     let name = ServerName::try_from("localhost").or_fail("a name");
     let mut client = ClientConnection::new(Arc::clone(config), name).or_fail("a client");

@@ -19,11 +19,11 @@ use crate::wire::{self, Request};
 
 /// Marks a PVC as the target of an upload.
 pub const UPLOAD_TARGET: &str = "cdi.kubevirt.io/storage.upload.target";
-/// Whether the upload pod is ready.
+/// The readiness of the upload pod.
 pub const POD_READY: &str = "cdi.kubevirt.io/storage.pod.ready";
 /// The phase of the upload pod.
 pub const POD_PHASE: &str = "cdi.kubevirt.io/storage.pod.phase";
-/// What the PVC is going to hold.
+/// The content that the PVC is going to have.
 pub const CONTENT_TYPE: &str = "cdi.kubevirt.io/storage.contentType";
 /// The PVC that a populator fills instead.
 pub const PVC_PRIME: &str = "cdi.kubevirt.io/storage.populator.pvcPrime";
@@ -56,7 +56,7 @@ pub fn populated(mut pvc: Value) -> Value {
     pvc
 }
 
-/// What a GET gets.
+/// The answer to a GET.
 #[derive(Debug, Clone)]
 pub enum Answer {
     /// 200 with this object.
@@ -71,7 +71,7 @@ pub enum Answer {
     Endless {
         /// A head, and what comes first behind it.
         begin: Vec<u8>,
-        /// What comes again and again.
+        /// The bytes that come again and again.
         piece: Vec<u8>,
         /// In between.
         pause: Duration,
@@ -139,7 +139,7 @@ impl KubeApi {
         std::fs::write(file, config.to_string()).or_fail(file.display());
     }
 
-    /// What the GETs of PVC `name` in namespace `default` get, one after the other; the last one stays.
+    /// Sets the answers to GETs of PVC `name` in namespace `default`, one after the other; the last one stays.
     pub fn set_pvc(&self, name: &str, answers: impl IntoIterator<Item = Answer>) {
         lock(&self.store)
             .pvcs
@@ -161,17 +161,17 @@ impl KubeApi {
         })));
     }
 
-    /// What the GETs of the ConfigMap get.
+    /// Sets the answer to GETs of the ConfigMap.
     pub fn set_config_map(&self, answer: Answer) {
         lock(&self.store).config_map = Some(answer);
     }
 
-    /// What the lists of the CDIConfig get from now on.
+    /// Sets the answer to lists of the CDIConfig.
     pub fn set_list(&self, answer: Answer) {
         lock(&self.store).list = Some(answer);
     }
 
-    /// What its watches get.
+    /// Sets the answer to its watches.
     pub fn set_watch(&self, answer: Answer) {
         lock(&self.store).watch = Some(answer);
     }
@@ -196,7 +196,7 @@ impl KubeApi {
         lock(&self.store).requests.clone()
     }
 
-    /// How often the PVC `name` was read.
+    /// The number of times that the PVC `name` was read.
     pub fn reads_of(&self, name: &str) -> usize {
         let line = format!("GET {}", pvc_path(name));
         let requests = self.requests();

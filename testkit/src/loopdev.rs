@@ -10,7 +10,7 @@ use rustix::fs::FlockOperation;
 use crate::fail::OrFail;
 use crate::tools;
 
-/// What the device holds before an import: anything that is not written or zeroed shows.
+/// The content of the device before an import: anything that is not written or zeroed shows.
 pub const DIRT: u8 = 0xFF;
 
 /// An attached loop device; detached, with its backing file removed, when dropped.
@@ -87,8 +87,8 @@ fn attach(backing: &Path, sector_size: u32) -> PathBuf {
     PathBuf::from(tools::run("losetup", words).trim())
 }
 
-/// Whoever holds it is the only one on this machine that looks for a free device. Of two `losetup --find` that find the same one, the
-/// loser claims it for a moment, and whoever opens it exclusively then, as an import does, is told that it is busy.
+/// A lock: its holder is the only one on this machine that looks for a free device. Of two `losetup --find` that find the same one, the
+/// loser claims it for a moment, and a program that opens it exclusively then, as an import does, is told that it is busy.
 fn turn() -> File {
     let path = std::env::temp_dir().join("cdi-workers-losetup.lock");
     let file = File::create(&path).or_fail(path.display());

@@ -13,7 +13,7 @@ use crate::fail::OrFail;
 use crate::tools;
 use crate::wait;
 
-/// How long a server may take to listen.
+/// Time that a server may take to listen.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// A running server; killed when dropped.
@@ -64,7 +64,7 @@ impl NbdServer {
         server
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }

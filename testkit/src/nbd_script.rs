@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// What is different from an honest server.
+/// The differences from an honest server.
 #[derive(Clone)]
 pub struct NbdScript {
     /// Sent first, then nothing: no server at all, or an odd one.
@@ -41,11 +41,11 @@ impl Default for NbdScript {
 pub struct NbdRequest {
     /// 0: read, 2: goodbye, 7: block status.
     pub command: u16,
-    /// What the reply has to repeat.
+    /// The number that the reply has to repeat.
     pub cookie: u64,
     /// The first byte.
     pub offset: u64,
-    /// How many bytes.
+    /// Bytes that are asked for.
     pub length: u32,
 }
 

@@ -37,7 +37,7 @@ impl Nginx {
     }
 }
 
-/// One process, as whoever runs the test: its folder is readable by nobody else.
+/// One process, as the user who runs the test: its folder is readable by no other.
 fn configuration(address: SocketAddr, tls: bool, directives: &str) -> String {
     let tls = if tls {
         "ssl; ssl_certificate server.crt; ssl_certificate_key server.key"

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::fail::OrFail;
 use crate::tools;
 
-/// What a layer is compressed with.
+/// The compression of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// Nothing.
@@ -32,7 +32,7 @@ impl Compression {
 /// An image to build.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// What it is made for, as Go calls it.
+    /// The processor that it is made for, as Go calls it.
     pub architecture: &'static str,
     /// Its layers as tars, the lowest first, and how each is compressed.
     pub layers: Vec<(Vec<u8>, Compression)>,

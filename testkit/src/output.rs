@@ -1,4 +1,4 @@
-//! What a program prints, readable while it still runs.
+//! The output of a program, readable while it still runs.
 
 use std::io::Read;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -99,7 +99,7 @@ impl Output {
         self.printed.lock().text()
     }
 
-    /// What was printed until now.
+    /// The output until now.
     pub(crate) fn so_far(&self) -> String {
         self.printed.lock().text()
     }

@@ -26,7 +26,7 @@ impl SecretVolume {
         volume
     }
 
-    /// Where the file of this name is found.
+    /// The path at which the file of this name is found.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -14,13 +14,13 @@ use tokio::runtime::Runtime;
 
 use crate::fail::OrFail;
 
-/// How many connections a storm has open; of more, it resets the oldest ones.
+/// Connections that a storm has open; of more, it resets the oldest ones.
 const OPEN: usize = 2000;
 
-/// How often a storm looks whether it is in time.
+/// Time between two looks of a storm whether it is in time.
 const TICK: Duration = Duration::from_millis(5);
 
-/// Lets this process open so many files, and the programs that it starts.
+/// Lets this process open this number of files, and the programs that it starts.
 pub fn allow_files(files: u64) {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < files) {
@@ -45,7 +45,7 @@ async fn connect(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
     socket.set_reuseaddr(true)?;
     socket.bind(SocketAddr::new(IpAddr::V4(from), 0))?;
     let stream = socket.connect(to).await?;
-    // An end without TIME_WAIT: there are not so many ports.
+    // An end without TIME_WAIT: there are not enough ports.
     stream.set_zero_linger()?;
     Ok(stream)
 }
@@ -57,7 +57,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Nobody yet.
+    /// A crowd without connections.
     pub fn new() -> Self {
         Self {
             streams: Vec::new(),
@@ -86,7 +86,7 @@ impl Default for Crowd {
     }
 }
 
-/// Somebody who connects again and again and says nothing, until this is dropped.
+/// A client that connects again and again and says nothing, until this is dropped.
 pub struct Storm {
     count: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -94,7 +94,7 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// Connects to `to` so many times a second, from each of `sources` in turn.
+    /// Connects to `to` this number of times a second, from each of `sources` in turn.
     pub fn start(to: SocketAddr, sources: Vec<Ipv4Addr>, per_second: u32) -> Self {
         let (count, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (counted, stopped) = (Arc::clone(&count), Arc::clone(&stop));

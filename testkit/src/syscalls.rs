@@ -1,4 +1,4 @@
-//! Which files a program makes, or opens for writing, and whom it connects to, as strace sees it.
+//! The files that a program makes, or opens for writing, and the addresses that it connects to, as strace sees it.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -71,7 +71,7 @@ pub fn is_about(call: &str, path: &Path) -> bool {
     call.contains(&format!("{path:?}")) || call.ends_with(&format!("<{}>", path.display()))
 }
 
-/// Whether a line of strace's log is a successful call that can write.
+/// True if a line of strace's log is a successful call that can write.
 fn writes(call: &str) -> bool {
     let opens = call.contains(" open(") || call.contains(" openat(") || call.contains(" openat2(");
     let for_writing = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TMPFILE"]

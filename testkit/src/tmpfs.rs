@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::fail::OrFail;
 use crate::tools;
 
-/// Where Linux keeps shared memory: a tmpfs that is there without root. Containers often have 64 MiB of it only.
+/// The folder where Linux keeps shared memory: a tmpfs that is there without root. Containers often have 64 MiB of it only.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Room that is worth it: what the tests that use [`fast_folder`] at once need, several times over.

@@ -111,7 +111,7 @@ pub fn hs256(secret: &[u8], claims: &Value) -> String {
     })
 }
 
-/// A token by ES256, with a key that nobody knows.
+/// A token by ES256, with a key that is not known elsewhere.
 pub fn es256(claims: &Value) -> String {
     let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).or_fail("a P-256 key");
     compact(&json!({ "alg": "ES256" }), claims, |message| {

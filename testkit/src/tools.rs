@@ -51,7 +51,7 @@ const PACKAGES: [(&str, &str); 38] = [
     ("zstd", "zstd"),
 ];
 
-/// Where administrators' programs live; a user's `PATH` often lacks it.
+/// The folders of administrators' programs; a user's `PATH` often lacks it.
 const SYSTEM_FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 /// The full path of `name`. Fails the test with the package to install when it is missing.
@@ -97,7 +97,7 @@ pub fn filter<A: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = A>, in
     output.stdout
 }
 
-/// Whether `qemu-img convert -O raw` accepts `image` (of format `format`); the result is left in `raw`.
+/// True if `qemu-img convert -O raw` accepts `image` (of format `format`); the result is left in `raw`.
 pub fn qemu_converts(format: &str, image: &Path, raw: &Path) -> bool {
     Command::new(find("qemu-img"))
         .args(["convert", "-t", "unsafe", "-f", format, "-O", "raw"])

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::fail::OrFail;
 use crate::random::Random;
 
-/// What a dialect can hold.
+/// The kinds of entries that a dialect can hold.
 #[derive(Debug, Clone, Copy)]
 pub struct Reach {
     /// Bytes of a path.

@@ -19,10 +19,10 @@ use crate::wait;
 /// The common name that the server asks its clients for.
 pub const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
 
-/// What stands in the log once the server listens, before the address.
+/// The words before the address in the log, once the server listens.
 const LISTENING: &str = "Running server on ";
 
-/// How long a server may take to notice that an upload has begun or failed.
+/// Time that a server may take to notice that an upload has begun or failed.
 const STATE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A pod that is about to start.
@@ -143,7 +143,7 @@ impl UploadPod {
         self.path("tls").join(name)
     }
 
-    /// What signed the certificates of the server and of its clients.
+    /// The authority that signed the certificates of the server and of its clients.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
@@ -206,7 +206,7 @@ impl Server {
         }
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

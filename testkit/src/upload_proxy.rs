@@ -19,7 +19,7 @@ use crate::upstream::{Script, Upstream};
 /// The namespace of all PVCs.
 pub const NAMESPACE: &str = "default";
 
-/// How long a proxy may run: longer than any test.
+/// Time that a proxy may run: longer than any test.
 const LIFETIME: Duration = Duration::from_secs(300);
 
 /// A proxy that is about to start.
@@ -97,12 +97,12 @@ impl UploadProxy {
         self
     }
 
-    /// What signs the certificates of upload servers and of the proxy as their client.
+    /// The authority that signs the certificates of upload servers and of the proxy as their client.
     pub fn cluster(&self) -> &Arc<Authority> {
         &self.cluster
     }
 
-    /// What signs the certificate that the proxy shows.
+    /// The authority that signs the certificate which the proxy shows.
     pub fn front(&self) -> &Authority {
         &self.front
     }
@@ -118,7 +118,7 @@ impl UploadProxy {
     }
 
     /// A file of the folder: `server.{crt,key}` and `front-ca.crt` of the front door, `client.{crt,key}` and `ca.crt` of
-    /// the way to the upload servers, `token.{key,pub}`, `routes.toml`.
+    /// the connections to the upload servers, `token.{key,pub}`, `routes.toml`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -212,7 +212,7 @@ pub const PVC: &str = "disk";
 pub struct Scripted {
     /// Keys and files.
     pub proxy: UploadProxy,
-    /// What stands for the upload server.
+    /// The server that stands for the upload server.
     pub upstream: Upstream,
     /// The proxy itself.
     pub server: Server,
@@ -231,7 +231,7 @@ impl Scripted {
         Self::begin(proxy, 1, scripts)
     }
 
-    /// Starts both; so many PVCs lead to the upload server.
+    /// Starts both; this number of PVCs leads to the upload server.
     pub fn start_for(binary: &str, pvcs: usize, scripts: Vec<Script>) -> Self {
         Self::begin(UploadProxy::new(binary), pvcs, scripts)
     }

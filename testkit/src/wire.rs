@@ -32,7 +32,7 @@ impl Stream for tokio_rustls::server::TlsStream<TcpStream> {
 pub struct Request {
     /// `GET`, `HEAD`, `CONNECT`, …
     pub method: String,
-    /// What stands in the request line: a path with query, an absolute URL, or an authority.
+    /// The target in the request line: a path with query, an absolute URL, or an authority.
     pub target: String,
     /// Names in lower case, with values, in order.
     pub headers: Vec<(String, String)>,
@@ -51,7 +51,7 @@ impl Request {
             if head.len() > HEAD_LIMIT_BYTES {
                 return Err(io::Error::other("the request head is too long"));
             }
-            // Somebody who tries TLS first must not wait for the answer to a request that never comes.
+            // A client that tries TLS first must not wait for the answer to a request that never comes.
             if !head[0].is_ascii_alphabetic() {
                 return Err(io::Error::other("not HTTP"));
             }

@@ -8,7 +8,7 @@ use testkit::upload_proxy::beside;
 
 use super::scene::{BINARY, Scene, assert_gone};
 
-/// What the importer leaves behind; the server's environment has one label.
+/// The message that the importer leaves behind; the server's environment has one label.
 const COMPLETE: &str = r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"labels":{"instancetype.kubevirt.io/default-instancetype":"u1.small"},"message":"Import Complete"}"#;
 
 /// The importer with the environment that CDI's controller gives it for a node pull (contract, sections 1.2 and 5.2).

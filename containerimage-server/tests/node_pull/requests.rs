@@ -1,4 +1,4 @@
-//! What requests get.
+//! Answers to requests.
 
 use rustix::process::Signal;
 use testkit::disk;

@@ -12,7 +12,7 @@ use testkit::wait;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_cdi-containerimage-server");
 
-/// What a server may take to start or to notice a file that it looks for each second.
+/// Time that a server has to start or to notice a file that it looks for each second.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A folder with `disk` and `shared`, and a port.
@@ -75,7 +75,7 @@ impl Scene {
         format!("http://{}{path}", self.address)
     }
 
-    /// What curl with these arguments gets: the head and the body.
+    /// The head and the body that curl with these arguments gets.
     pub(crate) fn curl(&self, arguments: &[&str], path: &str) -> (String, Vec<u8>) {
         let head = self.path("head");
         let body = self.path("body");

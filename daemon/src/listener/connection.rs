@@ -25,13 +25,13 @@ use super::framing::Watched;
 use super::handshake::{self, Wire};
 use super::{Peer, RequestGuard};
 
-/// How long a client may take for its TLS handshake.
+/// Time that a client has for its TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes that are read ahead of a handler at most.
 const READ_BYTES: usize = 128 << 10;
 
-/// Bytes of a header, and of the trailers of a request. A token has 1 KB, and whoever has none may have as many heads as connections.
+/// Bytes of a header, and of the trailers of a request. A token has 1 KB, and a client without one may have as many heads as connections.
 const HEAD_BYTES: u32 = 16 << 10;
 
 /// Bytes of an HTTP/2 body that a client may send ahead of the handler.
@@ -40,13 +40,14 @@ const WINDOW_BYTES: u32 = 1 << 20;
 /// Requests that a client may have in progress on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 16;
 
-/// After so long without a frame an HTTP/2 client is asked for a sign of life, and after as long again it is gone.
+/// Time without a frame after which an HTTP/2 client is asked for a sign of life; after as long again it is gone.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long the end of an answer may take to leave when the listener stops.
+/// Time that the end of an answer has to leave when the listener stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// An error of any of the layers of a connection, for one line in the log.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pub(super) struct Connection {
     pub(super) address: SocketAddr,
@@ -63,7 +64,7 @@ impl Connection {
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body + Send + Unpin + 'static,
         B::Data: Send,
-        B::Error: Into<Failure>,
+        B::Error: Into<BoxError>,
     {
         let address = self.address;
         crate::sockets::prepare(&stream);
@@ -85,15 +86,16 @@ impl Connection {
         }
     }
 
-    async fn answer<H, F, B>(self, stream: TlsStream<Wire<TcpStream>>, handler: H) -> Result<(), Failure>
+    async fn answer<H, F, B>(self, stream: TlsStream<Wire<TcpStream>>, handler: H) -> Result<(), BoxError>
     where
         H: Fn(Peer, Request<Incoming>) -> F + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body + Send + Unpin + 'static,
         B::Data: Send,
-        B::Error: Into<Failure>,
+        B::Error: Into<BoxError>,
     {
         let (_, session) = stream.get_ref();
+        // By what TLS has agreed on: the first bytes decide nothing, for they are the client's.
         let is_http2 = session.alpn_protocol() == Some(b"h2");
         let certificate = session
             .peer_certificates()
@@ -142,10 +144,10 @@ impl Connection {
 
     /// Lets a connection end by itself when it has something left to say, and soon when not: a client that has sent half a
     /// header would keep it open.
-    async fn last_answers<E: Into<Failure>>(
+    async fn last_answers<E: Into<BoxError>>(
         &self,
         connection: impl Future<Output = Result<(), E>> + Unpin,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BoxError> {
         let ending = self.drive(connection);
         if self.place.is_busy() {
             return ending.await.map_err(Into::into);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// 100 % in hundredths of a percent.
 const COMPLETE: u64 = 10_000;
 
-/// How much of the work is done: a series that is absent until first touched, only grows, and reaches
-/// 100 only when somebody says that all is done. Clones share the value.
+/// The part of the work that is done: a series that is absent until first touched, only grows, and reaches
+/// 100 only with [`finish`](Self::finish). Clones share the value.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     /// 0 when untouched, otherwise 1 + hundredths of a percent, so that `fetch_max` covers both rules.

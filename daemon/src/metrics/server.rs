@@ -20,13 +20,13 @@ use crate::tls::{SelfSigned, TlsError};
 /// The port that pods name `metrics`.
 pub const PORT: u16 = 8443;
 
-/// The name in the certificate. Upstream's, and nobody verifies it.
+/// The name in the certificate. Upstream's, and no client verifies it.
 const CERTIFICATE_NAME: &str = "cloner_target";
 
-/// How long a client may take for the header of its request.
+/// Time that a client has for the header of its request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many clients there may be; of more, idle ones are closed.
+/// Clients that there may be; of more, idle ones are closed.
 const CONNECTIONS: usize = 64;
 
 /// All interfaces on [`PORT`]: IPv6 and IPv4 together, or IPv4 alone on a node without IPv6.
@@ -37,7 +37,7 @@ pub fn addresses() -> [SocketAddr; 2] {
     ]
 }
 
-/// Why there is no endpoint.
+/// The reasons why there is no endpoint.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error("cannot listen on {address}: {source}")]

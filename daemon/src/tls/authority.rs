@@ -49,7 +49,7 @@ impl AuthorityFiles {
     }
 
     /// Makes a new authority, a certificate for a server with `names`, and one for a client called `client_name`. The
-    /// authority's own key is not kept: nobody can sign anything else with it.
+    /// authority's own key is not kept: nothing else can be signed with it.
     pub fn create(&self, names: &[String], client_name: &str) -> Result<(), TlsError> {
         let mut params = params("cdi-workers local authority", &[])?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

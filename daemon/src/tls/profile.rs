@@ -42,7 +42,7 @@ const TLS13_PREFIXES: [&str; 3] = ["TLS_AES_", "TLS_CHACHA20_", "TLS_SM4_"];
 
 static VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
 
-/// What a server may speak.
+/// The versions and ciphers that a server may speak.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Profile {
     needs_tls13: bool,
@@ -73,6 +73,7 @@ impl Profile {
                 .find(|(openssl, iana, _)| [*openssl, *iana].contains(&name))
             {
                 Some((.., suite)) => suites.push(*suite),
+                // Go has no choice among them: a list that names one gets all.
                 None if TLS13_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {}
                 None => not_offered.push(name.to_owned()),
             }

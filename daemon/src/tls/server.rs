@@ -15,7 +15,7 @@ use super::{TlsError, provider};
 /// The protocols that are spoken above TLS, best first.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Where the certificates of a server are.
+/// The places of a server's certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFiles {
     /// PEM with the server's certificate and those of the authorities between.

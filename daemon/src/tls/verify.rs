@@ -1,4 +1,4 @@
-//! How a client decides whether a server is who it says.
+//! A client's decision whether a server is the one that it says.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl ServerCertVerifier for KnownCertificates {
             .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
             .map_err(|error| {
                 // Of an unknown self-signed certificate webpki says that it is a CA's. That is true, but what is
-                // wrong with it for the user is that nobody trusts it.
+                // wrong with it for the user is that it is not trusted.
                 if is_self_issued(end_entity) {
                     CertificateError::UnknownIssuer.into()
                 } else {

@@ -7,6 +7,7 @@ mod common;
 
 mod check;
 mod corruption;
+mod listed;
 mod metadata;
 mod prefixes;
 mod samples;

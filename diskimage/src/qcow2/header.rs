@@ -310,6 +310,7 @@ fn compression(kind: u8, incompatible: u64) -> Result<Compression, Error> {
 }
 
 fn refuse_features(incompatible: u64, autoclear: u64, extensions: &Extensions) -> Result<(), Error> {
+    // Unknown bits first: they may change what the others mean.
     let unknown = incompatible & !KNOWN_INCOMPATIBLE;
     if unknown != 0 {
         let names: Vec<String> = (0..64u8)

@@ -69,6 +69,7 @@ impl Stream {
         let Some(bytes) = found else {
             return Err(self.not_kept(want, first).into());
         };
+        // The last unit of an image may be short, and a want may reach beyond it.
         let range = slice_range(at - first, end - first);
         match bytes.get(range.clone()) {
             Some(_) => Ok(bytes.slice(range)),

@@ -17,7 +17,7 @@ pub const CLAIM: &str = "disk";
 /// A DNS name under which pods find a server: the name, and its address.
 pub type Host<'a> = (&'a str, std::net::Ipv4Addr);
 
-/// What differs between import pods.
+/// The differences between import pods.
 #[derive(Default)]
 pub struct Import<'a> {
     /// Environment on top of what every import pod has.
@@ -245,7 +245,7 @@ pub fn poller(
     pod(&spec(&[container], &volumes, hosts))
 }
 
-/// What all containers of workers have: the restricted security context (§5.2) and the default resources (§0.6).
+/// A container of a worker with what all of them have: the restricted security context (§5.2) and the default resources (§0.6).
 pub fn worker(name: &str, image: Image) -> Value {
     json!({
         "name": name,

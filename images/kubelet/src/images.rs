@@ -57,7 +57,7 @@ impl Image {
         archive
     }
 
-    /// What podman calls it.
+    /// The name that podman has for it.
     pub fn id(self) -> &'static str {
         static IDS: [OnceLock<String>; 4] = [const { OnceLock::new() }; 4];
         let place = Self::ALL

@@ -141,7 +141,7 @@ impl Drop for Sandbox {
     }
 }
 
-/// Where ip(8) keeps the namespace of this name.
+/// The file in which ip(8) keeps the namespace of this name.
 fn path(name: &str) -> PathBuf {
     PathBuf::from("/run/netns").join(name)
 }

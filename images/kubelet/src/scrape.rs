@@ -9,7 +9,7 @@ use testkit::https::{Connection, Request, Response};
 
 use crate::network::Network;
 
-/// Where pods serve metrics, and upload servers everything (contract §0.7, §5.4).
+/// The port where pods serve metrics, and upload servers everything (contract §0.7, §5.4).
 pub const PORT: u16 = 8443;
 
 /// GET `path` from the pod at `pod`.

@@ -1,8 +1,8 @@
-//! How a container ended, and what CDI's controllers make of it.
+//! The end of a container, and the verdict of CDI's controllers on it.
 
 use serde_json::Value;
 
-/// How many bytes, and lines, of a log kubelet takes for a termination message (Kubernetes: `TerminationMessagePolicy`).
+/// Bytes, and lines, of a log that kubelet takes for a termination message (Kubernetes: `TerminationMessagePolicy`).
 const FALLBACK: (usize, usize) = (2048, 80);
 
 /// A terminated container, as its pod's status has it.
@@ -34,7 +34,7 @@ impl Terminated {
         }
     }
 
-    /// What the import controller makes of the importer's end (contract §5.3). Fails the test where the controller would get stuck.
+    /// The import controller's verdict on the importer's end (contract §5.3). Fails the test where the controller would get stuck.
     pub fn import(&self) -> Verdict {
         if self.code != 0 {
             return Verdict::Failed(self.message.clone());
@@ -50,7 +50,7 @@ impl Terminated {
         }
     }
 
-    /// What the upload controller makes of the upload server's end (contract §5.4): without a JSON message it never gets on.
+    /// The upload controller's verdict on the upload server's end (contract §5.4): without a JSON message it never gets on.
     pub fn upload(&self) -> Verdict {
         if self.code != 0 {
             return Verdict::Failed(self.message.clone());
@@ -66,7 +66,7 @@ impl Terminated {
     }
 }
 
-/// What a controller concludes.
+/// A controller's conclusion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Phase Succeeded.

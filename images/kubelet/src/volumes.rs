@@ -1,4 +1,4 @@
-//! What pods mount: claims, secrets, config maps and empty folders.
+//! Volumes that pods mount: claims, secrets, config maps and empty folders.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -71,7 +71,7 @@ impl Claim {
         }
     }
 
-    /// Whether it is a device.
+    /// True for a device.
     pub fn is_block(&self) -> bool {
         matches!(self.kind, Kind::Block)
     }
@@ -90,7 +90,7 @@ impl Claim {
         self.folder.path().join(name)
     }
 
-    /// Where CDI keeps the disk: `disk.img`, or the device.
+    /// The disk as CDI keeps it: `disk.img`, or the device.
     pub fn disk(&self) -> PathBuf {
         match self.kind {
             Kind::Filesystem => self.path().join("disk.img"),
@@ -122,7 +122,7 @@ impl Drop for Claim {
     }
 }
 
-/// What of a namespace pods mount, by name.
+/// The objects of a namespace that pods mount, by name.
 #[derive(Default)]
 pub struct Objects<'a> {
     /// PersistentVolumeClaims.
@@ -165,7 +165,7 @@ impl Mounted {
         Self::Empty(folder)
     }
 
-    /// Where it is on the node.
+    /// Its path on the node.
     pub(crate) fn path(&self) -> PathBuf {
         match self {
             Self::Claim(path) => path.clone(),
@@ -176,7 +176,7 @@ impl Mounted {
     }
 }
 
-/// What kubelet does to a volume for a pod's `fsGroup`: the group owns it, and everything new in it.
+/// Prepares a volume for a pod's `fsGroup` as kubelet does: the group owns it, and everything new in it.
 fn own_by_group(folder: &Path) {
     chown(folder, None, Some(QEMU)).or_fail(folder.display());
     fs::set_permissions(folder, Permissions::from_mode(0o2775)).or_fail(folder.display());

@@ -1,11 +1,11 @@
-//! What CDI's operator, its controllers and its users put into a cluster, as far as an upload proxy sees it.
+//! The objects that CDI's operator, its controllers and its users put into a cluster, as far as an upload proxy sees it.
 
 use serde_json::{Map, Value, json};
 
 use super::Cluster;
 use super::servers::ADMIN_TOKEN;
 
-/// Where CDI's own pods run.
+/// The namespace of CDI's own pods.
 pub const CDI_NAMESPACE: &str = "cdi";
 
 /// The name of the proxy's ServiceAccount, and of the roles that it has.
@@ -14,7 +14,7 @@ pub const PROXY_ACCOUNT: &str = "cdi-uploadproxy";
 /// The ConfigMap with the certificates that upload servers are verified against.
 pub const CA_BUNDLE: &str = "cdi-uploadserver-signer-bundle";
 
-/// What the names of CDI's annotations begin with.
+/// The beginning of the names of CDI's annotations.
 pub const ANNOTATION_PREFIX: &str = "cdi.kubevirt.io/";
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -188,7 +188,7 @@ impl Cluster {
         );
     }
 
-    /// What the API server's authorizer says now of an account of CDI's; it learns of new roles a moment after they were written.
+    /// The verdict of the API server's authorizer on an account of CDI's; it learns of new roles a moment after they were written.
     #[track_caller]
     pub(super) fn may(&self, account: &str, group: &str, resource: &str, verb: &str) -> bool {
         let review = json!({

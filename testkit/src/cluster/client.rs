@@ -14,14 +14,14 @@ use crate::https::{Connection, Request, Response};
 /// An object and the type of its JSON, which says to PATCH what to do with it.
 pub(super) type Body<'a> = (&'static str, &'a Value);
 
-/// Who asks the API server, each time on a connection of its own.
+/// A client of the API server, each time on a connection of its own.
 pub(super) struct Client {
     pub(super) address: SocketAddr,
     pub(super) config: Arc<ClientConfig>,
 }
 
 impl Client {
-    /// What the API server answers to whoever has this token.
+    /// The answer of the API server to a client with this token.
     pub(super) fn ask(
         &self,
         token: &str,
@@ -38,7 +38,7 @@ impl Client {
         connection.exchange(&request, object.to_string().as_bytes())
     }
 
-    /// Whether everything in the API server is ready, the roles that it makes for itself included.
+    /// True if everything in the API server is ready, the roles that it makes for itself included.
     pub(super) fn is_ready(&self) -> bool {
         let answer = self.ask(ADMIN_TOKEN, "GET", "/readyz", None);
         answer.is_ok_and(|answer| answer.status == 200)

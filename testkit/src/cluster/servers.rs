@@ -13,7 +13,7 @@ use crate::process::{Program, Running, lasting};
 use crate::wait;
 use crate::{ports, tools};
 
-/// How long a server may take to get ready. Alone it takes 1 s (etcd) or 5 s (the API server).
+/// Time that a server may take to get ready. Alone it takes 1 s (etcd) or 5 s (the API server).
 const START_PATIENCE: Duration = Duration::from_secs(90);
 
 /// More than any test takes: servers are ended by those that started them.
@@ -65,7 +65,7 @@ impl Drop for Server {
     }
 }
 
-/// Where everything of a cluster lies, and where it listens.
+/// The files of a cluster, and its addresses.
 pub(super) struct Place {
     pub(super) folder: PathBuf,
     etcd: SocketAddr,

@@ -22,7 +22,7 @@ pub const USER: &str = "joe";
 /// See [`USER`].
 pub const PASSWORD: &str = "hunter2";
 
-/// How the registry asks who is there.
+/// The question of the registry for the client's name.
 #[derive(Clone, Copy, Default)]
 pub enum Auth<'a> {
     /// Not at all.
@@ -34,12 +34,12 @@ pub enum Auth<'a> {
     Token(&'a TokenIssuer, &'a str),
 }
 
-/// How a registry is run.
+/// The settings of a registry.
 #[derive(Clone, Copy, Default)]
 pub struct Setup<'a> {
-    /// Whose certificate it has; plain HTTP without one.
+    /// The authority of its certificate; plain HTTP without one.
     pub authority: Option<&'a Authority>,
-    /// Who may pull.
+    /// The clients that may pull.
     pub auth: Auth<'a>,
     /// Blobs are answered with a redirect to this URL, with the path of the blob's file behind it.
     pub redirect: Option<&'a str>,
@@ -62,7 +62,7 @@ impl DockerRegistry {
     pub fn start_with(setup: Setup<'_>, images: &[(&str, &[Image])]) -> Self {
         let folder = tempfile::tempdir().or_fail("a folder for the registry");
         if !images.is_empty() {
-            // Whoever fills it needs no rights.
+            // To fill it needs no rights.
             let filled = Self::serve(folder, Setup::default());
             for (name, images) in images {
                 filled.push(name, images, &["--all", "--preserve-digests"]);
@@ -99,7 +99,7 @@ impl DockerRegistry {
         self.address
     }
 
-    /// What skopeo calls the image `name`, and we do too.
+    /// The name that skopeo has for the image `name`, and we have too.
     pub fn reference(&self, name: &str) -> String {
         format!("docker://{}/{name}", self.address)
     }
@@ -115,7 +115,7 @@ impl DockerRegistry {
         tools::run("skopeo", words.chain([source.as_str(), target.as_str()]));
     }
 
-    /// Where the registry keeps its files.
+    /// The folder of the registry's files.
     pub fn storage(&self) -> PathBuf {
         self.folder.path().join("storage")
     }

@@ -1,5 +1,5 @@
-//! Tokens for a registry (distribution specification, "Token Authentication Implementation"): whoever signs them needs no
-//! service, since a token can be signed ahead.
+//! Tokens for a registry (distribution specification, "Token Authentication Implementation"). They need no service,
+//! since a token can be signed ahead.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
@@ -11,10 +11,10 @@ use crate::certs::Authority;
 use crate::fail::OrFail;
 use crate::tokens::{compact, now};
 
-/// Who signs tokens, as the registry is told.
+/// The signer of tokens, as the registry is told.
 pub const ISSUER: &str = "token service of a test";
 
-/// What the registry is called in tokens.
+/// The name of the registry in tokens.
 pub const SERVICE: &str = "registry of a test";
 
 /// Signs tokens that a registry takes.
@@ -33,12 +33,12 @@ impl TokenIssuer {
         Self { certificate, key }
     }
 
-    /// What the registry verifies tokens with.
+    /// The certificate with which the registry verifies tokens.
     pub(super) fn certificate_pem(&self) -> &str {
         &self.certificate
     }
 
-    /// What a token service answers: the right to pull `repository` for five minutes.
+    /// The answer of a token service: the right to pull `repository` for five minutes.
     pub fn grant(&self, repository: &str) -> String {
         let now = now();
         let claims = json!({

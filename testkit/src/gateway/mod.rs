@@ -256,7 +256,7 @@ async fn write_piece(client: &mut dyn Stream, piece: &[u8], is_chunked: bool) ->
     Ok(())
 }
 
-/// When so many bytes of a body may have been sent.
+/// The time when this number of bytes of a body may have been sent.
 struct Pace {
     started: Instant,
     bytes_per_second: Option<u64>,
@@ -278,7 +278,7 @@ impl Pace {
     }
 }
 
-/// What becomes of the connection after an answer.
+/// The fate of the connection after an answer.
 enum After {
     KeepOpen,
     Close,

@@ -1,8 +1,8 @@
-//! What a gateway does to the answers that pass through it.
+//! The faults that a gateway adds to the answers that pass through it.
 
 use crate::wire::Request;
 
-/// Which requests suffer, how, and how fast bodies go.
+/// The requests that suffer, their faults, and the speed of bodies.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The requests that faults are for; all others pass.
@@ -31,12 +31,12 @@ impl Plan {
     }
 }
 
-/// What happens to one request. Offsets count the bytes of its own body, from 0.
+/// The fault of one request. Offsets count the bytes of its own body, from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// It passes.
     None,
-    /// The connection is closed after so many bytes of the body.
+    /// The connection is closed after this number of bytes of the body.
     Cut(u64),
     /// This status with these headers and no body; the server is not asked.
     Status(u16, Vec<(&'static str, String)>),
@@ -44,6 +44,6 @@ pub enum Fault {
     Answer(u16, Vec<(&'static str, String)>, String),
     /// One bit of this byte of the body is flipped.
     Corrupt(u64),
-    /// The body ends after so many bytes as if that were all: `Content-Length` says so.
+    /// The body ends after this number of bytes as if that were all: `Content-Length` says so.
     Short(u64),
 }

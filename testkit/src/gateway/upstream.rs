@@ -26,7 +26,7 @@ pub(super) struct Answer {
     ended: bool,
 }
 
-/// How the end of a body is told (RFC 9112 §6.3).
+/// The framing of a body, which tells its end (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     /// There is no body, whatever the head says of one.

@@ -1,4 +1,4 @@
-//! Deltas: images that say only what is different from a disk that somebody has already.
+//! Deltas: images that say only what is different from a disk that is there already.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::fail::OrFail;
 use crate::random::Random;
 use crate::{disk, tools};
 
-/// How many edits of one kind a delta gets.
+/// Edits of one kind that a delta gets.
 const EDITS: u64 = 40;
 
 /// A delta, what it is a delta to, and what both are together.
@@ -23,7 +23,7 @@ pub struct Delta {
     pub raw: PathBuf,
     /// Bytes of the disk.
     pub virtual_size: u64,
-    /// What the delta is like, for messages.
+    /// The kind of the delta, for messages.
     pub name: String,
 }
 
@@ -79,7 +79,7 @@ impl Spec {
 }
 
 impl Delta {
-    /// What the delta calls its base, without folders.
+    /// The delta's name for its base, without folders.
     pub fn base_name(&self) -> String {
         let name = self.base.file_name().or_fail("a file has a name");
         name.to_string_lossy().into_owned()

@@ -1,4 +1,4 @@
-//! What happens to an image after it was made: the writes of a guest, played by `qemu-io`.
+//! Changes of an image after it was made: the writes of a guest, played by `qemu-io`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::{Compression, Content, Spec};
 use crate::random::Random;
 use crate::tools;
 
-/// How many edits of one kind an image gets. Enough for every kind of table entry, few enough to take no time.
+/// Edits of one kind that an image gets. Enough for every kind of table entry, few enough to take no time.
 const EDITS: u64 = 60;
 
 /// Applies what the content of `spec` asks for.

@@ -67,7 +67,7 @@ impl fmt::Display for Subformat {
     }
 }
 
-/// What `qemu-img convert -O raw` makes of an image.
+/// The disk that `qemu-img convert -O raw` makes of an image.
 #[derive(Debug)]
 pub struct Oracle {
     /// Bytes of the disk.

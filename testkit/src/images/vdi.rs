@@ -29,9 +29,9 @@ pub struct Vdi {
     pub virtual_size: u64,
     /// Entries of the block map.
     pub map: Vec<Block>,
-    /// Where the block map is.
+    /// The place of the block map.
     pub map_offset: u32,
-    /// Where block 0 is.
+    /// The place of block 0.
     pub data_offset: u32,
     /// The blocks of the image; shorter ones are filled up with zeros.
     pub blocks: Vec<Vec<u8>>,
@@ -39,7 +39,7 @@ pub struct Vdi {
     pub block_extra: u32,
     /// UUID of the image that this one is the difference to.
     pub link: [u8; 16],
-    /// Changes to the image, which nobody else would make.
+    /// Changes to the image that no program would make.
     pub patches: HashMap<usize, Vec<u8>>,
 }
 

@@ -4,12 +4,12 @@
 const SECTOR: usize = 512;
 /// Bytes of the dynamic disk header ("Dynamic Disk Header Format").
 const DYNAMIC_HEADER: usize = 1024;
-/// Where a footer ("Hard Disk Footer Format") and a dynamic disk header have their checksums.
+/// The places of the checksums of a footer ("Hard Disk Footer Format") and a dynamic disk header.
 pub const FOOTER_CHECKSUM_AT: usize = 64;
 /// See [`FOOTER_CHECKSUM_AT`].
 pub const HEADER_CHECKSUM_AT: usize = 36;
 
-/// What a footer says.
+/// The fields of a footer.
 #[derive(Debug, Clone)]
 pub struct Footer {
     /// "Creator Application": `win ` is Hyper-V's.
@@ -95,7 +95,7 @@ pub fn geometry(size: u64) -> (u16, u8, u8) {
     )
 }
 
-/// Where the block allocation table is.
+/// The place of the block allocation table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Table {
     /// Before the blocks, as all writers put it.
@@ -113,9 +113,9 @@ pub struct Dynamic {
     pub block_size: usize,
     /// Number and content of the allocated blocks, in the order of the file. The rest of a block is zero.
     pub blocks: Vec<(usize, Vec<u8>)>,
-    /// What the sector bitmaps consist of.
+    /// The byte of which the sector bitmaps consist.
     pub bitmap: u8,
-    /// Where the table is.
+    /// The place of the table.
     pub table: Table,
     /// Entries of the table beyond those of the disk.
     pub spare_entries: usize,

@@ -2,19 +2,19 @@
 
 /// Objects are aligned to it (2.1).
 const MIB: usize = 1 << 20;
-/// Where the headers are (2.2), and how long a header is.
+/// The places of the headers (2.2), and the length of a header.
 pub const HEADERS_AT: [usize; 2] = [64 << 10, 128 << 10];
 /// See [`HEADERS_AT`].
 pub const HEADER_BYTES: usize = 4 << 10;
-/// Where the copies of the region table are (2.2), and how long it is.
+/// The places of the copies of the region table (2.2), and its length.
 pub const REGION_TABLES_AT: [usize; 2] = [192 << 10, 256 << 10];
 /// See [`REGION_TABLES_AT`].
 pub const REGION_TABLE_BYTES: usize = 64 << 10;
-/// Where the log and the metadata are in what is built here.
+/// The places of the log and the metadata in the images that are built here.
 const LOG_AT: usize = MIB;
 /// See [`Vhdx::bytes`].
 pub const METADATA_AT: usize = 2 * MIB;
-/// Where the metadata region has its items.
+/// The place of the items of the metadata region.
 pub const ITEMS_AT: usize = METADATA_AT + (64 << 10);
 
 /// GUIDs as they lie in the file.
@@ -29,7 +29,7 @@ const PARENT_LOCATOR: &str = "A8D35F2D-B30B-454D-ABF7-D3D84834AB0C";
 /// The only locator type (2.6.2.6.3).
 const VHDX_LOCATOR: &str = "B04AEFB7-D19E-4A81-B789-25B8E9445913";
 
-/// What a payload block is (2.5.1.1).
+/// The kinds of payload blocks (2.5.1.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Block {
     /// State 6, with this content; the rest of the block is zero.

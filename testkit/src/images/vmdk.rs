@@ -8,7 +8,7 @@ use flate2::write::ZlibEncoder;
 use crate::fail::OrFail;
 
 const SECTOR: usize = 512;
-/// Sectors of the descriptor: what everybody reserves.
+/// Sectors of the descriptor: as many as all programs reserve.
 const DESCRIPTOR_SECTORS: usize = 20;
 /// `gdOffset` of an image whose footer says where the directory is.
 const AT_END: u64 = u64::MAX;
@@ -18,7 +18,7 @@ const GRAIN_TABLE: u32 = 1;
 const GRAIN_DIRECTORY: u32 = 2;
 const FOOTER: u32 = 3;
 
-/// What a grain of the disk is.
+/// The kinds of grains of the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Grain {
     /// No entry in a grain table.
@@ -29,7 +29,7 @@ pub enum Grain {
     Data(u8),
 }
 
-/// Where the grain directory and the grain tables are.
+/// The place of the grain directory and the grain tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tables {
     /// Before the grains, after a redundant copy: VirtualBox's and qemu-img's images.
@@ -52,7 +52,7 @@ pub struct Vmdk {
     pub grains: Vec<Grain>,
     /// Sectors that the last grain lacks.
     pub cut_sectors: u64,
-    /// Where tables are.
+    /// The place of tables.
     pub tables: Tables,
     /// Grains are zlib streams, and everything behind the descriptor has markers.
     pub compressed: bool,
@@ -334,7 +334,7 @@ impl Builder<'_> {
         self.bytes[..SECTOR].copy_from_slice(header);
     }
 
-    /// Where the next byte goes.
+    /// The place of the next byte.
     fn sector(&self) -> usize {
         self.bytes.len() / SECTOR
     }

@@ -20,7 +20,7 @@ pub const ACCESS_KEY: &str = "AKIAEXAMPLEOFATEST";
 /// The secret key that belongs to it.
 pub const SECRET_KEY: &str = "secret/of+a/test";
 
-/// Whose store it is.
+/// The program that plays a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// moto: S3 with versions, checksums and STS; takes every signature, and none for public objects.
@@ -31,7 +31,7 @@ pub enum Kind {
     Gcs,
 }
 
-/// What lets everybody read an object of [`Kind::Moto`], which otherwise wants any signature.
+/// The header that lets all clients read an object of [`Kind::Moto`], which otherwise wants any signature.
 pub const PUBLIC: &str = "x-amz-acl: public-read";
 
 /// A signature as [`Kind::Moto`] wants one: it looks at it no further.
@@ -66,7 +66,7 @@ impl Store {
         store
     }
 
-    /// Whose it is.
+    /// The program that plays it.
     pub fn kind(&self) -> Kind {
         self.kind
     }

@@ -10,7 +10,7 @@ use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
 use crate::wait;
 
-/// How long a store may take until it listens; alone it takes a second.
+/// Time that a store may take until it listens; alone it takes a second.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// More than any test takes: stores are ended with the process that started them.

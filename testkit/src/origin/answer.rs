@@ -1,4 +1,4 @@
-//! Which head and which bytes answer a request: the decisions of an origin, without any I/O.
+//! The head and the bytes that answer a request: the decisions of an origin, without any I/O.
 
 use std::ops::Range;
 

@@ -32,7 +32,7 @@ pub struct Origin {
 /// A request that was answered, or is being answered.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// What was asked.
+    /// The request line.
     pub request: Request,
     /// The status of the answer; 0 when the connection was closed instead.
     pub status: u16,
@@ -262,7 +262,7 @@ impl State {
     }
 }
 
-/// What becomes of the connection after an answer.
+/// The fate of the connection after an answer.
 enum After {
     KeepOpen,
     Close,

@@ -1,20 +1,20 @@
-//! What an [`Origin`](super::Origin) serves and how it misbehaves.
+//! The object that an [`Origin`](super::Origin) serves, and its misbehaviour.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-/// One object, served at every path, and the faults on the way.
+/// One object, served at every path, and the faults that happen meanwhile.
 #[derive(Debug, Clone)]
 pub struct Script {
     /// The object as the first requests see it.
     pub object: Object,
     /// From this answered GET on (0-based), another object is served: it was replaced on the server.
     pub replaced: Option<(usize, Object)>,
-    /// How `Range` is treated.
+    /// The treatment of `Range`.
     pub ranges: Ranges,
-    /// How the length of a body is announced.
+    /// The announcement of a body's length.
     pub framing: Framing,
     /// A chunked body ends without its last chunk.
     pub cut_end_mark: bool,
@@ -100,7 +100,7 @@ impl Object {
     }
 }
 
-/// How a server treats `Range`.
+/// The treatment of `Range` by a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ranges {
     /// `Accept-Ranges: bytes`, and they work.
@@ -115,7 +115,7 @@ pub enum Ranges {
     Unknown,
 }
 
-/// How a server tells where the body ends.
+/// The framing by which a server tells where the body ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     /// A true `Content-Length`.
@@ -128,7 +128,7 @@ pub enum Framing {
     UntilClose,
 }
 
-/// What goes wrong while one GET is answered. Offsets are those of the object.
+/// The fault while one GET is answered. Offsets are those of the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.

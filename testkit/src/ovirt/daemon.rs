@@ -19,10 +19,10 @@ use crate::process::{Program, Running, lasting};
 use crate::tools;
 use crate::wait;
 
-/// More than any test takes: the daemon is ended by whoever started it.
+/// More than any test takes: the daemon is ended by the test that started it.
 const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a socket of `qemu-nbd` is waited for.
+/// Time for which a socket of `qemu-nbd` is waited for.
 const SOCKET_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Seconds that a ticket is good for without being used or extended.
@@ -74,7 +74,7 @@ impl Daemon {
         }
     }
 
-    /// Where tickets are good; without a slash at the end.
+    /// The address where tickets are good; without a slash at the end.
     pub(super) fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.images)
     }
@@ -177,7 +177,7 @@ fn configure(folder: &Path, authority: Option<&Authority>) {
     std::fs::write(folder.join("conf.d/test.conf"), text).or_fail("the daemon's configuration");
 }
 
-/// Where a service listens: `NAME listening on ('127.0.0.1', 35149)`.
+/// The address at which a service listens: `NAME listening on ('127.0.0.1', 35149)`.
 fn listening(log: &str, service: &str) -> SocketAddr {
     let line = log
         .lines()

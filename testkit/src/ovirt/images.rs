@@ -157,7 +157,7 @@ async fn data(
     }
 }
 
-/// Writes the answer; of the image that `ticket` opens, at most so many bytes.
+/// Writes the answer; of the image that `ticket` opens, at most this number of bytes.
 async fn write(
     state: &State,
     stream: &mut dyn Stream,

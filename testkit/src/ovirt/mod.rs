@@ -30,10 +30,10 @@ pub use daemon::Daemon;
 pub use script::{Contents, DISK_ID, Extents, Fault, IMAGE_ID, PASSWORD, Script, USER};
 pub use transfers::Transfer;
 
-/// What an engine says of a disk that something else is done with.
+/// The words of an engine for a disk that something else is done with.
 pub const DISK_IS_LOCKED: &str = "[Cannot transfer Virtual Disk. Disk is locked. Please try again later.]";
 
-/// What it says of several.
+/// Its words for several.
 pub const DISKS_ARE_LOCKED: &str = "[Cannot transfer Virtual Disk: The following disks are locked: disk. Please try again in a few minutes.]";
 
 /// Longest body of a request that is read.
@@ -54,7 +54,7 @@ pub struct Engine {
     runtime: Option<Runtime>,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct State {
     script: Script,
     tls: Option<TlsAcceptor>,
@@ -66,7 +66,7 @@ struct State {
 #[derive(Default)]
 struct Log {
     calls: Vec<Call>,
-    /// Tokens that nobody logged out, and how often each was used.
+    /// Tokens that were not logged out, and the uses of each.
     tokens: BTreeMap<String, usize>,
     transfers: Vec<Transfer>,
     /// Requests for a transfer.
@@ -133,7 +133,7 @@ impl Engine {
         self.state.log().calls.clone()
     }
 
-    /// How often the engine was asked for what `line` names.
+    /// The number of times that the engine was asked for what `line` names.
     pub fn count(&self, line: &str) -> usize {
         self.calls().iter().filter(|call| call.line == line).count()
     }
@@ -151,7 +151,7 @@ impl Engine {
             .collect()
     }
 
-    /// Whether somebody logged in and nobody is logged in any more.
+    /// True if a client logged in and none is logged in any more.
     pub fn is_logged_out(&self) -> bool {
         let log = self.state.log();
         log.tokens.is_empty()
@@ -166,7 +166,7 @@ impl Engine {
         self.state.log().body_bytes
     }
 
-    /// Whether the image server was ever told a secret of the engine.
+    /// True if the image server was ever told a secret of the engine.
     pub fn leaked(&self) -> bool {
         self.state.log().leaked
     }
@@ -189,7 +189,7 @@ impl State {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Where tickets are good.
+    /// The address where tickets are good.
     fn image_server(&self) -> String {
         match &self.script.daemon {
             Some(daemon) => daemon.url(),
@@ -220,7 +220,7 @@ impl State {
 }
 
 impl Log {
-    /// Whether the token is good, once more. One that is used up is forgotten.
+    /// True if the token is good once more. One that is used up is forgotten.
     fn admits(&mut self, token: Option<&str>, most: usize) -> bool {
         let Some(token) = token else {
             return false;

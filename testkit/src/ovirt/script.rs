@@ -1,4 +1,4 @@
-//! What an [`Engine`](super::Engine) knows, and how it misbehaves.
+//! The disks that an [`Engine`](super::Engine) knows, and its misbehaviour.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::daemon::Daemon;
 pub use crate::origin::Fault;
 
-/// Who may log in.
+/// The user that may log in.
 pub const USER: &str = "admin@internal";
 /// With this password; a client has to escape it in a form.
 pub const PASSWORD: &str = "s3cret & more=%";
@@ -18,26 +18,26 @@ pub const DISK_ID: &str = "4a7e3b7c-5f54-4c1e-9d2c-0d1f3c6d9b11";
 /// The image that the disk's guest writes to.
 pub const IMAGE_ID: &str = "b9d1c2f0-7f0a-4f43-8a55-6f2b5e0e7a22";
 
-/// An engine with one disk, and the faults on the way.
+/// An engine with one disk, and the faults that happen meanwhile.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// What the disk holds now.
+    /// The content of the disk now.
     pub disk: Contents,
-    /// What its snapshots hold, by their ids.
+    /// The content of its snapshots, by their ids.
     pub snapshots: BTreeMap<String, Contents>,
-    /// How many requests for a transfer find the disk locked, each of them with the next of these texts.
+    /// The texts with which requests for a transfer find the disk locked, one request each.
     pub locked: Vec<&'static str>,
-    /// How many looks at a transfer find it initializing: the first one is the answer to the request for it.
+    /// Looks at a transfer that find it initializing: the first one is the answer to the request for it.
     pub initializing: usize,
     /// The phase after that.
     pub phase: &'static str,
-    /// A token is good for so many requests.
+    /// Requests for which a token is good.
     pub token_uses: usize,
     /// A transfer that ended is forgotten at once: 404.
     pub forgetful: bool,
     /// Method and path (of the engine) → what is answered instead, with status 200.
     pub documents: BTreeMap<String, Bytes>,
-    /// What the image server says of extents.
+    /// The image server's answer about extents.
     pub extents: Extents,
     /// A ticket that was neither read nor extended for so long is refused (403), and the transfer is paused.
     pub ticket_life: Duration,
@@ -79,7 +79,7 @@ pub struct Contents {
     pub cow: Bytes,
 }
 
-/// What the image server says of the extents of a raw image.
+/// The image server's answer about the extents of a raw image.
 #[derive(Debug, Clone)]
 pub enum Extents {
     /// The truth, in steps of 64 KiB.

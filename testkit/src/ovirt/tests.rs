@@ -1,4 +1,4 @@
-//! What a client sees, with curl as the client.
+//! The engine as a client sees it, with curl as the client.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ fn sparse_text(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Where data is. Neighbours are joined: how a server cuts them is its own business.
+/// The places of data. Neighbours are joined: how a server cuts them is its own business.
 fn data_runs(extents: &str) -> Vec<(u64, u64)> {
     let extents: Vec<Value> = serde_json::from_str(extents).expect(extents);
     let mut runs: Vec<(u64, u64)> = Vec::new();

@@ -16,7 +16,7 @@ pub struct Transfer {
     pub format: String,
     /// `disk`, or the id of a snapshot.
     pub subject: String,
-    /// How often it was extended.
+    /// The number of times that it was extended.
     pub extended: usize,
     pub(super) looks: usize,
     pub(super) active: Instant,
@@ -77,7 +77,7 @@ impl Transfer {
         })
     }
 
-    /// What goes over the wire.
+    /// The format that goes over the wire.
     pub(super) fn bytes(&self) -> &bytes::Bytes {
         if self.format == "cow" {
             &self.contents.cow
@@ -86,7 +86,7 @@ impl Transfer {
         }
     }
 
-    /// Somebody looks at the transfer: time goes by.
+    /// A client looks at the transfer: time goes by.
     pub(super) fn look(&mut self, script: &Script) {
         self.looks += 1;
         if self.phase == "initializing" && self.looks > script.initializing {
@@ -108,7 +108,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Whether the ticket still opens the image. One that was idle for too long pauses the transfer.
+    /// True if the ticket still opens the image. One that was idle for too long pauses the transfer.
     pub(super) fn is_open(&mut self, script: &Script) -> bool {
         if self.phase == "transferring" && self.active.elapsed() > script.ticket_life {
             "paused_system".clone_into(&mut self.phase);
@@ -117,7 +117,7 @@ impl Transfer {
     }
 }
 
-/// What is to be transferred. Engines know the disk as `disk` or, from times before 4.0, `image`.
+/// The disk or snapshot that is to be transferred. Engines know the disk as `disk` or, from times before 4.0, `image`.
 fn subject(script: &Script, body: &str) -> Result<(String, Contents), String> {
     if let Some(snapshot) = xml::id(body, "snapshot") {
         let contents = script.snapshots.get(&snapshot).cloned();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-/// How a program ended and what it took.
+/// The end of a program, and what it took.
 #[derive(Debug)]
 pub struct Finished {
     /// The command line, for messages.
@@ -33,7 +33,7 @@ impl Finished {
             .unwrap_or(-1)
     }
 
-    /// Whether the program panicked or died of a fault instead of saying what was wrong.
+    /// True if the program panicked or died of a fault instead of saying what was wrong.
     pub fn crashed(&self) -> bool {
         const RUST_PANIC: i32 = 101;
         const FAULTS: [Signal; 4] = [Signal::ABORT, Signal::SEGV, Signal::BUS, Signal::ILL];

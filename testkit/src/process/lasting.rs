@@ -1,4 +1,4 @@
-//! Programs that last as long as this process, for what a `static` holds: nobody drops that.
+//! Programs that last as long as this process, for what a `static` holds: that is never dropped.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use crate::wait;
 
-    /// What says to the test below that it is the process that ends.
+    /// The variable that tells the test below that it is the process that ends.
     const INNER: &str = "TESTKIT_LASTING_INNER";
 
     #[test]

@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 
 use super::{End, Seen};
 
-/// What is left of a body.
+/// The rest of a body.
 pub(super) enum Body {
     /// So many bytes.
     Length(u64),
@@ -15,7 +15,7 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// What the head says follows. A head that says two things is an error: a proxy must not have let it through.
+    /// The body that follows, as the head says. A head that says two things is an error: a proxy must not have let it through.
     pub(super) fn of(seen: &Seen) -> io::Result<Self> {
         let lengths = seen.headers("content-length");
         let codings = seen.headers("transfer-encoding");

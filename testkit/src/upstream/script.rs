@@ -1,28 +1,28 @@
-//! What an upstream does.
+//! The behaviour of an upstream.
 
-/// What is done with one request: some of it is read, something is said, and then?
+/// The treatment of one request: some of it is read, something is said, and then?
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// How much is read before something is said.
+    /// The part that is read before something is said.
     pub reads: Reads,
-    /// What is said.
+    /// The answer.
     pub says: Says,
-    /// What follows.
+    /// The fate of the connection.
     pub then: Then,
 }
 
-/// How much of a request is read.
+/// The part of a request that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
     /// The head.
     Head,
-    /// The head and so many bytes of the body.
+    /// The head and this number of bytes of the body.
     Part(u64),
     /// All.
     Everything,
 }
 
-/// What is said.
+/// An answer.
 #[derive(Debug, Clone)]
 pub enum Says {
     /// Nothing.
@@ -33,7 +33,7 @@ pub enum Says {
     Bytes(Vec<u8>),
 }
 
-/// What follows the answer.
+/// The fate of the connection after the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// The rest of this request is read, then the next one.
@@ -44,7 +44,7 @@ pub enum Then {
     Close,
     /// The connection is reset.
     Reset,
-    /// Nothing: the connection stays open and nobody reads from it.
+    /// Nothing: the connection stays open and is not read from.
     Hang,
 }
 

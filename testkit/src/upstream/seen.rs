@@ -1,14 +1,14 @@
-//! What an upstream was sent.
+//! The requests that an upstream was sent.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::lock;
 
-/// How much of a body is kept.
+/// The part of a body that is kept.
 const KEPT_BYTES: usize = 64 * 1024;
 
-/// How the sending of a request ended.
+/// The end of the sending of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// It was complete.
@@ -54,7 +54,7 @@ impl Seen {
         lock(&self.state).body.clone()
     }
 
-    /// How the request ended, if it did.
+    /// The end of the request, if it came.
     pub fn end(&self) -> Option<End> {
         lock(&self.state).end
     }

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 pub(super) struct Rank<K> {
     length: usize,
     by_client: HashMap<IpAddr, BTreeSet<K>>,
-    /// How many connections each client has, and its least one.
+    /// The number of connections of each client, and its least one.
     order: BTreeSet<(usize, Reverse<K>, IpAddr)>,
 }
 

@@ -12,7 +12,7 @@ pub(super) enum Chunks {
     Size(u64),
     /// Behind the digits of this size, in blanks.
     Blank(u64),
-    /// In extensions, which nobody reads.
+    /// In extensions, which are not read.
     Extension(u64),
     /// At the LF of the line with this size.
     SizeEnd(u64),

@@ -14,7 +14,7 @@ fn record(payload: &[u8]) -> Vec<u8> {
     [&[HANDSHAKE, 3, 1][..], &length, payload].concat()
 }
 
-/// What a rustls client says first.
+/// The first bytes of a rustls client.
 fn client_hello() -> Vec<u8> {
     let config: ClientConfig = tls::insecure_client_config().unwrap();
     let name = ServerName::try_from("a.example").unwrap();
@@ -24,12 +24,12 @@ fn client_hello() -> Vec<u8> {
     hello
 }
 
-/// A ClientHello in records with so many bytes of it each.
+/// A ClientHello in records with this number of its bytes each.
 fn in_records(hello: &[u8], bytes: usize) -> Vec<u8> {
     hello[RECORD_HEADER..].chunks(bytes).flat_map(record).collect()
 }
 
-/// What comes of `sent` when nothing follows for a while.
+/// The end of a handshake that begins with `sent`, when nothing follows for a while.
 async fn greeted(sent: &[u8]) -> Option<Result<Wire<DuplexStream>, String>> {
     let (mut client, server) = tokio::io::duplex(1 << 16);
     client.write_all(sent).await.unwrap();

@@ -47,6 +47,7 @@ pub(super) fn learn(
         return Ok(());
     };
     clusters.count(Use::Other, place.start, place.end - place.start, 1, findings);
+    // To the end of the directory, not to the number in the header: QEMU refuses an image where the two differ.
     let (mut at, mut count) = (0, 0);
     while let Some(entry) = directory.get(at..).filter(|entry| !entry.is_empty()) {
         count += 1;

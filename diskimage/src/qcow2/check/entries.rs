@@ -53,6 +53,7 @@ pub(super) fn learn(
             stored: low_half(bitmap),
             zero: low_half(bitmap >> SUBCLUSTERS),
         };
+        // The bit decides first: it gives all the other bits another meaning.
         if entry.entry & COMPRESSED != 0 {
             entry.look_at_compressed(clusters, findings);
         } else {

@@ -41,6 +41,7 @@ pub(super) fn learn(
         let entry = table.get(at..).unwrap_or_default();
         let number = |place: usize| be32(entry, place).unwrap_or(0);
         let (l1_offset, l1_size) = (Host(be64(entry, 0).unwrap_or(0)), u64::from(number(8)));
+        // What QEMU cannot open is an error of the call; what it would only repair is a finding.
         let extra = number(36);
         if extra > MAX_EXTRA_BYTES {
             let what = format!("snapshot {index} has {extra} bytes of extra data");

@@ -1,4 +1,4 @@
-//! What each image is: its configuration, its programs, and that they run with nothing but what a pod gives them.
+//! The images: their configuration, their programs, and that they run with nothing but what a pod gives them.
 
 use std::path::Path;
 

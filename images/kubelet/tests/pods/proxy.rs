@@ -22,7 +22,7 @@ use super::scene::{
 /// User and password in a URL, and in `Proxy-Authorization` (RFC 7617).
 const PASSWORD: (&str, &str) = ("joe:hunter2@", "Basic am9lOmh1bnRlcjI=");
 
-/// What the proxies of CDI's tests look for, besides the method (contract §1.8, §1.10).
+/// The word that the proxies of CDI's tests look for, besides the method (contract §1.8, §1.10).
 const IMPORTER: &str = "cdi-golang-importer";
 const GO: &str = "Go-http-client/1.1";
 

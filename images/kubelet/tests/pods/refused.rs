@@ -10,7 +10,7 @@ use testkit::tools;
 
 use super::scene::{CLAIM_BYTES, MIB, SERVER, http, import, serve_plainly, url};
 
-/// What a server says of a folder: upstream's test 3996 imports that.
+/// The answer of a server for a folder: upstream's test 3996 imports that.
 const LISTING: &str =
     r#"[{"name":"tinyCore.iso","type":"file","mtime":"Mon, 01 Jan 2024 00:00:00 GMT","size":18874368}]"#;
 
@@ -31,7 +31,7 @@ fn refused(network: &Network, bytes: u64, url: &str, env: &[(&str, &str)]) -> Te
 fn images_too_large_for_the_volume_are_told_so() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let path = |name: &str| folder.path().join(name);
-    // One is large for whoever reads its header, the other one in itself.
+    // One is large for a reader of its header, the other one in itself.
     std::fs::write(path("virtual"), disk::content(1, MIB)).or_fail("a disk");
     tools::run("truncate", ["--size=12M".as_ref(), path("virtual").as_os_str()]);
     std::fs::write(path("physical"), disk::content(1, 12 * MIB)).or_fail("a disk");

@@ -1,4 +1,4 @@
-//! What the pods need around them.
+//! The surroundings of the pods.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -107,7 +107,7 @@ pub(crate) fn assert_succeeded(verdict: &Verdict, ended: &Terminated, message: &
     assert!(!ended.out_of_memory, "{}", ended.log);
 }
 
-/// What a controller concludes of a success with this message, preallocated or not.
+/// The conclusion of a controller from a success with this message, preallocated or not.
 pub(crate) fn success(message: &str, preallocated: bool) -> Verdict {
     Verdict::Succeeded {
         message: message.to_owned(),

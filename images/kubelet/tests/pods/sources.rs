@@ -1,4 +1,4 @@
-//! What the sources of CDI's tests have in common, whatever they are: onto files and devices, with and without preallocation.
+//! The sources of CDI's tests, in what they have in common: onto files and devices, with and without preallocation.
 
 use kubelet::controller::Import;
 use kubelet::network::Network;

@@ -1,4 +1,4 @@
-//! Whose certificates an import pod trusts: those that CDI mounts, under whichever name, and no others.
+//! The certificates that an import pod trusts: those that CDI mounts, under whichever name, and no others.
 
 use kubelet::controller::Import;
 use kubelet::network::Network;
@@ -10,7 +10,7 @@ use testkit::oci;
 
 use super::scene::{CLAIM_BYTES, SERVER, assert_disk, assert_succeeded, disk_image, import, serve, url};
 
-/// Where a certificate may be mounted.
+/// The places where a certificate may be mounted.
 #[derive(Debug, Clone, Copy)]
 enum Mount {
     Certs,

@@ -20,7 +20,7 @@ pub(crate) const SERVICE: &str = "cdi-upload-disk";
 const CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
 const COMPLETE: &str = "Upload Complete";
 
-/// An upload pod that gets ready, and somebody who may send to it.
+/// An upload pod that gets ready, and a client that may send to it.
 struct Upload {
     network: Network,
     certificates: Certificates,
@@ -31,7 +31,7 @@ impl Upload {
         Self::of(CLIENT)
     }
 
-    /// Whoever sends is called `client`; the pod listens to [`CLIENT`].
+    /// The sender is called `client`; the pod listens to [`CLIENT`].
     fn of(client: &str) -> Self {
         Self {
             network: Network::new(),

@@ -1,4 +1,4 @@
-//! Where the parts of an image are, and their bytes.
+//! The places of the parts of an image, and their bytes.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -25,7 +25,7 @@ pub(super) struct Plan<'a> {
     maps: Vec<Vec<Option<usize>>>,
     /// Numbers of the plain clusters.
     plain: Vec<u8>,
-    /// Where each compressed cluster is in the area of all of them, and its bytes.
+    /// The place of each compressed cluster in the area of all of them, and its bytes.
     packed: BTreeMap<u8, (usize, Vec<u8>)>,
     /// The first cluster of each part, and the clusters that it has.
     places: Vec<(usize, usize)>,
@@ -140,12 +140,12 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Where a part begins in the image.
+    /// The place where a part begins in the image.
     fn at(&self, part: usize) -> usize {
         self.places[part].0 * self.spec.cluster()
     }
 
-    /// Where a cluster of the disk is in the image, and how long.
+    /// The place of a cluster of the disk in the image, and its length.
     fn host(&self, guest: Guest) -> Option<(usize, usize)> {
         match guest {
             Guest::Hole => None,

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::super::{Framing, Watched};
 
-/// What streams are made of, whole lines and parts of them. `N` becomes a number that no other request has.
+/// The parts of streams: whole lines and pieces of lines. `N` becomes a number that no other request has.
 const PIECES: [&str; 36] = [
     "POST /N HTTP/1.1\r\n",
     "GET /N HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -122,7 +122,7 @@ const WHOLE: [&[&str]; 7] = [
     ],
 ];
 
-/// What is done to a piece.
+/// A change of a piece.
 #[derive(Debug, Clone)]
 enum Edit {
     Remove,
@@ -152,7 +152,7 @@ impl fmt::Debug for Sent {
     }
 }
 
-/// A few requests behind each other, with a few edits, and behind them one with two lengths: whoever is out of step does not see it.
+/// A few requests behind each other, with a few edits, and behind them one with two lengths: a guard that is out of step does not see it.
 fn stream() -> impl Strategy<Value = Sent> {
     let requests = prop::collection::vec(0..WHOLE.len(), 1..4);
     let edits = prop::collection::vec((any::<prop::sample::Index>(), edit()), 0..4);
@@ -233,7 +233,7 @@ fn handed_out(sent: &[u8], piece: usize) -> Vec<String> {
     seen.clone()
 }
 
-/// What stands where the guard thinks that requests begin: the second word from there on.
+/// The words where the guard thinks that requests begin: the second one from there on.
 fn followed(sent: &[u8]) -> Vec<String> {
     let mut framing = Framing::default();
     let mut found = Vec::new();
@@ -299,7 +299,7 @@ fn what_was_read_in_two_ways_is_read_in_one() {
     }
 }
 
-/// What has one meaning goes through.
+/// A request that has one meaning goes through.
 #[test]
 fn whole_requests_are_all_handed_out() {
     let all: String = WHOLE[..5]

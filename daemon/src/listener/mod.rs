@@ -27,17 +27,17 @@ use self::connection::Connection;
 pub use self::crowd::Engagement;
 use self::crowd::{Crowd, InProgress, Place};
 
-/// How long to pause when no connection can be accepted (too many open files).
+/// Pause when no connection can be accepted (too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a listener allows.
+/// The limits of a listener.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The TLS of new connections: a change holds for the next handshake. Its ALPN decides about HTTP/2.
     pub tls: watch::Receiver<Arc<ServerConfig>>,
-    /// How many connections there may be before idle ones are closed, handshakes included.
+    /// Connections that there may be before idle ones are closed, handshakes included.
     pub connections: usize,
-    /// How long a client may take for the header of a request, the time between two requests included.
+    /// Time that a client has for the header of a request, the time between two requests included.
     pub header_timeout: Duration,
 }
 
@@ -63,8 +63,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// From now on until the answer to this request has left, the connection is not closed for another one. Whoever goes on
-    /// reading the request behind its answer keeps a clone.
+    /// From now on until the answer to this request has left, the connection is not closed for another one. A task that
+    /// goes on reading the request behind its answer keeps a clone.
     pub fn engage(&self) -> Engagement {
         self.request
             .engagement
@@ -72,7 +72,7 @@ impl Peer {
             .clone()
     }
 
-    /// What [`Self::engage`] has returned, if it was called.
+    /// The engagement that [`Self::engage`] has returned, if it was called.
     pub fn engagement(&self) -> Option<Engagement> {
         self.request.engagement.get().cloned()
     }

@@ -32,7 +32,7 @@ pub enum Version {
     V3,
 }
 
-/// How the clusters that `qemu-img convert` writes are stored.
+/// The storage of the clusters that `qemu-img convert` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// As they are.
@@ -43,7 +43,7 @@ pub enum Compression {
     Zstd,
 }
 
-/// What the disk holds and how it came there.
+/// The content of the disk, and the program that put it there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// Islands of data in zeros, converted from raw.
@@ -71,7 +71,7 @@ pub struct Spec {
     pub compression: Compression,
     /// 32 subclusters in each cluster.
     pub extended_l2: bool,
-    /// What is on the disk.
+    /// The content of the disk.
     pub content: Content,
     /// Bytes of the disk, a multiple of 512.
     pub virtual_size: u64,
@@ -85,7 +85,7 @@ pub struct Spec {
     pub dirty: bool,
     /// `preallocation=` of qemu-img.
     pub preallocation: Option<&'static str>,
-    /// Which of the many disks like this.
+    /// The number of this one of the many disks like this.
     pub seed: u64,
 }
 
@@ -108,7 +108,7 @@ impl Spec {
         }
     }
 
-    /// Whether the format allows the combination: zstd and extended L2 entries are features of v3, and a
+    /// True if the format allows the combination: zstd and extended L2 entries are features of v3, and a
     /// subcluster has at least 512 bytes.
     pub fn is_valid(&self) -> bool {
         let v3 = self.version == Version::V3;
@@ -187,7 +187,7 @@ impl Spec {
         );
     }
 
-    /// `raw` is only a stop on the way: it is written again by what the image converts back to.
+    /// `raw` is only a stop: it is written again by what the image converts back to.
     fn convert(&self, raw: &Path, bytes: &[u8], qcow2: &Path) {
         std::fs::write(raw, bytes).or_fail(raw.display());
         let options = self.options();
@@ -281,7 +281,7 @@ pub struct Image {
     pub virtual_size: u64,
     /// Bytes in the 4 KiB blocks of the disk that are not zero.
     pub data_bytes: u64,
-    /// What the image is like, for messages.
+    /// The kind of the image, for messages.
     pub name: String,
 }
 

@@ -45,7 +45,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// How to log.
+/// The settings of the log.
 #[derive(Debug, Clone, Copy)]
 pub struct LogOptions {
     /// The shape of a line.
@@ -211,7 +211,7 @@ mod tests {
         let (prefix, message) = text.split_once("] ").unwrap();
         assert_eq!(message, "Starting importer bytes=12\n");
         let (head, place) = prefix.rsplit_once(' ').unwrap();
-        assert!(place.starts_with("logging.rs:"), "{place}");
+        assert!(place.starts_with("mod.rs:"), "{place}");
         assert!(
             head.starts_with('I') && head.ends_with(&format!(" {:>7}", std::process::id())),
             "{head}"

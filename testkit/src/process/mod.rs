@@ -19,14 +19,14 @@ use crate::tools;
 
 pub use finished::Finished;
 
-/// What a worker may have in memory at most (ARCHITECTURE.md, "Memory"): 64 MiB, the pages of its code included, of which a
+/// Bytes that a worker may have in memory at most (ARCHITECTURE.md, "Memory"): 64 MiB, the pages of its code included, of which a
 /// debug build has 4 MiB more.
 pub const PEAK_RSS_BYTES: u64 = (64 << 20) + if cfg!(debug_assertions) { 4 << 20 } else { 0 };
 
-/// How often a running program is looked at.
+/// Time between two looks at a running program.
 const POLL: Duration = Duration::from_millis(2);
 
-/// How long a line of a log is waited for.
+/// Time for which a line of a log is waited for.
 const LINE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A number of `/proc/PID/status` (proc(5)), in bytes.
@@ -48,7 +48,7 @@ pub fn cpu(process: u32) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// What writes a program's standard input.
+/// The writer of a program's standard input.
 type Feed = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<()> + Send>;
 
 /// A program that is about to run.
@@ -101,7 +101,7 @@ impl Program {
         self
     }
 
-    /// What `feed` writes comes in on standard input, through a pipe. A program that stops reading is no error.
+    /// Gives it what `feed` writes on standard input, through a pipe. A program that stops reading is no error.
     pub fn stdin(
         mut self,
         feed: impl FnOnce(&mut dyn Write) -> std::io::Result<()> + Send + 'static,
@@ -122,7 +122,7 @@ impl Program {
         self.stdin(move |pipe| pipe.write_all(&bytes))
     }
 
-    /// How long the program may run before it is killed.
+    /// Sets the time that the program may run before it is killed.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -162,7 +162,7 @@ impl Program {
         let mut child = Command::new(first)
             .args(rest)
             .envs(self.env)
-            // Whoever stops the group stops the wrapper and the program.
+            // A signal to the group stops the wrapper and the program.
             .process_group(0)
             .stdin(if self.feed.is_some() {
                 Stdio::piped()
@@ -234,7 +234,7 @@ impl Running {
         self.stderr.wait_for_or_end(needle, LINE_PATIENCE)
     }
 
-    /// What was written to standard error until now.
+    /// The text on standard error until now.
     pub fn stderr_so_far(&self) -> String {
         self.stderr.so_far()
     }
@@ -262,7 +262,7 @@ impl Running {
         }
     }
 
-    /// Whether the program has ended, without reaping it: its accounts are still needed.
+    /// True if the program has ended, without reaping it: its accounts are still needed.
     pub(crate) fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         rustix::process::waitid(WaitId::Pid(self.pid()), options)
@@ -275,7 +275,7 @@ impl Running {
     }
 }
 
-/// What GNU time reported, in KiB; it says nothing of a program that was killed with it.
+/// The memory that GNU time reported, in KiB; it says nothing of a program that was killed with it.
 fn peak_rss_bytes(report: &NamedTempFile) -> Option<u64> {
     let report = std::fs::read_to_string(report.path()).or_fail("the report of `time`");
     report.trim().parse::<u64>().ok().map(|kib| kib * 1024)

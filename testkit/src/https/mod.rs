@@ -14,17 +14,17 @@ mod message;
 
 pub use message::{Request, Response};
 
-/// How long an answer, or room to send, is waited for.
+/// Time for which an answer, or room to send, is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is sent at once before the client looks whether an answer has come.
+/// Bytes that are sent at once before the client looks whether an answer has come.
 const PIECE_BYTES: usize = 16 * 1024;
 
 /// A connection to a server on loopback.
 pub struct Connection {
     tcp: TcpStream,
     tls: ClientConnection,
-    /// What has arrived and was not yet taken as part of an answer.
+    /// The bytes that have arrived and were not yet taken as part of an answer.
     received: Vec<u8>,
     ended: bool,
     /// The last request was a HEAD: its answer has no body.
@@ -122,7 +122,7 @@ impl Connection {
         Ok(response)
     }
 
-    /// How long an answer is waited for from now on.
+    /// Time for which an answer is waited for from now on.
     pub fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
         self.tcp.set_read_timeout(Some(patience))
     }
@@ -134,7 +134,7 @@ impl Connection {
         self.tcp.shutdown(Shutdown::Write)
     }
 
-    /// Whether the server has closed the connection, looked at for at most `patience`.
+    /// True if the server has closed the connection, looked at for at most `patience`.
     pub fn is_closed_within(&mut self, patience: Duration) -> io::Result<bool> {
         self.tcp.set_read_timeout(Some(patience))?;
         while !self.ended {

@@ -1,4 +1,4 @@
-//! Who is connected, and who has to go when there are too many.
+//! The clients that are connected, and the one that has to go when there are too many.
 
 mod rank;
 
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::rank::Rank;
 
-/// Of all connections, one in so many may be in its handshake.
+/// One in this number of connections may be in its handshake.
 const HANDSHAKE_SHARE: usize = 4;
 
 /// A few connections are let in all the same.
@@ -35,14 +35,14 @@ struct Places {
 
 #[derive(Debug)]
 struct Taken {
-    /// Whose connection it is.
+    /// The client at the other end.
     client: IpAddr,
     close: CancellationToken,
     phase: Phase,
     engagements: usize,
 }
 
-/// How far a connection is.
+/// The progress of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// In its handshake; has the client sent a byte?
@@ -101,6 +101,7 @@ impl Crowd {
     pub(super) fn enter(&self, client: IpAddr) -> Option<Place> {
         let close = CancellationToken::new();
         let mut places = self.places();
+        // Before the new one has a place: it could be the one that is told to go.
         places.make_room()?;
         let number = places.next;
         places.next += 1;
@@ -205,7 +206,7 @@ impl Place {
         InProgress(self.clone())
     }
 
-    /// Whether a request is being answered.
+    /// True while a request is being answered.
     pub(super) fn is_busy(&self) -> bool {
         self.0.requests.load(Ordering::Relaxed) > 0
     }
@@ -222,7 +223,7 @@ impl Place {
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         let seat = &*self.0;
-        // Before the count is read: whoever adds to it then wakes this task for another look.
+        // Before the count is read: a task that adds to it then wakes this one for another look.
         seat.set_task(cx.waker());
         let leaving = seat.leaving.load(Ordering::Acquire);
         let polled = poll(cx);

@@ -37,7 +37,7 @@ const SPOILED: u8 = 0;
 enum Framing {
     /// In a head, or in front of one.
     Head(Head),
-    /// In a body, with so many bytes left.
+    /// In a body, with this number of bytes left.
     Length(u64),
     /// In a body in chunks.
     Chunked(Chunks),
@@ -45,7 +45,7 @@ enum Framing {
     Lost,
 }
 
-/// What the head that is being read has said so far.
+/// The headers of the head that is being read, as far as they have come.
 #[derive(Debug, Default)]
 struct Head {
     /// The request line was read.
@@ -116,7 +116,7 @@ fn take(left: &mut u64, length: usize) -> usize {
     taken
 }
 
-/// What may be read in two ways, or in none.
+/// A head that may be read in two ways, or in none.
 #[derive(Debug)]
 struct Unclear;
 

@@ -23,10 +23,10 @@ use crate::wait;
 use client::Client;
 use servers::{Place, Server};
 
-/// How long the API server may take until something that was written has its effect.
+/// Time that the API server may take until something that was written has its effect.
 const EFFECT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a ServiceAccount's token is good for: more than any test takes.
+/// Time for which a ServiceAccount's token is good: more than any test takes.
 const TOKEN_SECONDS: u32 = 2 * 60 * 60;
 
 /// A cluster that runs. Ends when dropped, and with the process for one in a `static`.
@@ -34,7 +34,7 @@ pub struct Cluster {
     place: Place,
     client: Client,
     kubeconfigs: AtomicUsize,
-    // In this order, so that nobody looks for what is gone.
+    // In this order, so that nothing looks for what is gone.
     api: Mutex<Server>,
     _etcd: Server,
     _folder: TempDir,
@@ -74,17 +74,17 @@ impl Cluster {
         *api = self.place.start_api(|| self.client.is_ready());
     }
 
-    /// Where the API server listens.
+    /// The address at which the API server listens.
     pub fn address(&self) -> SocketAddr {
         self.place.api
     }
 
-    /// The certificate of whoever signed the API server's.
+    /// The certificate of the authority that signed the API server's.
     pub fn ca_file(&self) -> PathBuf {
         self.place.folder.join("ca.crt")
     }
 
-    /// A kubeconfig file for whoever has this token; it lasts as long as the cluster.
+    /// A kubeconfig file with this token; it lasts as long as the cluster.
     pub fn kubeconfig_for(&self, token: &str) -> PathBuf {
         let number = self.kubeconfigs.fetch_add(1, Ordering::Relaxed);
         let path = self.place.folder.join(format!("kubeconfig-{number}"));
@@ -172,7 +172,7 @@ impl Cluster {
         self.client.succeed("DELETE", path, None)
     }
 
-    /// What the API server answers to whoever has this token.
+    /// The answer of the API server to a client with this token.
     #[track_caller]
     pub fn get_as(&self, token: &str, path: &str) -> Response {
         let answer = self.client.ask(token, "GET", path, None);

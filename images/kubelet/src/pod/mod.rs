@@ -1,4 +1,4 @@
-//! What kubelet does with a pod.
+//! A pod, run as kubelet runs it.
 
 mod command;
 
@@ -21,7 +21,7 @@ use crate::scrape;
 use crate::state::Terminated;
 use crate::volumes::{Mounted, Objects};
 
-/// How long a container may run, and how long one is waited for that should become ready.
+/// Time that a container may run, and for which one is waited for that should become ready.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A pod with its containers. Whatever still runs is killed when it is dropped.
@@ -80,7 +80,7 @@ impl RunningPod<'_> {
         self.wait_for("is not ready", ready);
     }
 
-    /// Waits for the first scrape that has the progress `metric` of `owner` with at least so many percent, and returns it.
+    /// Waits for the first scrape that has the progress `metric` of `owner` with at least `percent`, and returns it.
     #[track_caller]
     pub fn wait_for_progress(&self, metric: &str, owner: &str, at_least: f64) -> f64 {
         let mut percent = None;
@@ -95,7 +95,7 @@ impl RunningPod<'_> {
         percent.or_fail(metric)
     }
 
-    /// What `kubectl exec` does; returns the exit code and what was printed.
+    /// Runs a command as `kubectl exec` does; returns the exit code and the output.
     pub fn exec(&self, container: &str, words: &[&str]) -> (i32, String) {
         let name = &self.containers.get(container).or_fail(container).name;
         let words = podman::words(&[&["exec", name], words].concat());
@@ -103,7 +103,7 @@ impl RunningPod<'_> {
         (finished.code(), finished.stdout)
     }
 
-    /// What is in a container's log so far.
+    /// The log of a container so far.
     pub fn log(&self, container: &str) -> String {
         let container = self.containers.get(container).or_fail(container);
         container.process.stderr_so_far()
@@ -141,7 +141,7 @@ impl RunningContainer {
         static CONTAINERS: AtomicUsize = AtomicUsize::new(0);
         let number = CONTAINERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("cdi-{}-{number}", std::process::id());
-        // As kubelet makes it: there, empty, and everybody's.
+        // As kubelet makes it: there, empty, and open to all.
         let message = NamedTempFile::new().or_fail("a termination log");
         let everybody = std::fs::Permissions::from_mode(0o666);
         std::fs::set_permissions(message.path(), everybody).or_fail("a termination log");

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What hyper gets to see of `text`, when it arrives in pieces of this size.
+/// The bytes of `text` that hyper gets to see, when it arrives in pieces of this size.
 fn seen(text: &str, piece: usize) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     let mut framing = Framing::default();

@@ -44,7 +44,7 @@ pub struct Qcow2 {
     pub guest: Vec<Guest>,
     /// Its snapshots. Tables that are the same as those of the disk are shared with it.
     pub snapshots: Vec<Vec<Guest>>,
-    /// Where the parts of the image come, by ascending key; missing keys count as 0, and those with the same key come in the
+    /// The order of the parts of the image, by ascending key; missing keys count as 0, and those with the same key come in the
     /// order refcount table, refcount blocks, L1 tables, snapshot table, L2 tables, clusters, compressed clusters.
     pub order: Vec<u16>,
 }
@@ -56,15 +56,15 @@ pub struct Built {
     pub image: Vec<u8>,
     /// The disk.
     pub disk: Vec<u8>,
-    /// Where the L1 table is.
+    /// The place of the L1 table.
     pub l1: usize,
-    /// Where the first L2 table is, if there is one.
+    /// The place of the first L2 table, if there is one.
     pub l2: usize,
-    /// Where the refcount table is.
+    /// The place of the refcount table.
     pub refcount_table: usize,
-    /// Where the first refcount block is.
+    /// The place of the first refcount block.
     pub refcounts: usize,
-    /// Where the snapshot table is; 0 if there is none.
+    /// The place of the snapshot table; 0 if there is none.
     pub snapshot_table: usize,
 }
 
@@ -118,7 +118,7 @@ impl Qcow2 {
         }
     }
 
-    /// What a plain cluster has: other bytes in each subcluster.
+    /// The bytes of a plain cluster: others in each subcluster.
     fn stored(&self, number: u8) -> Vec<u8> {
         let part = self.cluster() / SUBCLUSTERS;
         let bytes = (0..SUBCLUSTERS).flat_map(|index| vec![number ^ index.to_le_bytes()[0] << 3 | 1; part]);

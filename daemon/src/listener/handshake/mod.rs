@@ -63,8 +63,8 @@ pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(stream)
 }
 
-/// What is below TLS. During the handshake it gives out whole records, and not many bytes in all: what is not whole takes as much
-/// memory as it has bytes.
+/// The connection below TLS. During the handshake it gives out whole records, and not many bytes in all: a record that is not whole
+/// takes as much memory as it has bytes.
 #[derive(Debug)]
 pub(super) struct Wire<S> {
     stream: S,
@@ -75,13 +75,13 @@ pub(super) struct Wire<S> {
     records: usize,
     /// Whole records that were not given out, and a part of one.
     waiting: Vec<u8>,
-    /// How much of these was given out.
+    /// The number of these that was given out.
     given: usize,
     /// Whole records were given out, and it was not seen yet what came of them.
     is_given: bool,
 }
 
-/// Why a client is not waited for.
+/// The reasons for which a client is not waited for.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error("{received} bytes have come, and more than {most} are not waited for")]
@@ -126,7 +126,7 @@ impl<S> Wire<S> {
 }
 
 impl<S: AsyncRead + Unpin> Wire<S> {
-    /// Reads until the record that begins at `start` of what waits is whole; the handshake may have so many bytes until then.
+    /// Reads until the record that begins at `start` of what waits is whole; the handshake may have `most` bytes until then.
     fn poll_record(&mut self, cx: &mut Context<'_>, start: usize, most: usize) -> Poll<io::Result<()>> {
         loop {
             let missing = missing(self.waiting.get(start..).unwrap_or_default());
@@ -138,6 +138,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
                     Ok(())
                 });
             }
+            // No byte more than the record has: what follows it is TLS' own to read, and is not kept twice.
             let received = self.received;
             let room = most.saturating_sub(received).min(missing).min(PIECE_BYTES);
             if room == 0 {
@@ -201,8 +202,8 @@ fn missing(record: &[u8]) -> usize {
     record_length(record).saturating_sub(record.len())
 }
 
-/// Where in `bytes`, the first of a client, the record begins that is missing to a whole ClientHello, or a part of it; `None` if it is
-/// whole.
+/// The place in `bytes`, the first of a client, of the record that is missing to a whole ClientHello, or of which a part is; `None`
+/// if it is whole.
 fn unfinished(bytes: &[u8]) -> Result<Option<usize>, Refused> {
     let (mut header, mut length, mut at) = ([0; MESSAGE_HEADER], 0, 0);
     loop {
@@ -216,6 +217,7 @@ fn unfinished(bytes: &[u8]) -> Result<Option<usize>, Refused> {
         let payload = record
             .get(RECORD_HEADER..record_length(record))
             .unwrap_or_default();
+        // A message may be cut into records anywhere, its header too.
         for (place, byte) in header.iter_mut().skip(length).zip(payload) {
             *place = *byte;
         }

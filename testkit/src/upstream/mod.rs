@@ -28,13 +28,13 @@ use body::Body;
 pub use script::{Reads, Says, Script, Then, answer};
 pub use seen::{End, Seen};
 
-/// How long [`Upstream::wait_for`] waits.
+/// Time for which [`Upstream::wait_for`] waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest head that is read.
 const HEAD_LIMIT_BYTES: usize = 256 * 1024;
 
-/// What all connections share.
+/// The state that all connections share.
 struct Shared {
     scripts: Mutex<VecDeque<Script>>,
     seen: Mutex<Vec<Arc<Seen>>>,
@@ -206,7 +206,7 @@ async fn follow(
     Ok(())
 }
 
-/// One head; `None` at the end of the connection. What is no head at all counts as one: somebody sent it.
+/// One head; `None` at the end of the connection. Bytes that are no head at all count as one: they were sent.
 async fn read_head(stream: &mut BufReader<TlsStream<TcpStream>>) -> io::Result<Option<String>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

@@ -32,7 +32,7 @@ use crate::paths::Paths;
 /// The only protocol that is spoken above TLS; HTTP/2 gains nothing for one long body.
 const ALPN_HTTP1: &[u8] = b"http/1.1";
 
-/// Why TLS cannot be set up.
+/// The reasons why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The folder with CA certificates cannot be read.
@@ -56,7 +56,7 @@ pub enum TlsError {
     Pem {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in it.
         source: rustls::pki_types::pem::Error,
     },
     /// A certificate or key cannot be written.
@@ -95,8 +95,8 @@ pub enum IdentityError {
 /// The cryptography of every configuration in this module. Passed explicitly, so that nothing depends on which
 /// crate installed a process-wide default.
 ///
-/// AES with 128 bits comes first, as with Go and the browsers: nobody breaks it, and what moves whole disks spends its
-/// time in the cipher. 256 bits take 14 rounds instead of 10 (FIPS 197 §5).
+/// AES with 128 bits comes first, as with Go and the browsers: nothing breaks it, and a program that moves whole disks
+/// spends its time in the cipher. 256 bits take 14 rounds instead of 10 (FIPS 197 §5).
 pub fn provider() -> Arc<CryptoProvider> {
     let mut provider = aws_lc_rs::default_provider();
     provider
@@ -144,8 +144,8 @@ pub fn client_config(roots: Roots) -> Result<ClientConfig, TlsError> {
     with_verifier(provider, Arc::new(verifier))
 }
 
-/// A client configuration that accepts any certificate of any server: the traffic is encrypted, but nobody
-/// knows for whom.
+/// A client configuration that accepts any certificate of any server: the traffic is encrypted, but the reader may be
+/// anyone.
 pub fn insecure_client_config() -> Result<ClientConfig, TlsError> {
     let provider = provider();
     let verifier = AnyCertificate::new(Arc::clone(&provider));
