@@ -81,7 +81,7 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Where the next bytes go; empty when the buffer is full.
+    /// Room for the next bytes; empty when the buffer is full.
     pub fn room(&mut self) -> &mut [u8] {
         let end = self.chunk.end;
         self.chunk
@@ -121,7 +121,7 @@ impl Filling {
         self.chunk.end == self.chunk.start
     }
 
-    /// What was filled in.
+    /// The bytes that were filled in.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self.chunk)
     }

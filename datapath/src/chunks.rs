@@ -57,6 +57,7 @@ impl<C: Chunks> Peek<C> {
         {
             return Ok(first.slice(..want.min(first.len())));
         }
+        // Seldom: a first chunk that is shorter than what is wanted.
         let mut joined = BytesMut::with_capacity(want);
         loop {
             while let Some(chunk) = self.head.pop_front() {
@@ -113,7 +114,7 @@ impl<C: Chunks> Chunks for Peek<C> {
         }
     }
 
-    /// What was peeked at comes first, and it came in order.
+    /// Chunks that were peeked at come first, and they came in order.
     fn next_placed(&mut self, received: u64) -> Result<Option<(u64, Bytes)>, Error> {
         match self.head.pop_front() {
             Some(chunk) => Ok(Some((received, chunk))),

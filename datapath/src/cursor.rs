@@ -10,7 +10,7 @@ pub(crate) struct Cursor {
     inner: Box<dyn Chunks>,
     /// The bytes at the cursor.
     current: Bytes,
-    /// What was cut off a chunk when the rest of it went to `current`.
+    /// The part of a chunk that was cut off when the rest of it went to `current`.
     following: Bytes,
     offset: u64,
 }

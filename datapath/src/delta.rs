@@ -32,7 +32,7 @@ pub struct Base {
     pub available: u64,
     /// The name that the delta must give its backing file, folders aside.
     pub name: String,
-    /// What goes through the page cache.
+    /// Use of the page cache.
     pub cache: Cache,
 }
 
@@ -69,6 +69,7 @@ pub fn apply(
     reading.observer.image(&facts);
 
     reading.observer.phase(Phase::Transfer);
+    // In place: the base stays visible all the time, since applying the delta again repairs what an interruption leaves.
     let disk = Disk::open_in_place(&target_options(base), delta.virtual_size())?;
     write(&mut delta, &mut input, &disk, reading, writing)?;
     let checksum = input.finish()?;

@@ -1,9 +1,9 @@
-//! The least speed of whoever sends: a byte now and then is not silence, and could keep a worker busy for ever.
+//! The least speed of a sender: a byte now and then is not silence, and could keep a worker busy for ever.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// How slow is too slow, in the words of curl: `--speed-limit` bytes a second, over `--speed-time`.
+/// The least speed, in the words of curl: `--speed-limit` bytes a second, over `--speed-time`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpeedLimit {
     /// Bytes a second that have to come on average.

@@ -14,7 +14,7 @@
 //! the *end* is the CRC-32C of all headers before it: so neither a frame that is missing nor one too many goes unnoticed.
 //! Unlike the snappy framing, a stream proves by itself that it is complete.
 
-/// What a stream begins with.
+/// The first bytes of a stream.
 pub(crate) const MAGIC: &[u8; 8] = b"cdifrm1\n";
 
 /// Bytes of a frame's header.
@@ -32,7 +32,7 @@ pub(crate) const MAX_ZEROS: u64 = 1 << 63;
 /// Bytes of the payload of the end.
 pub(crate) const END_BYTES: u32 = 4;
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Stored = 1,
@@ -125,7 +125,7 @@ impl Header {
         }
     }
 
-    /// What the checksum begins with, before the payload: that of the header's `bytes`.
+    /// The beginning of what the checksum is of, before the payload: that of the header's `bytes`.
     pub(crate) fn checksum_of(bytes: &[u8; HEADER_BYTES]) -> u32 {
         crc32c::crc32c(&bytes[..SUMMED_BYTES])
     }

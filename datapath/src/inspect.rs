@@ -68,6 +68,7 @@ pub fn inspect(source: &dyn Source, payload: Payload, reading: &Reading) -> Resu
             found.virtual_size = input
                 .length()
                 .and_then(|bytes| bytes.checked_next_multiple_of(SECTOR));
+            // An ISO is a raw disk to an import; its user wants to know that it is one.
             let head = input.peek(ISO_DESCRIPTOR + 6)?;
             if head.get(ISO_DESCRIPTOR + 1..) == Some(b"CD001") {
                 found.features.push("ISO 9660".into());

@@ -1,9 +1,9 @@
 //! Everything between "bytes arrive" and "bytes are on the disk".
 //!
 //! ```text
-//!  source ──► meter ─► digest ─► decode ──────────► format ──────────► target ─► fsync
-//!  (async)    bytes    sha256…   gzip xz zstd bz2   raw qcow2          file | block device
-//!             in/total           (stack, sniffed)   extents            sparse, aligned, first MiB last
+//!  source ──► meter ─► digest ─► decode ────────► (tar, OVA) ─► format ───► target ─► verify ─► commit
+//!  (async)    bytes    sha256…   gzip xz zstd …   one file      raw qcow2   file | block device
+//!             in/total           (stack, sniffed)               extents     sparse, aligned, first MiB last
 //! ```
 //!
 //! One noun per stage: [`source`], [`decode`], [`mod@format`], [`target`]. [`mod@transfer`] stacks them.

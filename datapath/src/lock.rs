@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// How often what another holds is tried again, and after how long: together longer than a process takes to end, and shorter than a
+/// Attempts to take what another process holds, and the pause between them: together longer than a process takes to end, and shorter than a
 /// person notices.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);

@@ -16,7 +16,7 @@ static PROCESS: OnceLock<Budget> = OnceLock::new();
 /// Memory of the whole process, unless it is told otherwise: what docs/images.md recommends for a pod.
 pub const PROCESS_BYTES: u64 = 256 << 20;
 
-/// What a process needs besides what its image asks for: code, stacks, TLS, sockets, and all buffers of the data path. Ordinary
+/// Memory of a process besides what its image asks for: code, stacks, TLS, sockets, and all buffers of the data path. Ordinary
 /// images take 20 to 50 MiB in all, and tests hold them below this (`testkit::process::PEAK_RSS_BYTES`).
 pub const RESERVE_BYTES: u64 = 64 << 20;
 
@@ -98,7 +98,7 @@ impl Budget {
         }))
     }
 
-    /// What is left for images of the `bytes` that a process may have.
+    /// The budget that is left for images of the `bytes` that a process may have.
     fn of_process(bytes: u64) -> Self {
         let reserve = RESERVE_BYTES.min(bytes / 100 * SMALL_RESERVE_PERCENT);
         Self::new(bytes.saturating_sub(reserve))

@@ -1,6 +1,6 @@
 //! From the chunks of a network library to chunks that the target can write from where they are.
 //!
-//! What a library hands out lies anywhere in memory, in memory that is fresh each time. Copied once, while the
+//! Buffers that a library hands out lie anywhere in memory, in memory that is fresh each time. Copied once, while the
 //! processor still has it at hand, it is aligned ([`Pool`]), the library's buffer is free again, and runs of zeros become
 //! references to the one block of zeros that need not be looked at again. Without the pool, a quarter of the time of a raw import
 //! went into fresh pages.

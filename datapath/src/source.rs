@@ -1,4 +1,4 @@
-//! What every source provides. The sources themselves (HTTP, file, …) live in the importer.
+//! The traits of every source. The sources themselves (HTTP, file, …) are a crate of their own.
 //!
 //! Both traits are blocking: the data path runs on its own threads. A source that is asynchronous inside
 //! bridges with a byte-counted queue (see [`crate::bridge`]).
@@ -12,7 +12,7 @@ use crate::storage::Storage;
 
 /// An opened object whose bytes can be read once in order and, when [`Source::is_ranged`], at random.
 pub trait Source: Send + Sync {
-    /// What to call the source in logs: scheme, host and path, never credentials or a query.
+    /// The name of the source in logs: scheme, host and path, never credentials or a query.
     fn name(&self) -> String;
 
     /// Bytes in the whole object, if the source knows.
@@ -27,7 +27,7 @@ pub trait Source: Send + Sync {
         false
     }
 
-    /// Where the bytes lie, if that is on this machine: nothing may be written there meanwhile.
+    /// The place of the bytes, if that is on this machine: nothing may be written there meanwhile.
     fn storage(&self) -> Option<Storage> {
         None
     }

@@ -47,12 +47,12 @@ enum Kind {
 }
 
 impl Storage {
-    /// Where the bytes of an open file or device lie; pipes and other things hold none.
+    /// The place of the bytes of an open file or device; pipes and other things hold none.
     pub fn of(file: impl AsFd) -> Option<Self> {
         Self::from_stat(&rustix::fs::fstat(file).ok()?)
     }
 
-    /// Where the bytes of `path` lie, through symbolic links.
+    /// The place of the bytes of `path`, through symbolic links.
     pub fn at(path: &Path) -> Option<Self> {
         Self::from_stat(&rustix::fs::stat(path).ok()?)
     }

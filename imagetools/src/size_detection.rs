@@ -30,9 +30,9 @@ const FLAGS: [OwnFlag; 2] = [
     },
 ];
 
-/// A size that is not known.
+/// The reason why there is no size.
 #[derive(Debug, thiserror::Error)]
-enum NoSize {
+enum DetectionFailed {
     #[error("One or more mandatory parameters are missing: -{IMAGE_PATH}")]
     NoPath,
     #[error("the scheme {0:?} of the image is not {FILE_SCHEME:?}")]
@@ -43,7 +43,7 @@ enum NoSize {
     Report(#[from] ReportError),
 }
 
-impl NoSize {
+impl DetectionFailed {
     /// Code by which the controller tells failures apart (contract, appendix B).
     fn exit_code(&self) -> u8 {
         match self {
@@ -76,18 +76,18 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
 }
 
 /// Bytes of the disk, which are in the file `message` then.
-fn detect(flags: &Flags, message: &Path) -> Result<u64, NoSize> {
+fn detect(flags: &Flags, message: &Path) -> Result<u64, DetectionFailed> {
     let scheme = flags.own(SCHEME).unwrap_or(FILE_SCHEME);
     if scheme != FILE_SCHEME {
-        return Err(NoSize::Scheme(scheme.to_owned()));
+        return Err(DetectionFailed::Scheme(scheme.to_owned()));
     }
     let path = flags.own(IMAGE_PATH).filter(|path| !path.is_empty());
-    let path = PathBuf::from(path.ok_or(NoSize::NoPath)?);
+    let path = PathBuf::from(path.ok_or(DetectionFailed::NoPath)?);
     match image::look(&path, None) {
         Ok(facts) => {
             report::write_text(message, &facts.virtual_size.to_string())?;
             Ok(facts.virtual_size)
         }
-        Err(cause) => Err(NoSize::Image { path, cause }),
+        Err(cause) => Err(DetectionFailed::Image { path, cause }),
     }
 }

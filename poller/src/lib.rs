@@ -48,7 +48,7 @@ const OWN_FLAGS: [OwnFlag; 4] = [
     },
 ];
 
-/// A DataImportCron that was not updated.
+/// The reason why the DataImportCron was not updated.
 #[derive(Debug, thiserror::Error)]
 enum PollFailed {
     #[error("One or more mandatory parameters are missing: {0}")]

@@ -1,4 +1,4 @@
-//! The network as the variables of a CDI pod describe it: the same for every source, and for each program of the pod.
+//! The network as the variables of a CDI pod describe it: the same for every source, and for whichever program of the pod asks.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -88,7 +88,7 @@ mod tests {
         changed.is_ok_and(|changed| changed.is_ok())
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn new_files_and_a_new_profile_are_used_and_broken_files_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let authority = AuthorityFiles::in_dir(dir.path());

@@ -2,7 +2,8 @@
 //!
 //! A connection is *idle* until its handler marks it as engaged, which handlers do for clients that they know. When there
 //! are too many connections an idle one of the busiest address is closed for a new one; handshakes are a part of them at most, hold
-//! little, and have a time limit, as headers have.
+//! little, and have a time limit, as headers have. Until the ClientHello is whole a connection costs 2 KiB and what was sent of it; an
+//! idle one in TLS costs 36 KiB.
 
 mod answers;
 mod connection;

@@ -16,7 +16,7 @@ use crate::error::{ArchiveErrorKind, Error};
 const DISK_EXTENSIONS: [&[u8]; 7] = [b"vmdk", b"vhd", b"vhdx", b"vdi", b"qcow2", b"img", b"raw"];
 /// A manifest.
 const MANIFEST_EXTENSION: &[u8] = b"mf";
-/// What manifests are made with: OVF 1 and 2, and what ovftool may be told to take.
+/// Algorithms of manifests: those of OVF 1 and 2, and the one that ovftool may be told to take.
 const MANIFEST_ALGORITHMS: [Algorithm; 3] = [Algorithm::Sha1, Algorithm::Sha256, Algorithm::Sha512];
 /// Bytes of all manifests.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
@@ -49,6 +49,7 @@ impl Appliance {
         let mut others = Vec::new();
         while let Some(Entry { name, kind, .. }) = entries.next_entry().map_err(no_appliance)? {
             if is_disk(&name) {
+                // The disk passes once: the digests are taken now that a manifest before it names, or that one behind it may name.
                 let size = disk_size(&entries, &kind)?;
                 let hashing = manifests.algorithms(&entries, &name)?;
                 return Ok(Self {
@@ -177,7 +178,7 @@ impl Manifests {
         Ok(())
     }
 
-    /// What to hash `disk` with: a manifest that comes behind it may say anything.
+    /// The algorithms to hash `disk` with: a manifest that comes behind it may say anything.
     fn algorithms(&self, entries: &Entries, disk: &[u8]) -> Result<Vec<Algorithm>, Error> {
         if self.texts.is_empty() {
             return Ok(MANIFEST_ALGORITHMS.into());

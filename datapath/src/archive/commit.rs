@@ -11,7 +11,7 @@ use super::unplaced::Unplaced;
 use crate::error::{ArchiveErrorKind, TargetError, TargetRefused};
 use crate::storage::{Inode, Storage};
 
-/// What filesystems keep for themselves. It belongs to root, and is in every archive of a whole volume.
+/// Name of a folder that filesystems keep for themselves. It belongs to root, and is in every archive of a whole volume.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// Names that are read at a time from a directory that is being moved.
@@ -74,6 +74,7 @@ impl Commit<'_> {
         match to.status(name)? {
             None => self.move_in(from, to, path, name),
             Some(old) if old.is_directory() && new_is_directory => {
+                // Only root may look into the one that is there: that of the archive is dropped if nothing is in it.
                 if path.is_empty() && name == LOST_AND_FOUND && from.remove_directory(name)? {
                     return Ok(());
                 }
@@ -109,6 +110,7 @@ impl Commit<'_> {
             to.open_child(name)?,
             from.open_child_for_work(name, staged.attributes.mode)?,
         );
+        // Before the first entry moves in, which changes its time: an undone commit gives that back.
         self.remember(&old, path)?;
         self.merge(&new, &old, path)?;
         old.adopt(staged.attributes)?;

@@ -20,7 +20,7 @@ use crate::storage::Inode;
 /// The owner may do everything: what a directory needs while it is worked in.
 pub(super) const WORKABLE: u32 = 0o700;
 
-/// What `stat` tells about an entry.
+/// Facts that `stat` tells about an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Status {
     pub(super) inode: Inode,
@@ -54,7 +54,7 @@ impl From<Stat> for Status {
     }
 }
 
-/// What is restored besides content.
+/// Attributes that are restored besides content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Attributes {
     pub(super) mode: u32,
@@ -100,7 +100,7 @@ impl Directory {
         self.open_child(name)
     }
 
-    /// What `name` is, without following it; `None` if there is nothing.
+    /// The status of `name`, without following it; `None` if there is nothing.
     pub(super) fn status(&self, name: &[u8]) -> Result<Option<Status>, TargetError> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat.into())),
@@ -294,7 +294,7 @@ impl Directory {
         syncfs(&self.fd).map_err(|errno| TargetError::new("fsync", &self.path, errno.into()))
     }
 
-    /// Where `name` is, for messages: nothing unprintable is in it.
+    /// The path of `name`, for messages: nothing unprintable is in it.
     pub(super) fn path_of(&self, name: &[u8]) -> PathBuf {
         self.path.join(printable(name))
     }

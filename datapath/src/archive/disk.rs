@@ -12,7 +12,7 @@ use super::name::printable;
 use crate::chunks::Chunks;
 use crate::error::{ArchiveErrorKind, Error};
 
-/// What CDI calls the disk of a volume.
+/// Name that CDI gives the disk of a volume.
 const DISK_IMAGE: &[u8] = b"disk.img";
 
 /// The disk of a clone, expanded. Its end is reported when the rest of the archive was read.

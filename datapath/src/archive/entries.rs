@@ -36,7 +36,7 @@ pub(super) struct Entry {
     pub(super) mtime: Time,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     File {
@@ -69,7 +69,7 @@ struct Extended {
 pub(super) struct Entries {
     pub(super) cursor: Cursor,
     global: Pax,
-    /// Where the current header begins, and what it is called.
+    /// The offset of the current header, and the name of its entry.
     at: u64,
     name: Option<Vec<u8>>,
     layout: Layout,
@@ -255,7 +255,7 @@ impl Entries {
         }
     }
 
-    /// Where to look for what is wrong with the current entry.
+    /// The error `kind` of the current entry, with the place to look at.
     pub(super) fn refuse(&self, kind: ArchiveErrorKind) -> Error {
         let error = ArchiveError {
             kind,

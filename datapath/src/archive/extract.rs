@@ -21,7 +21,7 @@ pub(super) struct Extraction<'a> {
     done: Extracted,
 }
 
-/// What was extracted.
+/// Figures of what was extracted.
 #[derive(Debug, Default)]
 pub(super) struct Extracted {
     pub(super) entries: u64,
@@ -30,7 +30,7 @@ pub(super) struct Extracted {
     pub(super) written_bytes: u64,
     /// Names that were made.
     pub(super) names: u64,
-    /// What the archive says of the directory that it is unpacked to.
+    /// Attributes of the directory that the archive is unpacked to.
     pub(super) root: Option<Attributes>,
 }
 
@@ -63,6 +63,7 @@ impl<'a> Extraction<'a> {
 
     fn try_place(&mut self, entry: &Entry, archive: &mut Entries) -> Result<(), Unplaced> {
         let path = components(&entry.name)?;
+        // A name of ours in the target would be removed as what a dead attempt has left.
         if path
             .first()
             .is_some_and(|first| first.starts_with(STAGING_PREFIX))
@@ -168,7 +169,7 @@ impl<'a> Extraction<'a> {
     }
 }
 
-/// Where a symbolic link leads does not matter, since nobody here follows it.
+/// Checks a symbolic link. The place that it leads to does not matter, since it is not followed here.
 fn check_symlink(target: &[u8]) -> Result<(), ArchiveErrorKind> {
     match target {
         [] => Err(ArchiveErrorKind::Symlink("is empty")),

@@ -12,11 +12,11 @@ use crate::error::Error;
 pub struct Member<'a> {
     /// As it is in the archive: any bytes, with or without `./` before it.
     pub name: &'a [u8],
-    /// What it is.
+    /// Its kind.
     pub kind: MemberKind<'a>,
 }
 
-/// What a [`Member`] is.
+/// The kind of a [`Member`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberKind<'a> {
     /// A regular file.
@@ -41,13 +41,13 @@ pub trait Search: Send {
     fn look(&mut self, member: Member<'_>) -> Result<bool, Error>;
 }
 
-/// What [`find_file`] came to.
+/// Result of [`find_file`].
 pub enum Found<S> {
     /// The file, at its first byte.
     File(Box<FileInArchive<S>>),
     /// The archive was read to its end, and `search` wanted none of its files.
     Nothing {
-        /// What it has learned.
+        /// The search, with all that it has learned.
         search: S,
     },
 }

@@ -1,4 +1,4 @@
-//! What the fuzzer calls.
+//! Functions for the fuzzer.
 
 use super::manifest::checksums;
 use crate::digest::Checksum;

@@ -1,4 +1,4 @@
-//! Where the files of an archive lie that can be read at any place: nothing but headers is read.
+//! The places of the files of an archive that can be read anywhere: nothing but headers is read.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +24,7 @@ pub struct Place {
     pub name: Vec<u8>,
     /// Offset of the first byte in the archive.
     pub offset: u64,
-    /// How many bytes there are.
+    /// Bytes of it.
     pub size: u64,
 }
 

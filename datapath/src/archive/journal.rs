@@ -1,4 +1,4 @@
-//! What a commit has done so far, so that it can be undone.
+//! The steps that a commit has done so far, so that they can be undone.
 
 use super::directory::Attributes;
 use crate::error::ArchiveErrorKind;
@@ -11,7 +11,7 @@ const MAX_BYTES: usize = 16 << 20;
 /// One thing that was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step<'j> {
-    /// What follows was done in this directory.
+    /// The steps behind this one were done in this directory.
     In(&'j [u8]),
     /// The name came to the target, where nothing was.
     Moved(&'j [u8]),

@@ -6,7 +6,7 @@
 //!                                pax, maps   directories     target             can be undone
 //! ```
 //!
-//! What comes out is what GNU `tar --preserve-permissions --no-same-owner -x` makes of the same archive. What could reach
+//! The result is what GNU `tar --preserve-permissions --no-same-owner -x` makes of the same archive. What could reach
 //! beyond the target is refused instead of being worked around: absolute names, `..`, entries behind symbolic links,
 //! devices. Nothing is to be seen in the target before all of the archive was read and verified, and a failed attempt leaves
 //! it as it was.

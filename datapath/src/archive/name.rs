@@ -1,4 +1,4 @@
-//! What entries may be called.
+//! Names that entries may have.
 
 use crate::error::ArchiveErrorKind;
 

@@ -5,7 +5,7 @@ use super::number::{self, Time};
 use super::sparse::Regions;
 use crate::error::ArchiveErrorKind;
 
-/// What records say about an entry, as far as it matters here.
+/// Facts that records tell about an entry, as far as they matter here.
 #[derive(Debug, Default)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
@@ -30,7 +30,7 @@ pub(super) struct Sparse {
     offset: Option<u64>,
 }
 
-/// Where the map of a sparse file is.
+/// The place of the map of a sparse file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MapPlace {
     /// The file is not sparse.
@@ -71,7 +71,7 @@ impl Pax {
         Ok(())
     }
 
-    /// What a global header says about each of the entries behind it.
+    /// The facts of a global header, which hold for each of the entries behind it.
     pub(super) fn inherited(&self) -> Self {
         Self {
             path: self.path.clone(),
@@ -125,7 +125,7 @@ impl Sparse {
         self.regions.push(offset, length)
     }
 
-    /// Where the map is, once all records were read.
+    /// The place of the map, once all records were read.
     pub(super) fn map(&self) -> Result<MapPlace, ArchiveErrorKind> {
         let is_sparse = self.size.is_some() || self.count.is_some() || self.regions.count() > 0;
         match (self.major, self.minor) {

@@ -1,4 +1,4 @@
-//! Where the stored bytes of a file belong: all over it, or between holes.
+//! The places of the stored bytes of a file: all over it, or between holes.
 
 use crate::error::ArchiveErrorKind;
 use crate::memory::{Budget, Grant};
@@ -9,9 +9,9 @@ pub(super) const MAX_REGIONS: u64 = 1 << 20;
 /// Bytes of a file that are stored.
 #[derive(Debug, Clone, Copy)]
 struct Region {
-    /// Where they belong.
+    /// Their offset in the file.
     offset: u64,
-    /// How many they are.
+    /// Their number.
     length: u64,
 }
 
@@ -44,7 +44,7 @@ impl Regions {
         Ok(())
     }
 
-    /// How many there are.
+    /// Their number.
     pub(super) fn count(&self) -> u64 {
         self.list.len() as u64
     }
@@ -115,7 +115,7 @@ impl Layout {
         }
     }
 
-    /// Where the next stored byte belongs, and how many follow it there.
+    /// The offset of the next stored byte, and the number of those that follow it there.
     pub(super) fn next(&mut self) -> Option<(u64, u64)> {
         while let Some(region) = self.regions.list.get(self.current) {
             if self.taken < region.length {

@@ -14,7 +14,7 @@ use crate::error::{TargetError, TargetRefused};
 use crate::lock::{Lock, lock};
 use crate::storage::Inode;
 
-/// How the folder is called, before its random part. Nothing of an archive may be called like that.
+/// Name of the folder, before its random part. Nothing of an archive may be called like that.
 pub(super) const STAGING_PREFIX: &[u8] = b".cdi-staging-";
 
 /// Times that the turn file is opened anew because the process before has removed it in the same moment.
@@ -62,15 +62,15 @@ impl Turn {
 
 /// The folder: removed with all that is left in it when it is dropped.
 pub(super) struct Staging {
-    /// Where the tree will be moved to. The folder lies in it, so that moving is renaming, and new files get the group of
+    /// The directory that the tree will be moved to. The folder lies in it, so that moving is renaming, and new files get the group of
     /// the target if it is passed on.
     pub(super) target: Directory,
     name: Vec<u8>,
     /// The tree.
     pub(super) tree: Directory,
-    /// What had to make way for it.
+    /// Things that had to make way for it.
     pub(super) kept: Directory,
-    /// What was moved to the target and back again.
+    /// Things that were moved to the target and back again.
     pub(super) undone: Directory,
     turn: Turn,
 }
@@ -81,6 +81,7 @@ impl Staging {
         let target = Directory::open(target)?;
         let turn = Turn::take(&target)?;
         let name = unused_name();
+        // With the turn held, no living process of ours has a folder here: all that is found is stale.
         let made = remove_stale(&target, turn.lock).and_then(|()| {
             target.create_directory(&name, WORKABLE)?;
             Self::fill(&target, &name).inspect_err(|_| discard(&target, &name))

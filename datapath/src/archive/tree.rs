@@ -18,12 +18,12 @@ const IMPLIED_MODE: u32 = 0o755;
 pub(super) struct Tree<'s> {
     /// The root.
     root: &'s Directory,
-    /// Where the tree will be moved to.
+    /// The directory that the tree will be moved to.
     target: &'s Directory,
     levels: Vec<Level>,
     /// Names in the tree.
     made: u64,
-    /// What the archive says of the root.
+    /// Attributes of the root, if the archive has them.
     root_attributes: Option<Attributes>,
 }
 
@@ -132,6 +132,7 @@ impl<'s> Tree<'s> {
         let is_new = there.is_none();
         let (mode, finally) = match there {
             Some(status) if status.is_directory() => (status.attributes.mode, Some(status.attributes)),
+            // GNU tar follows it. It may lead out of the target, and an archive can bring it along.
             Some(status) if status.is_symlink() => {
                 return Err(ArchiveErrorKind::BehindSymlink(printable(name)).into());
             }

@@ -1,4 +1,4 @@
-//! What can go wrong with an entry, before it is known where in the archive it was.
+//! Errors of an entry of which it is not known yet where in the archive it was.
 
 use super::entries::Entries;
 use crate::error::{ArchiveErrorKind, Error, TargetError};

@@ -1,6 +1,6 @@
 //! The bounded hand-off from an asynchronous reader (a socket) to the blocking threads of the data path.
 //!
-//! What is bounded is bytes in flight, not messages: a fast network in front of a slow disk holds at most
+//! The bound is of bytes in flight, not of messages: a fast network in front of a slow disk holds at most
 //! the budget in memory, whatever the size of its chunks.
 
 mod packing;

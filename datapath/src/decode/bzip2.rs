@@ -8,7 +8,7 @@ use super::limits::Limits;
 use crate::buffer::Filling;
 use crate::memory::Grant;
 
-/// What follows the level: a block (the digits of π) …
+/// The bytes behind the level: a block (the digits of π) …
 const BLOCK: [u8; 6] = [0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
 /// … or, in an empty stream, its end (those of √π).
 const STREAM_END: [u8; 6] = [0x17, 0x72, 0x45, 0x38, 0x50, 0x90];

@@ -14,7 +14,7 @@ use crate::chunks::Chunks;
 use crate::error::{DecodeError, Error};
 use crate::memory::Exceeded;
 
-/// What differs between the codecs.
+/// The part of decoding that differs between the codecs.
 pub(super) trait Engine: Send + Sized {
     /// The codec, for its name.
     const CODEC: Codec;
@@ -48,7 +48,7 @@ pub(super) enum Padding {
     Words,
 }
 
-/// Why an engine gave up; [`Fault::at`] adds the codec and the place.
+/// The reason for which an engine gave up; [`Fault::at`] adds the codec and the place.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// The bytes are not what the format allows.
@@ -107,7 +107,7 @@ pub(super) struct Decoder<E> {
     members: u64,
 }
 
-/// A member costs as much time as decoding so many bytes, at least: 0.2 ms for bzip2, which clears memory for each, and 1 µs
+/// Bytes that can be decoded in the time that a member costs, at least: 0.2 ms for bzip2, which clears memory for each, and 1 µs
 /// for the others.
 const MEMBER_BYTES: u64 = 4096;
 

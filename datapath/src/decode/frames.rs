@@ -12,7 +12,7 @@ use crate::error::{DecodeError, Error};
 use crate::frames::{HEADER_BYTES, Header, Kind, MAGIC};
 use crate::target::ZEROS;
 
-/// What comes next.
+/// The next part of the stream.
 #[derive(Clone, Copy)]
 enum Next {
     Magic,
@@ -80,6 +80,7 @@ impl Frames {
             return self.end(&header, checksum);
         }
         self.headers = crc32c::crc32c_append(self.headers, &bytes);
+        // The length of a frame of zeros costs its sender nothing: the sum may go beyond 64 bits.
         self.announced = self
             .announced
             .checked_add(header.length)
@@ -149,6 +150,7 @@ impl Frames {
         if !fits && !output.is_empty() {
             return Ok(None);
         }
+        // The checksum first: zstd never sees bytes that were damaged on the way.
         let payload = self.payload(stored_bytes(&header))?;
         self.verify(&header, crc32c::crc32c_append(checksum, &payload))?;
         let room = if fits {
@@ -241,6 +243,7 @@ impl Chunks for Frames {
                 Next::Header => self.header()?,
                 Next::Zeros(0) => Next::Header,
                 Next::Ended => break,
+                // Data that came before goes out first: a chunk is either data or a part of the static block.
                 Next::Zeros(_) if output.is_some() => break,
                 Next::Zeros(count) => {
                     let part = usize::try_from(count).unwrap_or(usize::MAX).min(ZEROS.len());

@@ -10,7 +10,7 @@ const SPARE_BYTES: u64 = 64 << 20;
 /// Costs that all layers of a stack may have together.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// What windows (zstd) and dictionaries (xz) are taken from. Asked for by the stream's own header, before the memory
+    /// Memory that windows (zstd) and dictionaries (xz) are taken from. Asked for by the stream's own header, before the memory
     /// is taken.
     pub memory: Budget,
     /// Bytes that a layer may read before something comes out below all of them; see `spent.rs`.

@@ -1,4 +1,4 @@
-//! Which codec do these bytes begin with?
+//! The codec that a stream begins with.
 //!
 //! A raw disk may begin with anything, and must never be taken for something else by accident: every test
 //! looks at all the bits that the format fixes, and when in doubt the answer is "none".
@@ -7,7 +7,7 @@ use super::codec::Codec;
 use super::{bzip2, gzip, xz, zstd};
 use crate::error::DecodeError;
 
-/// How many of a stream's first bytes [`sniff`] should be given. The codecs need 18; the rest is room for
+/// First bytes of a stream that [`sniff`] should be given. The codecs need 18; the rest is room for
 /// skippable frames in front of a zstd stream.
 pub const SNIFF_BYTES: usize = 512;
 

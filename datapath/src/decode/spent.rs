@@ -23,7 +23,7 @@ pub(super) fn is_worth(consumed: u64, decoded: u64, limits: &Limits) -> bool {
     consumed <= decoded.saturating_mul(WORTH).saturating_add(limits.spare_bytes)
 }
 
-/// What is said of a layer that is not worth it.
+/// The error of a layer that is not worth it.
 pub(super) fn barren(codec: Codec, consumed: u64, decoded: u64) -> Error {
     DecodeError::Barren {
         codec: codec.name(),
@@ -47,7 +47,7 @@ impl Spent {
         }
     }
 
-    /// What the layer `codec` reads.
+    /// The stream that the layer `codec` reads.
     pub(super) fn above(&self, codec: Codec, inner: Box<dyn Chunks>) -> Box<dyn Chunks> {
         Box::new(Above {
             codec,
@@ -58,7 +58,7 @@ impl Spent {
         })
     }
 
-    /// What comes out of the stack.
+    /// The stream that comes out of the stack.
     pub(super) fn below(self, inner: Box<dyn Chunks>) -> Box<dyn Chunks> {
         Box::new(Below {
             inner,

@@ -37,7 +37,7 @@ impl Codec {
 pub struct Decoded {
     /// The layers that were found, outermost first; empty when the stream is not compressed.
     pub layers: Vec<Codec>,
-    /// What lies under them. Its first [`SNIFF_BYTES`] have been peeked at, none is consumed.
+    /// The stream under them. Its first [`SNIFF_BYTES`] have been peeked at, none is consumed.
     pub stream: Peek<Box<dyn Chunks>>,
 }
 

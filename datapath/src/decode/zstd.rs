@@ -18,7 +18,7 @@ const MAX_HEADER: usize = 4 + 1 + 1 + 4 + 8;
 /// The library's own limit of windows, set to the largest that it knows (`ZSTD_WINDOWLOG_MAX_64`): ours is the memory.
 const WINDOW_LOG_MAX: u32 = 31;
 
-/// What the library takes beside the window: its state, a block of input, and room for two of output (`ZSTD_sizeof_DCtx`,
+/// Memory that the library takes beside the window: its state, a block of input, and room for two of output (`ZSTD_sizeof_DCtx`,
 /// `ZSTD_decodingBufferSize_min`; 550 KiB were measured).
 const STATE_BYTES: u64 = 1 << 20;
 

@@ -14,7 +14,7 @@ use sha2::{Sha256, Sha512};
 pub use self::hashing::Hashing;
 use crate::error::Error;
 
-/// What digests are taken with: the hash functions that CDI's `checksum` field may name, and the checksums that object
+/// The functions that digests are taken with: the hash functions that CDI's `checksum` field may name, and the checksums that object
 /// stores announce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
@@ -75,7 +75,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// Why a checksum cannot be used. Spelled as CDI's importer spells it.
+/// The reason for which a checksum cannot be used. Spelled as CDI's importer spells it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChecksumError {
     /// There is no colon.
@@ -118,7 +118,7 @@ impl Checksum {
         })
     }
 
-    /// What it was taken with.
+    /// The algorithm that it was taken with.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
@@ -154,6 +154,7 @@ impl FromStr for Checksum {
         if hex.is_empty() {
             return Err(ChecksumError::Empty);
         }
+        // A CRC is no answer to somebody who asks for a checksum: it tells damage, not forgery.
         let Some(algorithm) = Algorithm::REQUESTABLE
             .into_iter()
             .find(|known| known.name() == name)

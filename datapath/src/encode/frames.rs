@@ -75,7 +75,7 @@ impl Encoder {
     }
 }
 
-/// Whether a run of zeros begins here. What is left of a piece may be short.
+/// True if a run of zeros begins here. The rest of a piece may be short.
 fn starts_with_zeros(bytes: &[u8]) -> bool {
     is_zero(&bytes[..bytes.len().min(RUN_BYTES)])
 }
@@ -91,7 +91,7 @@ fn block(kind: Kind, length: u64, body: Bytes) -> Block {
     }
 }
 
-/// What has passed.
+/// Sums of the frames that have passed.
 #[derive(Default)]
 pub(super) struct Ledger {
     length: u64,

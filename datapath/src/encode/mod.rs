@@ -12,7 +12,7 @@ use bytes::Bytes;
 pub use self::piece::{Block, PIECE_BYTES, Piece};
 use crate::target::ZEROS;
 
-/// What the bytes are wrapped in.
+/// The wrapping of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// Nothing.
@@ -33,7 +33,7 @@ impl Encoding {
         }
     }
 
-    /// What the stream begins with.
+    /// The first bytes of the stream.
     pub fn start(self) -> Bytes {
         match self {
             Self::Plain => Bytes::new(),
@@ -42,7 +42,7 @@ impl Encoding {
         }
     }
 
-    /// What a thread needs to encode pieces.
+    /// The encoder of a thread.
     pub fn encoder(self) -> Encoder {
         match self {
             Self::Plain => Encoder::Plain,
@@ -51,7 +51,7 @@ impl Encoding {
         }
     }
 
-    /// What the encoded pieces pass in their order.
+    /// The seal, which the encoded pieces pass in their order.
     pub fn seal(self) -> Seal {
         match self {
             Self::Plain | Self::Snappy => Seal(None),
@@ -106,7 +106,7 @@ impl Seal {
         }
     }
 
-    /// What the stream ends with.
+    /// The last bytes of the stream.
     pub fn end(&self) -> Bytes {
         self.0.as_ref().map_or_else(Bytes::new, frames::Ledger::end)
     }

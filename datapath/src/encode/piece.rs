@@ -13,7 +13,7 @@ pub const PIECE_BYTES: usize = CHUNK_BYTES - PAGE;
 pub enum Piece {
     /// Bytes that were read, at most [`PIECE_BYTES`].
     Data(Bytes),
-    /// So many zeros that nobody has read, at most [`Encoding::zeros_at_once`](super::Encoding::zeros_at_once).
+    /// Zeros that were not read, only counted; at most [`Encoding::zeros_at_once`](super::Encoding::zeros_at_once).
     Zeros(u64),
 }
 

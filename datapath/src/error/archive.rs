@@ -7,7 +7,7 @@ use crate::memory::Exceeded;
 /// An archive that is damaged, unsupported, or would reach what is not its own.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ArchiveError {
-    /// What is wrong.
+    /// The fault.
     #[source]
     pub kind: ArchiveErrorKind,
     /// Byte of the tar, below all compression, at which the header of the entry begins.
@@ -33,7 +33,7 @@ impl fmt::Display for ArchiveError {
     }
 }
 
-/// What is wrong with an archive.
+/// The fault of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveErrorKind {
     /// The first header is none.
@@ -52,9 +52,9 @@ pub enum ArchiveErrorKind {
     /// A header field that is not a number, or one that makes no sense.
     #[error("the archive is damaged: `{value}` is not a valid {field}")]
     Number {
-        /// Which one.
+        /// Name of the field.
         field: &'static str,
-        /// What is there instead.
+        /// The text that is there instead.
         value: String,
     },
     /// The stream ends inside an entry.
@@ -80,11 +80,11 @@ pub enum ArchiveErrorKind {
     /// Something is larger than we are willing to read into memory.
     #[error("{what} of {needed} is larger than the limit of {limit}")]
     Limit {
-        /// Which thing, in which unit.
+        /// The thing, and its unit.
         what: &'static str,
-        /// How large it is, at least.
+        /// Its size, at least.
         needed: u64,
-        /// How large it may be.
+        /// The largest size that is taken.
         limit: u64,
     },
     /// A list that the archive makes long needs more memory than there is.
@@ -121,7 +121,7 @@ pub enum ArchiveErrorKind {
     HardLink {
         /// The target's name.
         target: String,
-        /// What is wrong with it.
+        /// The fault of it.
         reason: &'static str,
     },
     /// A symbolic link that cannot be made.

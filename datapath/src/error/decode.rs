@@ -20,7 +20,7 @@ pub enum DecodeError {
         codec: &'static str,
         /// Compressed bytes of this layer that were read.
         offset: u64,
-        /// What the decoder said.
+        /// The words of the decoder.
         reason: String,
     },
     /// Something follows the end of the compressed stream that is not another member of it.
@@ -28,7 +28,7 @@ pub enum DecodeError {
     TrailingGarbage {
         /// Name of the layer.
         codec: &'static str,
-        /// Where the foreign bytes begin.
+        /// Offset of the foreign bytes.
         offset: u64,
     },
     /// The stream needs a larger window or dictionary than there is memory for.
@@ -38,7 +38,7 @@ pub enum DecodeError {
     Memory {
         /// Name of the layer.
         codec: &'static str,
-        /// What it asks for, and what there is.
+        /// The memory that it asks for, and that there is.
         exceeded: Exceeded,
     },
     /// A layer goes on and on, and next to nothing comes out of the stack.

@@ -48,9 +48,9 @@ pub enum FormatError {
         "snapshot backing file '{found}' does not match expected checkpoint '{expected}', unable to safely rebase snapshot"
     )]
     Base {
-        /// What the delta names, without folders.
+        /// The name in the delta, without folders.
         found: String,
-        /// What the target holds.
+        /// The checkpoint that the target holds.
         expected: String,
     },
     /// The order of the image makes more bytes wait for their place than may be kept, and there is nowhere to put them.

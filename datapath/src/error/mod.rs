@@ -74,7 +74,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The stage to blame; a checksum mismatch is the source's, a stop is nobody's.
+    /// The stage to blame; a checksum mismatch is the source's, a stop is of no stage.
     pub fn stage(&self) -> Option<Stage> {
         match self {
             Self::Source(_) | Self::Checksum { .. } => Some(Stage::Source),

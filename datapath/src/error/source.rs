@@ -3,10 +3,10 @@
 use std::error::Error;
 use std::fmt;
 
-/// What kind of trouble a source has; decides exit codes and whether trying again can help.
+/// The kind of trouble that a source has; decides exit codes, and if trying again can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceErrorKind {
-    /// The name does not resolve, nobody listens, TLS or the proxy refused.
+    /// The name does not resolve, nothing listens, TLS or the proxy refused.
     Connect,
     /// The server answered with a status other than the one needed.
     Status(u16),

@@ -6,7 +6,7 @@ use std::path::Path;
 #[derive(Debug, thiserror::Error)]
 #[error("{action} {path}: {}", errno_text(.source))]
 pub struct TargetError {
-    /// What was being done: `write`, `open`, `fsync`, …
+    /// The action that failed: `write`, `open`, `fsync`, …
     pub action: &'static str,
     /// The target's path.
     pub path: String,
@@ -55,7 +55,7 @@ impl TargetError {
         Self::new(action, path, std::io::Error::other(reason))
     }
 
-    /// Why the target was refused, if it was not the system that said no.
+    /// The reason for which the target was refused, if it was not the system that said no.
     pub fn refusal(&self) -> Option<&TargetRefused> {
         self.source.get_ref()?.downcast_ref()
     }

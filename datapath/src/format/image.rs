@@ -41,6 +41,7 @@ impl Image {
             let mapped = Mapped::start(image, source, input, reading, route)?;
             return Ok(Self::Mapped(mapped));
         }
+        // With the size known ahead the disk is checked for room, and made, before the first byte.
         let footer = match route {
             Route::Auto => look_ahead(ending, source, input)?,
             Route::OnePass => None,

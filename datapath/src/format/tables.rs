@@ -64,6 +64,7 @@ pub(crate) fn fetch_tables(
         }
         let mut rest = &tables[..];
         while let Some(first) = rest.first() {
+            // A request costs more than the bytes between two tables that are near to each other.
             let (together, later) = rest.split_at(merged(rest));
             let start = first.range().start;
             let end = together

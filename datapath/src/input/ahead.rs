@@ -74,6 +74,7 @@ impl Ahead {
                 passing.digest.update(part);
             }
         }
+        // A range is compared when its last byte has passed: before that, a digest says nothing.
         let passed = self.passing.extract_if(.., |passing| passing.range.end <= end);
         for Passing {
             range,

@@ -34,7 +34,7 @@ pub(crate) struct Input {
     passed: u64,
     /// Bytes that may pass, once that is known.
     most: u64,
-    /// What a long head is held in, until it passes.
+    /// The memory of a long head, until it passes.
     head: Option<Grant>,
 }
 
@@ -48,7 +48,7 @@ enum Stream {
         position: u64,
         /// True if the source has ranges.
         ranged: bool,
-        /// What was fetched ahead, where it must be compared.
+        /// Tables that were fetched ahead, where they must be compared.
         ahead: Ahead,
     },
     /// Out of a stack of decoders.
@@ -56,7 +56,7 @@ enum Stream {
 }
 
 impl Input {
-    /// What the source gives is the image. What is fetched ahead is remembered in `memory`.
+    /// The bytes of the source itself. Tables that are fetched ahead are remembered in `memory`.
     pub(crate) fn direct(mut stream: Peek<Meter>, memory: Grant) -> Self {
         let meter = stream.inner_mut();
         let (length, readings) = (meter.total(), meter.readings());
@@ -82,8 +82,8 @@ impl Input {
         Self::of(Stream::Decoded(stream), layers, readings)
     }
 
-    /// What `find` finds in the archive that these bytes are, which counts as one more layer. It has as many bytes as `size`
-    /// tells of it.
+    /// The file that `find` finds in the archive that these bytes are; the archive counts as one more layer. `size` tells the
+    /// bytes of the file.
     pub(crate) fn enter<C: Chunks + 'static>(
         self,
         layer: &'static str,

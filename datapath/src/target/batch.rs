@@ -20,7 +20,7 @@ const SMALL_BYTES: usize = CHUNK_BYTES / 4;
 
 /// A part of the disk.
 pub(super) struct Segment {
-    /// Where on the disk.
+    /// Offset on the disk.
     pub(super) offset: u64,
     /// Bytes on the disk.
     length: u64,
@@ -29,7 +29,7 @@ pub(super) struct Segment {
     pub(super) content: Content,
 }
 
-/// What becomes a part of the disk.
+/// Bytes that become a part of the disk.
 pub(super) enum Content {
     /// Bytes as they are, in pieces that follow each other.
     Plain(Vec<Bytes>),
@@ -73,6 +73,7 @@ impl Collector {
         let end = offset + length;
         let Pinned { bytes, held } = self.pins.pin(bytes);
         self.count(length, held);
+        // One segment is one write: neighbours are joined.
         match self.segments.last_mut() {
             Some(Segment {
                 offset: start,
@@ -117,7 +118,7 @@ impl Collector {
         self.pieces >= MAX_PIECES || self.held_bytes >= MAX_HELD_BYTES
     }
 
-    /// What was collected, in the order of the disk, in batches.
+    /// Hands out the segments that were collected, in the order of the disk, in batches.
     pub(super) fn take(&mut self) -> Vec<Batch> {
         self.pins.begin_again();
         (self.held_bytes, self.disk_bytes, self.pieces) = (0, 0, 0);
@@ -174,7 +175,7 @@ impl Pins {
         }
     }
 
-    /// What was pinned is handed out: the next piece pins its chunk anew.
+    /// Forgets the pinned chunk, which is handed out: the next piece pins its chunk anew.
     fn begin_again(&mut self) {
         self.pinned = false;
     }

@@ -27,6 +27,7 @@ pub fn create_blank(options: &Options, stop: &CancellationToken) -> Result<(), E
     };
     let disk = Disk::open(options, Some(size))?;
     if !disk.is_zeroed() {
+        // The first MiB was zeroed when the device was opened.
         let mut at = HELD_BYTES.min(size);
         while at < size {
             if stop.is_cancelled() {

@@ -1,4 +1,4 @@
-//! Which ranges of the disk have been written, for targets that cannot be assumed to be zero.
+//! The ranges of the disk that have been written, for targets that cannot be assumed to be zero.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -50,7 +50,7 @@ impl Coverage {
         gaps
     }
 
-    /// When there are too many intervals: gaps that the caller fills with zeros now; they count as covered.
+    /// Gaps that the caller fills with zeros now, when there are too many intervals; they count as covered.
     pub fn overflow(&mut self) -> Vec<Range<u64>> {
         if self.intervals.len() <= MAX_INTERVALS {
             return Vec::new();

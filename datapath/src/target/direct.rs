@@ -44,7 +44,7 @@ impl Direct {
         self.refused.store(true, Ordering::Relaxed);
     }
 
-    /// True if so many bytes go past the page cache.
+    /// True if a write of `bytes` goes past the page cache.
     pub(super) fn is_for(&self, bytes: usize) -> bool {
         bytes >= self.least && !self.refused.load(Ordering::Relaxed)
     }

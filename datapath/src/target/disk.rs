@@ -32,7 +32,7 @@ pub struct Disk {
     /// Bytes that the disk may have.
     pub(super) capacity: u64,
     pub(super) preallocate: bool,
-    /// True if what nobody writes reads as zeros.
+    /// True if what is not written reads as zeros.
     pub(super) zeroed: bool,
     /// The first [`HELD_BYTES`], as far as they were given.
     pub(super) held: Mutex<Vec<u8>>,
@@ -59,7 +59,7 @@ impl Disk {
         self.capacity
     }
 
-    /// Bytes at the end of the disk that nobody needs before they are written.
+    /// Bytes at the end of the disk that are free until they are written.
     pub fn spare_capacity(&self) -> u64 {
         if self.in_place { 0 } else { self.capacity }
     }

@@ -35,7 +35,7 @@ const INFLATED_BYTES: usize = 1 << 20;
 /// number of cores.
 const MAX_THREADS: usize = 8;
 
-/// What the writing threads share.
+/// State that the writing threads share.
 struct Shared<'d> {
     disk: &'d Disk,
     queue: Queue<Batch>,
@@ -48,7 +48,7 @@ struct Shared<'d> {
 pub struct Writer<'s> {
     shared: &'s Shared<'s>,
     collector: Collector,
-    /// What was written, on targets that are not zero to begin with.
+    /// Ranges that were written, on targets that are not zero to begin with.
     coverage: Option<Coverage>,
     frontier: Frontier,
 }
@@ -112,7 +112,7 @@ impl Drop for Closer<'_> {
     }
 }
 
-/// Zeroes what nobody wrote, beginning behind the held first MiB.
+/// Zeroes what was not written, beginning behind the held first MiB.
 fn fill_gaps(disk: &Disk, coverage: &Coverage, size: u64, stop: &CancellationToken) -> Result<(), Error> {
     for gap in coverage.gaps(size) {
         let mut at = gap.start.max(HELD_BYTES);
@@ -197,7 +197,7 @@ impl Writer<'_> {
 }
 
 impl Shared<'_> {
-    /// What a writing thread does.
+    /// Takes batches and writes them, until there are no more: the life of a writing thread.
     fn work(&self) {
         let mut worker = Worker {
             shared: self,
@@ -227,7 +227,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Where a range of `size` bytes ends on the disk.
+    /// The end on the disk of a range of `size` bytes.
     fn clip(&self, offset: u64, size: u64) -> u64 {
         (offset + size).min(self.virtual_size.unwrap_or(u64::MAX))
     }

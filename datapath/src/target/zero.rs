@@ -31,6 +31,7 @@ pub fn data_runs<'a>(offset: u64, pieces: impl Iterator<Item = &'a [u8]>) -> Vec
     let mut at = 0;
     for mut piece in pieces {
         while !piece.is_empty() {
+            // Blocks are those of the disk, not of the pieces: only a whole block of the filesystem can become a hole.
             let left_in_block = ZERO_BLOCK - (offset + at as u64) % ZERO_BLOCK;
             let take = usize::try_from(left_in_block)
                 .unwrap_or(usize::MAX)

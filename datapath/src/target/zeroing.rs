@@ -35,7 +35,7 @@ impl Disk {
         rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start)
     }
 
-    /// Makes a range read as zeros: deallocated if nobody asked for preallocation, else zeroed by the device, else
+    /// Makes a range read as zeros: deallocated unless preallocation was asked for, else zeroed by the device, else
     /// written. Parts of blocks at its ends are written.
     pub(crate) fn zero_range(&self, range: Range<u64>) -> Result<(), TargetError> {
         let aligned = range.start.next_multiple_of(ALIGNMENT).min(range.end);
@@ -74,7 +74,7 @@ impl Disk {
     }
 }
 
-/// How far a device has been zeroed ahead of the data.
+/// The place up to which a device has been zeroed ahead of the data.
 ///
 /// A device that can deallocate is zeroed window by window just before data is written into a window, so that the
 /// first byte need not wait for terabytes, and zeros in the data need no writing.

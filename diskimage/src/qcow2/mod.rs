@@ -1,4 +1,8 @@
 //! qcow2, versions 2 and 3 (QEMU `docs/interop/qcow2.rst`).
+//!
+//! Odd images are read as QEMU reads them. The dirty and the corrupt bit mean that refcounts are not to be trusted: they are then ignored,
+//! and only what a table calls its own (bit 63 of its entry) is let go before all tables are known. A virtual size is rounded down to
+//! sectors. A deflate cluster is complete when it is full, whether or not its stream says that it ends there.
 
 mod check;
 mod extensions;

@@ -1,4 +1,8 @@
-//! The state machine: image bytes in file order in, guest bytes out.
+//! The engine that all formats share: image bytes in file order in, guest bytes out.
+//!
+//! A layout never sees data, the target, or how the image comes. It names the tables that it wants and, given a table, what that one maps.
+//! The engine keeps the wants in the order of the image, joins neighbours, captures tables and compressed clusters, feeds overlapping
+//! wants alike, and lets units wait that nothing maps yet. In most images tables come first, and nothing ever waits.
 
 pub(crate) mod builder;
 mod parking;

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::args::SourceArgs;
-use super::failure::CommandFailed as Failure;
+use super::failure::CommandFailed;
 
 /// Parts of the process that a job needs.
 pub(super) struct Context {
@@ -34,7 +34,7 @@ pub(super) struct Context {
 
 impl Context {
     /// Opens what is on this machine: a path, or `-`.
-    pub(super) fn open_local(&self, path: &Path) -> Result<Box<dyn Source>, Failure> {
+    pub(super) fn open_local(&self, path: &Path) -> Result<Box<dyn Source>, CommandFailed> {
         if path.as_os_str() == "-" {
             boxed(FileSource::stdin(self.stop.clone()))
         } else {
@@ -43,7 +43,11 @@ impl Context {
     }
 
     /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object was given and will be verified.
-    pub(super) fn open(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Box<dyn Source>, Failure> {
+    pub(super) fn open(
+        &self,
+        arguments: &SourceArgs,
+        is_checked: bool,
+    ) -> Result<Box<dyn Source>, CommandFailed> {
         let mut place = Place::parse(&arguments.source, particulars(arguments)).map_err(usage)?;
         if let Some(path) = place.local_path() {
             return self.open_local(path);
@@ -55,7 +59,7 @@ impl Context {
         Ok(sources::open(&place, &Arc::new(network))?.source)
     }
 
-    fn network(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Network, Failure> {
+    fn network(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Network, CommandFailed> {
         let tls = if arguments.insecure {
             tls::insecure_client_config()
         } else {
@@ -65,7 +69,7 @@ impl Context {
             }
             tls::client_config(roots)
         };
-        let tls = tls.map_err(|error| Failure::Internal(error.to_string()))?;
+        let tls = tls.map_err(|error| CommandFailed::Internal(error.to_string()))?;
         let granted = Granted {
             ambient_identity: arguments.ambient_identity,
             cleartext_secrets: arguments.cleartext_secrets,
@@ -109,29 +113,29 @@ fn particulars(arguments: &SourceArgs) -> Particulars {
     }
 }
 
-fn boxed(source: Result<impl Source + 'static, SourceError>) -> Result<Box<dyn Source>, Failure> {
+fn boxed(source: Result<impl Source + 'static, SourceError>) -> Result<Box<dyn Source>, CommandFailed> {
     Ok(Box::new(source?))
 }
 
 /// The failure for what can never work: a mistake of the command line, not of the source.
-fn usage(error: impl std::fmt::Display) -> Failure {
-    Failure::Usage(error.to_string())
+fn usage(error: impl std::fmt::Display) -> CommandFailed {
+    CommandFailed::Usage(error.to_string())
 }
 
-fn credentials(arguments: &SourceArgs) -> Result<Option<Credentials>, Failure> {
+fn credentials(arguments: &SourceArgs) -> Result<Option<Credentials>, CommandFailed> {
     let (Some(user), Some(file)) = (&arguments.user, &arguments.password_file) else {
         return Ok(None);
     };
     let password = read_line(file)?;
     match Credentials::new(user, &password) {
         Some(credentials) => Ok(Some(credentials)),
-        None => Err(Failure::Usage(
+        None => Err(CommandFailed::Usage(
             "neither the user name nor the password may be empty".to_owned(),
         )),
     }
 }
 
-fn headers(arguments: &SourceArgs) -> Result<Vec<Header>, Failure> {
+fn headers(arguments: &SourceArgs) -> Result<Vec<Header>, CommandFailed> {
     let plain = arguments.headers.iter().map(|line| header(line, false));
     let secret = arguments
         .secret_header_files
@@ -140,10 +144,10 @@ fn headers(arguments: &SourceArgs) -> Result<Vec<Header>, Failure> {
     plain.chain(secret).collect()
 }
 
-fn header(line: &str, secret: bool) -> Result<Header, Failure> {
+fn header(line: &str, secret: bool) -> Result<Header, CommandFailed> {
     match parse_header(line, secret) {
         Ok(Some(header)) => Ok(header),
-        Ok(None) => Err(Failure::Usage(
+        Ok(None) => Err(CommandFailed::Usage(
             "an extra header must look like 'Name: value'".to_owned(),
         )),
         Err(error) => Err(usage(error)),
@@ -151,10 +155,10 @@ fn header(line: &str, secret: bool) -> Result<Header, Failure> {
 }
 
 /// The content of a small file that holds a secret, without the line break at its end.
-fn read_line(file: &Path) -> Result<String, Failure> {
+fn read_line(file: &Path) -> Result<String, CommandFailed> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
-        Err(error) => Err(Failure::Usage(format!(
+        Err(error) => Err(CommandFailed::Usage(format!(
             "cannot read {}: {}",
             file.display(),
             errno_text(&error)

@@ -6,13 +6,13 @@ pub(super) const NAME_BYTES: usize = 100;
 /// A part of a sparse file that holds data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// Where it begins. A multiple of 512.
+    /// Its offset in the file. A multiple of 512.
     pub offset: u64,
     /// Bytes. A multiple of 512, unless the region ends where the file does.
     pub length: u64,
 }
 
-/// What every entry has.
+/// Attributes of every entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {
     /// Permissions with setuid, setgid and the sticky bit.
@@ -25,7 +25,7 @@ pub struct Meta {
     pub mtime: i64,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind<'a> {
     /// A file whose bytes follow the header.
@@ -38,7 +38,7 @@ pub enum Kind<'a> {
     Sparse {
         /// Bytes of the file, holes included.
         size: u64,
-        /// Where its data is.
+        /// The parts with data.
         regions: &'a [Region],
     },
     /// Another name of the file with this one.
@@ -53,14 +53,14 @@ pub enum Kind<'a> {
     Character {
         /// The driver.
         major: u32,
-        /// Which of its devices.
+        /// The number of the device.
         minor: u32,
     },
     /// A block device.
     Block {
         /// The driver.
         major: u32,
-        /// Which of its devices.
+        /// The number of the device.
         minor: u32,
     },
 }

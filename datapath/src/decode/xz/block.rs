@@ -1,4 +1,4 @@
-//! How long a block of an .xz file is and what its decoder needs: parsing only, of bytes that are at hand.
+//! The length of a block of an .xz file, and the needs of its decoder: parsing only, of bytes that are at hand.
 //!
 //! Section numbers are those of the .xz file format 1.2.
 
@@ -39,6 +39,7 @@ pub(super) fn block_header(bytes: &[u8]) -> Result<u64, Fault> {
     let _compressed = field(flags & 0x40 != 0)?;
     let uncompressed = field(flags & 0x80 != 0)?;
     let filters = (flags & 0x03) + 1;
+    // Filters before the last one need no memory that matters; their properties are for the decoder to refuse.
     for _ in 1..filters {
         filter(&mut fields)?;
     }
@@ -82,7 +83,7 @@ fn dictionary_bytes(code: u8) -> Result<u64, Fault> {
     }
 }
 
-/// What comes next in the LZMA2 data of a block.
+/// The next part of the LZMA2 data of a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Chunk {
     /// The end marker, one byte.
@@ -91,7 +92,7 @@ pub(super) enum Chunk {
     Data {
         /// Its bytes, header included; at most 64 KiB + 6.
         bytes: u64,
-        /// What it decodes to; at most 2 MiB.
+        /// Bytes that it decodes to; at most 2 MiB.
         decoded: u64,
     },
 }

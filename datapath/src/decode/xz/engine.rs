@@ -17,7 +17,7 @@ pub(in super::super) fn begins_stream(head: &[u8]) -> bool {
 /// liblzma's stream decoder, one for every stream of the file.
 pub(super) struct Xz {
     stream: Stream,
-    /// What its dictionary is taken from; `None` if somebody else has seen to that.
+    /// The memory that its dictionary is taken from; `None` if the caller has seen to that.
     grant: Option<Grant>,
 }
 

@@ -1,4 +1,4 @@
-//! What lies around the blocks of an .xz file: parsing only, of bytes that are at hand.
+//! Headers and footers around the blocks of an .xz file: parsing only, of bytes that are at hand.
 //!
 //! Section numbers are those of the .xz file format 1.2.
 
@@ -15,13 +15,13 @@ pub(super) const HEADER_MAGIC: [u8; 6] = [0xFD, b'7', b'z', b'X', b'Z', 0];
 /// Footer magic bytes (§2.1.2.4).
 const FOOTER_MAGIC: [u8; 2] = *b"YZ";
 
-/// Where a block header would have its size, an index has this (§3.1.1, §4.1).
+/// The first byte of an index, where a block header would have its size (§3.1.1, §4.1).
 pub(super) const INDEX_INDICATOR: u8 = 0;
 
 /// Bytes of a multibyte integer at most (§1.2).
 pub(super) const MAX_VLI_BYTES: usize = 9;
 
-/// What the header of a stream says of all its blocks, and its footer again.
+/// Flags of a stream, which its header has, and its footer again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct StreamFlags([u8; 2]);
 

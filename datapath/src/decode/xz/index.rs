@@ -42,7 +42,7 @@ enum Place {
     Checksum,
 }
 
-/// How far an index has been read.
+/// Progress in reading an index.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// There is more of it.

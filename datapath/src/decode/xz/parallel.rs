@@ -17,7 +17,7 @@ pub(super) struct Parallel {
     in_any_order: bool,
 }
 
-/// What is left of the file.
+/// The rest of the file.
 enum Rest {
     More,
     /// Nothing: everything around the blocks was verified.

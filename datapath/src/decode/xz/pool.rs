@@ -1,4 +1,4 @@
-//! What the thread that reads an .xz file shares with the threads that decode its blocks.
+//! State that the thread that reads an .xz file shares with the threads that decode its blocks.
 //!
 //! ```text
 //!  reader ── bytes of blocks, in order ──► waiting (bounded) ──► worker: one block at a time
@@ -18,7 +18,7 @@ use super::state::{Extent, Food, Placed, State, Taken};
 use super::walk::Block;
 use crate::error::DecodeError;
 
-/// What the reader has to do.
+/// The next thing that the reader has to do.
 pub(super) enum Step {
     /// Take this chunk.
     Deliver(Placed),
@@ -134,7 +134,7 @@ impl Pool {
         }
     }
 
-    /// Hands over a chunk of the block `number` that belongs at `offset`; waits for room. `false` if nobody needs it.
+    /// Hands over a chunk of the block `number` that belongs at `offset`; waits for room. `false` if it is not needed.
     pub(super) fn deliver(&self, number: u64, offset: u64, bytes: Bytes) -> bool {
         let mut state = self.state();
         while !state.is_abandoned(number) && !state.has_room(offset, &bytes) {

@@ -1,4 +1,4 @@
-//! Which blocks wait, which are being decoded, which chunks are ready; and how much of each there may be.
+//! The blocks that wait, those that are being decoded, the chunks that are ready; and the bounds of each.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,20 +28,20 @@ pub(super) const DICTIONARY_BYTES: u64 = 20 << 20;
 /// Compressed bytes that may wait even if a large dictionary takes the memory of all others.
 const LEAST_WAITING_BYTES: u64 = 1 << 20;
 
-/// What a piece or a block costs on top of its bytes, so that tiny ones do not fill the memory with bookkeeping.
+/// Memory of a piece or a block on top of its bytes, so that tiny ones do not fill the memory with bookkeeping.
 const PIECE_OVERHEAD_BYTES: usize = 64;
 const BLOCK_OVERHEAD_BYTES: usize = 256;
 
 /// A chunk with its offset in the decoded file.
 pub(super) type Placed = (u64, Bytes);
 
-/// What a worker gets for its block.
+/// Input of a worker for its block.
 pub(super) enum Food {
     /// More of its bytes.
     Bytes(Bytes),
-    /// Nothing more; they decode to so many.
+    /// Nothing more; the bytes that they decode to.
     Whole(u64),
-    /// Nothing more, and it is not complete; or nobody needs the block any more.
+    /// Nothing more, and it is not complete; or the block is not needed any more.
     Nothing,
 }
 
@@ -49,17 +49,17 @@ pub(super) enum Food {
 pub(super) struct Taken {
     /// The number of the block.
     pub(super) number: u64,
-    /// What is known of it.
+    /// Facts about it.
     pub(super) block: Block,
     /// A decoder that has done its work on another block.
     pub(super) decoder: Option<BlockDecoder>,
 }
 
-/// How much of a block is there.
+/// The part of a block that is there.
 pub(super) enum Extent {
     /// More is to come.
     Arriving,
-    /// All of it, and it decodes to so many bytes.
+    /// All of it, and the bytes that it decodes to.
     Whole(u64),
     /// The file ended or became unreadable within it.
     Cut,
@@ -93,7 +93,7 @@ pub(super) struct State {
     pub(super) any_order: bool,
     /// The number of the first block that is known to be bad, and why.
     failure: Option<(u64, DecodeError)>,
-    /// True if nobody reads any more.
+    /// True if the reader is gone.
     pub(super) closed: bool,
 }
 
@@ -101,7 +101,7 @@ fn cost(bytes: &Bytes) -> usize {
     bytes.len() + PIECE_OVERHEAD_BYTES
 }
 
-/// What the reader does.
+/// The reader's side.
 impl State {
     /// True if more can be fed.
     pub(super) fn is_hungry(&self) -> bool {
@@ -172,9 +172,9 @@ impl State {
     }
 }
 
-/// What workers do.
+/// The workers' side.
 impl State {
-    /// True if the result of a block does not matter, as one before it is bad or nobody reads any more.
+    /// True if the result of a block does not matter, as one before it is bad or the reader is gone.
     pub(super) fn is_abandoned(&self, number: u64) -> bool {
         self.closed || self.failure.as_ref().is_some_and(|(bad, _)| *bad < number)
     }
@@ -205,7 +205,7 @@ impl State {
         })
     }
 
-    /// What there is for the block `number`; `None` if its worker has to wait.
+    /// Takes what there is for the block `number`; `None` if its worker has to wait.
     pub(super) fn take_food(&mut self, number: u64) -> Option<Food> {
         if self.is_abandoned(number) {
             return Some(Food::Nothing);

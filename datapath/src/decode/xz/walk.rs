@@ -1,6 +1,6 @@
 //! Finds the blocks of an .xz file in the stream of its bytes, and verifies everything around them.
 //!
-//! Where a block ends is learnt from the headers of its LZMA2 chunks, one for every 64 KiB or less. So it does not
+//! The end of a block is learnt from the headers of its LZMA2 chunks, one for every 64 KiB or less. So it does not
 //! matter whether a block header tells the block's sizes: `xz -T1` leaves them out, and a hostile one lies.
 
 use crate::cursor::Cursor;
@@ -20,24 +20,24 @@ pub(super) enum Part {
     Begin(Block),
     /// Some of its bytes, header, padding and check included.
     Bytes(Bytes),
-    /// These were all of its bytes; they decode to so many.
+    /// These were all of its bytes; the bytes that they decode to.
     End(u64),
 }
 
-/// What is known of a block when it begins.
+/// Facts about a block that are known when it begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {
     /// The header of its stream, without which a decoder does not know its integrity check.
     pub(super) stream_header: [u8; STREAM_HEADER_BYTES],
     /// Bytes of dictionary that decoding it can touch.
     pub(super) dictionary: u64,
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub(super) start: u64,
-    /// Where what it decodes to begins in the decoded file.
+    /// The offset in the decoded file of what it decodes to.
     pub(super) offset: u64,
 }
 
-/// Where the cursor is.
+/// The place of the cursor.
 enum Place {
     /// Before the first stream.
     Start,
@@ -47,11 +47,11 @@ enum Place {
     Header,
     /// In a block, at an LZMA2 chunk.
     Chunk,
-    /// In a block, before so many bytes and whatever the second field says.
+    /// In a block: the bytes before the next part, and that part.
     Inside(u64, Then),
     /// In the index.
     Index(Box<Index>),
-    /// At the footer of a stream whose index has so many bytes.
+    /// At the footer of a stream, whose index has this number of bytes.
     Footer(u64),
     /// At the verified end of the file.
     End,
@@ -71,12 +71,12 @@ pub(super) struct Walk {
     flags: StreamFlags,
     /// The complete blocks of the stream.
     blocks: Blocks,
-    /// Where the current block begins in the file, and where its compressed data do.
+    /// The offsets in the file of the current block, and of its compressed data.
     block_start: u64,
     data_start: u64,
-    /// What the current block decodes to, as far as was seen.
+    /// Bytes that the current block decodes to, as far as was seen.
     decoded: u64,
-    /// What all the blocks before it decode to.
+    /// Bytes that all the blocks before it decode to.
     decoded_before: u64,
 }
 

@@ -50,7 +50,7 @@ impl Workers {
         (workers.threads.len() > 1).then_some(workers)
     }
 
-    /// What is shared with them.
+    /// The state that is shared with them.
     pub(super) fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -66,7 +66,7 @@ impl Drop for Workers {
     }
 }
 
-/// What a thread does: block after block, until nobody needs more.
+/// Decodes block after block, until no more are needed: the life of a thread.
 fn work(pool: &Pool, limits: &Limits) {
     let worker = Worker {
         pool,
@@ -79,7 +79,7 @@ fn work(pool: &Pool, limits: &Limits) {
     }
 }
 
-/// What `decode` says of `block`; a panic is an error, or the reader would wait for ever.
+/// The outcome of `decode` for `block`; a panic is an error, or the reader would wait for ever.
 fn guarded<T>(block: &Block, decode: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, DecodeError> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
         let reason = "internal error, please report it: a decoding thread panicked".to_owned();

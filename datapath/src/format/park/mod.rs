@@ -1,4 +1,4 @@
-//! Where host clusters wait whose place is not known yet: in memory, then on the target itself, then in a scratch
+//! The park of host clusters whose place is not known yet: in memory, then on the target itself, then in a scratch
 //! directory if one was named (rungs B, C and D of the ladder in ARCHITECTURE.md).
 
 mod scratch;
@@ -27,7 +27,7 @@ const PLACE_BYTES: u64 = 128;
 /// Bytes that the book grows by at once.
 const BOOK_STEP: u64 = 64 << 10;
 
-/// Where a parked cluster is.
+/// The place of a parked cluster.
 #[derive(Debug, Clone)]
 enum Place {
     /// All zeros: nothing to keep.

@@ -14,11 +14,11 @@ use crate::error::Error;
 /// Passes a stream on, but for the last sector of what has come so far while that may be a footer: a footer may not fit
 /// onto the disk. What does not begin like one is passed on untouched.
 pub(super) struct Tail {
-    /// Where the last byte so far ends.
+    /// The end of the last byte so far.
     end: u64,
     /// The bytes before `end`; those that are still missing in a stream that comes in any order will be filled in.
     last: [u8; TRAILER_BYTES],
-    /// Where the sector of the last byte begins.
+    /// The beginning of the sector of the last byte.
     sector: u64,
     /// Something in that sector is not like a footer.
     is_plain: bool,
@@ -79,7 +79,7 @@ impl Tail {
         }
     }
 
-    /// What was held is part of the disk.
+    /// Passes on what was held: it is part of the disk.
     pub(super) fn release(
         &mut self,
         mut write: impl FnMut(u64, Bytes) -> Result<(), Error>,

@@ -52,7 +52,7 @@ impl Config {
     }
 
     /// Reads all variables; every bad one is in the error.
-    pub(super) fn read(env: &dyn Strings) -> Result<Self, ConfigError> {
+    pub(super) fn read(env: &dyn Strings) -> Result<Self, BadEnvironment> {
         let mut reader = EnvReader::new(env);
         let preallocate = reader.required(PREALLOCATION, go_bool);
         let image_size = reader.parsed(IMAGE_SIZE, quantity::parse_bytes);
@@ -75,7 +75,7 @@ impl Config {
         };
         match reader.finish() {
             Ok(()) => Ok(config),
-            Err(errors) => Err(ConfigError {
+            Err(errors) => Err(BadEnvironment {
                 kind: env.get(SOURCE_VARIABLE).unwrap_or_default(),
                 errors,
             }),
@@ -85,13 +85,13 @@ impl Config {
 
 /// An environment that cannot be worked with.
 #[derive(Debug)]
-pub(super) struct ConfigError {
+pub(super) struct BadEnvironment {
     /// The kind of source, whether or not there is such a kind.
     kind: String,
     errors: EnvErrors,
 }
 
-impl ConfigError {
+impl BadEnvironment {
     /// Every bad variable, for the log.
     pub(super) fn log(&self) {
         for (name, reason) in self.errors.iter() {
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    fn refusal(pairs: &[(&str, &str)]) -> ConfigError {
+    fn refusal(pairs: &[(&str, &str)]) -> BadEnvironment {
         Config::read(&environment(pairs)).unwrap_err()
     }
 
