@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// The reason why one attempt failed.
 #[derive(Debug)]
-pub(super) enum AttemptFailed {
+pub(crate) enum AttemptFailed {
     /// Another attempt may succeed, not before `retry_after` if the server asked for that.
     Transient {
         error: SourceError,

@@ -12,7 +12,7 @@ use sources::{Network, Opened, Place, Remarks};
 
 use super::config::Remote;
 use super::import::Import;
-use super::message::ImportFailed as Failure;
+use super::message::ImportFailed;
 use super::node_pull;
 
 /// The source, and the side container that is asked about the image it runs when the disk is complete.
@@ -24,14 +24,14 @@ pub(super) struct Connected {
 
 impl Import {
     /// Opens what `remote` names. What goes wrong here is told apart from what goes wrong with the bytes.
-    pub(super) fn open(&self, remote: &Remote) -> Result<Connected, Failure> {
+    pub(super) fn open(&self, remote: &Remote) -> Result<Connected, ImportFailed> {
         let file_name = match &self.config.ready_file {
             Some(file) => node_pull::wait_for_ready(file, node_pull::POLL, &self.stop)?,
             None => String::new(),
         };
         tracing::info!("begin import process");
         self.connect(remote, &file_name)
-            .map_err(|error| Failure::connect(remote.place.kind(), &error))
+            .map_err(|error| ImportFailed::connect(remote.place.kind(), &error))
     }
 
     /// `file_name` is what a side container calls the disk; empty without one.
