@@ -200,6 +200,7 @@ impl<'a> Attempts<'a> {
             let message = format!("no new byte for {limit} s {place}, giving up: {first_cause}");
             return Err(SourceError::new(error.kind(), message).because(error));
         }
+        // A pause that the server asks for outlasts the jitter, but not the time that is left.
         let asked = retry_after.unwrap_or_default().min(self.patience.max_delay);
         let delay = self
             .patience

@@ -81,6 +81,7 @@ impl Element {
                     None
                 }
                 Event::Eof => break,
+                // Entities of a document type are not taken note of, so they are unknown, and none can expand.
                 Event::Decl(_) | Event::PI(_) | Event::DocType(_) | Event::Comment(_) => None,
             };
             if let (Some(closed), Some(parent)) = (closed, open.last_mut()) {

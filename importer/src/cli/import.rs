@@ -86,6 +86,7 @@ fn run(job: Job) -> Result<(), CommandFailed> {
 
 fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, CommandFailed> {
     let arguments = &job.write;
+    // Before the source is opened: a wrong use costs no request.
     let target = target_options(&job.target, arguments)?;
     let reading = Reading {
         checksum: arguments.checksum.clone(),

@@ -87,6 +87,7 @@ impl Context {
                 retries: arguments.retries,
                 ..Patience::default()
             },
+            // Without verified certificates no host is a cloud's own, so none gets an identity that was found on this machine.
             policy: Policy::command_line(&ProcessEnv, !arguments.insecure, &granted),
             is_checked,
             ..Network::new(self.handle.clone(), self.stop.clone(), Arc::new(tls))

@@ -54,6 +54,7 @@ async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
         Ok(prepared) => prepared,
         Err(message) => return fail(&paths, &message),
     };
+    // Apart from the import, which may hang: the message is written all the same.
     let ending = Ending {
         done_file: config.done_file.clone(),
         paths: paths.clone(),

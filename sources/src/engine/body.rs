@@ -54,6 +54,7 @@ impl<R: Remote> RemoteBody<R> {
         if let Some(chunk) = pump.chunks.recv() {
             return Ok(Some(chunk));
         }
+        // The bridge closes in the same way after the last byte and after a failure: the task tells which it was.
         let outcome = remote.network().handle.block_on(pump.outcome());
         self.pump = None;
         outcome?;
@@ -88,6 +89,7 @@ impl<R: Remote> Body for RemoteBody<R> {
             let message = format!("cannot skip from byte {} to byte {offset}", self.position);
             return Err(SourceError::new(SourceErrorKind::Invalid, message));
         }
+        // Without ranges a new request would begin at byte 0 again: then every gap is read, however large.
         if self.is_ranged && offset - self.position >= SMALL_GAP_BYTES {
             self.pump = None;
             self.first = None;

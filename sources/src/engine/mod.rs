@@ -123,6 +123,7 @@ async fn read_all<R: Remote>(
             read_in_turns(&remote, pieces, first, &outlet).await
         }
         Some(end) if regions.is_some() => {
+            // Regions are not cut into segments: over one connection these would only cost requests.
             let pieces = Pieces::new(regions, position..end, u64::MAX);
             read_in_line(&*remote, pieces, first, outlet).await
         }
@@ -170,6 +171,7 @@ async fn read_in_turns<R: Remote>(
     let budget = usize::try_from(bytes_of_lane(&**remote)).unwrap_or(usize::MAX);
     let mut lanes: Vec<Pump> = (0..count)
         .map(|lane| {
+            // Dealt out beforehand: bytes are handed over in order, so a faster connection with more segments would only wait.
             let ranges = pieces.clone().filter_map(Piece::data).skip(lane).step_by(count);
             let (reader, first) = (Arc::clone(remote), first.take());
             Pump::start(remote.network(), budget, |sender| async move {

@@ -36,6 +36,7 @@ impl Pump {
         let left = CancellationToken::new();
         let owner_left = left.clone();
         let task = network.handle.spawn(async move {
+            // Not aborted at once: the task sees by itself that its bridge is closed, and has time to take leave of the server.
             let too_late = async {
                 owner_left.cancelled().await;
                 tokio::time::sleep(LEAVE_LIMIT).await;

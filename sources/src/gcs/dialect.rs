@@ -73,6 +73,7 @@ impl GcsDialect {
             dialect.account = Some(Account { provider, found });
         }
         if options.anonymous || policy.lend(Found::Machine, Cloud::Google, url).is_err() {
+            // As if the machine had been asked: a refusal must not make `judge` look for an account that may not be used.
             dialect.machine = OnceCell::new_with(Some(None));
         }
         Ok(dialect)
@@ -126,6 +127,7 @@ impl GcsDialect {
         let status = refusal.status.as_u16();
         let is_refused_to_nobody = refusal.is_about_who_asks() && self.account.is_none();
         if is_refused_to_nobody && !self.machine.initialized() {
+            // Only now: public objects need no account, and away from Google the question costs all of MACHINE_LIMIT.
             let machine = self.machine.get_or_init(|| of_machine(&self.network)).await;
             if machine.is_some() {
                 return Verdict::Again(None);

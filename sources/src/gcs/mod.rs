@@ -83,6 +83,7 @@ impl Place {
         let (scheme, rest) = endpoint
             .split_once("://")
             .ok_or_else(|| invalid("it has no scheme"))?;
+        // Nothing is cut off at `?` or `#`, unlike with S3: names of objects may hold both, and CDI takes them as written.
         let (server, names) = match scheme {
             "gs" => {
                 let emulator = policy.setting(EMULATOR);

@@ -111,6 +111,7 @@ async fn receive(
     let mut response = http.execute(request).await.map_err(failed)?;
     let mut body = BytesMut::new();
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        // Counted while it comes: an answer in chunks announces no length, and one that does may lie.
         if body.len() + chunk.len() > limit {
             let message =
                 format!("the answer has more than the {limit} bytes that are allowed for a document");

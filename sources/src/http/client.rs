@@ -110,6 +110,7 @@ impl Client {
             match redirect_target(&response, &url, &self.shown(&url))? {
                 None => return Ok((response, url)),
                 Some(target) => {
+                    // Only a place that hears secrets itself can introduce another one: a redirect of a CDN introduces none.
                     if let Some(dialect) = &self.dialect
                         && self.is_acquainted(&url)
                         && dialect.accompanies(&target)
@@ -167,6 +168,7 @@ impl Client {
                 return Ok((response, url));
             };
             match dialect::ask(dialect, &url, response, &self.route(&url)).await? {
+                // Once: a server that refuses every new token or region would be asked for ever.
                 (Verdict::Again(elsewhere), _) if is_first => {
                     if let Some(elsewhere) = elsewhere {
                         self.get_acquainted(&elsewhere);

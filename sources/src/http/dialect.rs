@@ -98,6 +98,7 @@ pub(super) async fn ask(
     while text.len() < MAX_REFUSAL_BYTES
         && let Some(chunk) = rest.chunk().await.map_err(failed)?
     {
+        // Cut, not an error: a document that is too long to be read still leaves the status of its answer.
         let room = MAX_REFUSAL_BYTES - text.len();
         text.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }

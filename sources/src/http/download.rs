@@ -101,6 +101,7 @@ impl<'a> Download<'a> {
                 let known = usize::try_from(connection.repeated)
                     .unwrap_or(usize::MAX)
                     .min(chunk.len());
+                // Dropped here instead of asked for by range: ignoring ranges is what led to the repetition.
                 drop(chunk.split_to(known));
                 connection.repeated -= known as u64;
                 attempts.repeated(self.position - connection.repeated);
@@ -179,6 +180,7 @@ impl<'a> Download<'a> {
         let total = answered.as_ref().and_then(|range| range.total);
         let identity = Identity::of(response.headers(), total);
         self.object.check(&identity).map_err(AttemptFailed::Final)?;
+        // A body that began without a length, as one in chunks does, learns it when it is resumed.
         let end = if self.bounded {
             self.end
         } else {
@@ -215,6 +217,7 @@ impl<'a> Download<'a> {
     fn repeated(&mut self, response: Response) -> Result<Connection, AttemptFailed> {
         let identity = Identity::of(response.headers(), response.content_length());
         self.object.check(&identity).map_err(AttemptFailed::Final)?;
+        // Without a proof the rest may be that of another version, and the disk one of two halves.
         let proven = self.object.identity.is_proven_by(response.headers())
             || self.object.is_checked
             || self.object.continuity == Continuity::Immutable;

@@ -76,6 +76,7 @@ impl Engine {
             .flat_map(|domains| domains.children("storage_domain"))
             .filter_map(|domain| domain.id.as_deref())
             .collect();
+        // Each is a question whose answer may take minutes: ten thousand of them would not end.
         if domains.len() > MAX_DOMAINS {
             let message = format!(
                 "the engine says that disk {disk_id} lies in {} storage domains, more than {MAX_DOMAINS} make no sense",

@@ -36,6 +36,7 @@ pub(super) async fn read(network: &Arc<Network>, url: &Url) -> Result<Option<Vec
         .send_patiently(|| agent.request(Method::GET, list.clone()), MAX_LIST_BYTES)
         .await;
     let answer = match answer {
+        // Extents only save reading: a list that is too long for us is no reason to fail.
         Err(error) if error.kind() == SourceErrorKind::Length => {
             tracing::info!("reading the holes of the disk as well: {error}");
             return Ok(None);

@@ -90,6 +90,7 @@ impl Session {
             ("password", password),
         ]);
         let answer = self.post_form("../sso/oauth/token", &form).await?;
+        // An answer that is no JSON, as that of a proxy in between, leaves only its status to be told.
         let token: Token = serde_json::from_slice(&answer.body).unwrap_or(Token {
             access_token: None,
             error: None,

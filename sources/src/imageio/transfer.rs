@@ -96,6 +96,7 @@ impl Transfer {
                 network,
             }),
             Err(error) => {
+                // Otherwise the engine keeps transfer and session until its own time limit.
                 shared.end().await;
                 Err(error)
             }

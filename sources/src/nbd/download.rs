@@ -288,6 +288,7 @@ impl Way {
                 self.asked.pop_front();
                 self.plan.learn(from, extents);
             }
+            // Block status only saves reading: without it the export is read as a whole.
             Event::Refused { what, error } if matches!(self.asked.front(), Some(Asked::Status)) => {
                 tracing::info!("the NBD server answers the {what} with {error}: reading all of it");
                 self.asked.pop_front();

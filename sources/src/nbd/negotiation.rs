@@ -34,6 +34,7 @@ pub(super) async fn negotiate(
         haggling = haggling.start_tls(name, tls).await?;
     }
     let structured = haggling.accepts(wire::OPT_STRUCTURED_REPLY, &[]).await?;
+    // Without structured replies block status may not be asked for (protocol, "NBD_OPT_SET_META_CONTEXT").
     let allocation = if structured {
         haggling.meta_context(&uri.export).await?
     } else {
@@ -149,6 +150,7 @@ impl Haggling {
                         described = Some(wire::parse_export(fields)?);
                     }
                     (wire::REP_INFO, Some(wire::INFO_BLOCK_SIZE)) => block_sizes = BlockSizes::parse(fields)?,
+                    // A server may describe an export in more ways than we know.
                     _ => {}
                 }
                 Ok(())
@@ -184,6 +186,7 @@ impl Haggling {
             self.read(&mut data).await?;
             match kind {
                 wire::REP_ACK => return Ok(Outcome::Accepted),
+                // Any option may be answered with this, and the remedy is always the same.
                 wire::REP_ERR_TLS_REQD => {
                     return Err(invalid(
                         "the NBD server requires TLS: use nbds:// or nbds+unix://",

@@ -71,6 +71,7 @@ fn parse(text: &str) -> Result<NbdUri, String> {
         url.query_pairs()
             .find_map(|(key, value)| (key == name).then(|| value.into_owned()))
     };
+    // To the URL standard `nbd` is no special scheme: its hosts stay percent-encoded.
     let host = url.host().map(|host| match host {
         Host::Domain(name) => percent_decode_str(name).decode_utf8_lossy().into_owned(),
         Host::Ipv4(address) => address.to_string(),

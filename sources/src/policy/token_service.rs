@@ -41,6 +41,7 @@ impl Policy {
     pub fn admit(&self, registry: &Url, realm: &Url) -> Result<(), SourceError> {
         let (registry_host, realm_host) = (host(registry), host(realm));
         let refused = |reason: String| Err(SourceError::new(SourceErrorKind::Invalid, reason));
+        // Before the list of named services: naming a host allows that host, not a way there without TLS.
         if realm.scheme() != "https" && registry.scheme() == "https" {
             return refused(format!(
                 "the registry {registry_host} wants its password to be sent to the token service {realm_host} without TLS, \

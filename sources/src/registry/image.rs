@@ -26,6 +26,7 @@ impl Image {
     /// Chooses the image for `architecture`, or for this machine, and reads its configuration.
     pub(super) fn open(store: &dyn Store, architecture: Option<&str>) -> Result<Self, SourceError> {
         let mut served = store.top().map_err(pulled)?;
+        // Taken before an image of an index is chosen: pollers compare what the reference names.
         let digest = served.digest.clone();
         let wanted = Wanted::new(architecture);
         for _ in 0..=MAX_INDEXES {

@@ -188,6 +188,7 @@ impl Body for FilePart {
         let room = chunk.room();
         let wanted = usize::try_from(self.end - self.offset).map_or(room.len(), |left| left.min(room.len()));
         let read = loop {
+            // By offset: the descriptor is a duplicate, and all files of an archive share its position.
             match self.file.read_at(&mut room[..wanted], self.offset) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other.map_err(|error| failed(&self.path, &error))?,

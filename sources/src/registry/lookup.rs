@@ -62,6 +62,7 @@ impl Lookup {
         let Some(deleted) = name.strip_prefix(WHITEOUT).filter(|_| concerns_disks) else {
             return Ok(());
         };
+        // A container sees no path beyond PATH_MAX: to remember this one would only take memory.
         if path.iter().map(|part| part.len() + 1).sum::<usize>() > MAX_PATH_BYTES {
             return Ok(());
         }

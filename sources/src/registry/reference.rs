@@ -36,6 +36,7 @@ impl Endpoint {
             ))
         })?;
         let layout = || {
+            // At the first colon, as containers/image does: a path with a colon cannot be named.
             let (path, image) = match rest.split_once(':') {
                 Some((path, image)) => (path, Some(image.to_owned())),
                 None => (rest, None),
@@ -116,6 +117,7 @@ impl Reference {
             None => (text, None),
         };
         let (name, tag) = match name.rsplit_once(':') {
+            // A colon before the last slash is that of the registry's port.
             Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
             _ => (name, None),
         };

@@ -94,6 +94,7 @@ impl Remote {
             user_agent: CONNECT_AGENT.to_owned(),
             headers: headers.into_iter().chain(agent_header()).collect(),
             dialect: Some(Arc::new(dialect)),
+            // Blobs, and manifests below an index, are asked for by digest, which proves more than any validator.
             continuity: Continuity::Immutable,
             is_checked,
             name: Some(what.to_owned()),
@@ -134,6 +135,7 @@ impl Remote {
             }
             bytes.extend_from_slice(&chunk);
         }
+        // Of a tag this is the only digest that is not made from the bytes themselves; a registry need not send it.
         if let Some(announced) = announced(source.headers()) {
             announced.verify(&bytes, &what)?;
         }
@@ -192,6 +194,7 @@ async fn greet(agent: &Agent, host: &str, insecure: bool) -> Result<Answer, Sour
     };
     let secure = greeting("https").map_err(|error| worded(&error))?;
     if insecure {
+        // Once, without patience: a registry without TLS fails it each time.
         match agent.send(secure(), MAX_PING_BYTES).await {
             Ok(answer) => return Ok(answer),
             Err(error) => tracing::info!("{}: trying without TLS", worded(&error)),

@@ -126,6 +126,7 @@ impl Session {
             SourceError::new(kind, format!("the token service {host} of the registry {reason}"))
         };
         let password = self.network.credentials.as_ref().map(basic).transpose()?;
+        // Anonymous tokens are asked for anywhere: the question gives nothing away.
         if password.is_some() {
             self.network.policy.admit(&self.registry, &url)?;
         }

@@ -102,6 +102,7 @@ impl S3Dialect {
         }
         let is_refused_to_nobody =
             refusal.is_about_who_asks() && matches!(self.keys.current(refusal.url).await, Ok(None));
+        // Keys are not renewed for any other refusal: what valid keys may not read, new ones of the same identity may not either.
         if (EXPIRED.contains(&code) || is_refused_to_nobody) && self.keys.renew().await {
             return Verdict::Again(None);
         }
@@ -149,7 +150,7 @@ fn is_passing(refusal: &RefusedRequest<'_>, error: &StoreError) -> bool {
     status >= 500 || matches!(status, 408 | 429) || PASSING.contains(&error.code.as_str())
 }
 
-/// Signs what S3 has to know about; the rest of the head may change on the way.
+/// Signs the URL and the headers of S3.
 fn sign(request: &mut reqwest::Request, key: &AwsCredential, region: &str) -> Result<(), SourceError> {
     let unusable = |reason: String| {
         let message = format!("cannot sign the request: {}", plain(&reason));
@@ -160,6 +161,7 @@ fn sign(request: &mut reqwest::Request, key: &AwsCredential, region: &str) -> Re
         .uri(request.url().as_str())
         .body(HttpRequestBody::empty())
         .map_err(|error| unusable(error.to_string()))?;
+    // Proxies may change the other headers, and S3 would then compute another signature.
     let amazon = request
         .headers()
         .iter()

@@ -177,6 +177,7 @@ impl Keys {
         let fresh = match self.origin {
             Origin::Given | Origin::Variables | Origin::Nobody => return false,
             Origin::Machine if current.provider.is_none() && current.renewed.is_some() => return false,
+            // Several connections may be refused in the same moment: one renewal is for all of them.
             _ if current
                 .renewed
                 .is_some_and(|renewed| renewed.elapsed() < JUST_NOW) =>

@@ -43,6 +43,7 @@ impl Place {
         let rest = rest.split('#').next().unwrap_or_default();
         let (server, names) = match addressing {
             Addressing::Host => {
+                // Only `http` means without TLS (contract §1.11).
                 let scheme = if scheme == "http" { "http" } else { "https" };
                 let (host, names) = rest.split_once('/').unwrap_or((rest, ""));
                 (Some(format!("{scheme}://{host}")), names)

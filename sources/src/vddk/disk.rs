@@ -75,6 +75,7 @@ pub(super) async fn find(
                 .map(|(_, object)| object)
                 .ok_or_else(|| missing(&format!("no snapshot {wanted:?} of the machine {uuid}")))?;
             let devices = session.properties(&object, &[DEVICES]).await?;
+            // By the disk's identifier: each snapshot has another file on top of the chain.
             let file = devices
                 .get(DEVICES)
                 .and_then(|devices| file_of(devices, &id))

@@ -87,6 +87,7 @@ impl VddkSource {
         let disk = match NbdSource::at(uri, &network) {
             Ok(disk) => disk,
             Err(error) => {
+                // The socket tells only that nbdkit is gone; its log tells what the library did not like.
                 let message = format!("{error}: {}", nbdkit.end_with_reason());
                 return Err(SourceError::new(error.kind(), message).because(error));
             }

@@ -54,10 +54,12 @@ impl Config {
     /// Reads all variables; every bad one is in the error.
     pub(super) fn read(env: &dyn Strings) -> Result<Self, BadEnvironment> {
         let mut reader = EnvReader::new(env);
+        // In the order in which upstream looks at them: `message` tells the first bad one.
         let preallocate = reader.required(PREALLOCATION, go_bool);
         let image_size = reader.parsed(IMAGE_SIZE, quantity::parse_bytes);
         let source = SourceConfig::read(&mut reader, env);
         let config = Self {
+            // A source that cannot be read has left an error, with which `finish` fails.
             source: source.unwrap_or(SourceConfig::Blank),
             owner_uid: reader.text(OWNER_UID).unwrap_or_default(),
             wanted: Wanted {
