@@ -137,6 +137,7 @@ impl Client {
         let mut request = self.request(Method::POST, &path, body)?;
         let content_type = content_type.parse().map_err(said)?;
         request.headers_mut().insert(CONTENT_HEADER, content_type);
+        // CDI's own servers get exactly what CDI's cloner sends: the header is for ours.
         if encoding == Encoding::Frames {
             let frames = HeaderValue::from_static(FRAMES);
             request.headers_mut().insert(ENCODING_HEADER, frames);

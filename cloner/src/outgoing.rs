@@ -112,6 +112,7 @@ impl Outgoing {
         tally: Arc<Tally>,
     ) -> Self {
         let (slots, queue) = mpsc::channel(SLOTS);
+        // Without a bound of its own: a piece gets here only when it has one of the slots.
         let (work, waiting_work) = threads::channel();
         let waiting_work = Arc::new(Mutex::new(waiting_work));
         let flow = Arc::new(Flow::new(CONGESTED));

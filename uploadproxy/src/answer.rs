@@ -124,6 +124,7 @@ async fn upload(proxy: &Proxy, peer: &Peer, endpoint: Endpoint<'_>, request: Req
         grant.pvc,
         grant.namespace
     );
+    // Limits first: to look at the PVC asks the API server, and 600 requests with one token must not be 600 questions.
     let denied = match admit(proxy, peer, grant, &request) {
         Ok(exchange) => match find(proxy, exchange.grant(), endpoint).await {
             Ok(target) => return pass(proxy, peer, &exchange, target, request).await,
@@ -260,6 +261,7 @@ async fn pass(
     let mut body = RequestBody::new(body, Arc::clone(exchange));
     let expects = parts.headers.get(header::EXPECT);
     let expects = expects.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    // The upload server decides whether it wants the body: a client that it refuses has sent nothing of it.
     let want = expects.then(|| body.expecting());
     let request = forward::request(parts, target.path, peer.address.ip(), place).map(|()| body);
     match proxy.upstreams.send(place, request, want).await {

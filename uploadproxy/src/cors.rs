@@ -60,6 +60,7 @@ pub(crate) fn preflight<A, B: Default>(request: &Request<A>) -> Option<Response<
         return None;
     }
     let mut response = Response::new(B::default());
+    // Whatever is asked (contract §3.4): a browser refuses by the headers that are missing.
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
     for name in [

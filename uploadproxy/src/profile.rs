@@ -53,6 +53,7 @@ async fn take_next(
                 });
                 return true;
             }
+            // Deleted: the last profile stays in force (contract §3.2).
             Some(Ok(None)) => return true,
             Some(Err(error)) => {
                 tracing::warn!(

@@ -175,6 +175,7 @@ impl Upstreams {
         let stream = timeout(HANDSHAKE_PATIENCE, connector.connect(name, stream))
             .await
             .unwrap_or_else(|_| Err(io::Error::other("net/http: TLS handshake timeout")))
+            // Apart from failures of the network: certificates that were renewed meanwhile may help.
             .map_err(DialError::Tls)?;
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)

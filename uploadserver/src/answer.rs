@@ -157,6 +157,7 @@ fn content(endpoint: Endpoint, headers: &HeaderMap) -> Result<Content, String> {
         _ if endpoint.is_archive => Content::Archive,
         Some(content) if content == DEVICE_CLONE.as_bytes() => Content::DeviceClone(wrapping),
         Some(content) if content == FILES_CLONE.as_bytes() => Content::FilesClone(wrapping),
+        // Any other value means an upload (contract §2.7).
         _ => Content::Image,
     };
     if encoding.is_some() && !content.is_clone() {

@@ -45,6 +45,7 @@ pub(crate) fn channel(
     let (sender, chunks) = bridge::channel(BRIDGE_BYTES, stop.clone());
     let end = Arc::new(Mutex::new(None));
     let digests = match promise {
+        // A trailer names its algorithm when all bytes have passed: each that it may name is calculated.
         Promise::Trailer => TRAILER_ALGORITHMS
             .map(|algorithm| (algorithm, Digest::new(algorithm)))
             .into(),

@@ -48,6 +48,7 @@ pub(crate) fn find(path: &str) -> Route<'_> {
         "upload-form" => (true, false, false),
         "upload-form-async" => (true, true, false),
         "upload-archive" => (false, false, true),
+        // What follows is ours: the older version has CDI's five paths only.
         _ if path.starts_with("/v1alpha1/") => return Route::Unknown,
         "status" => return Route::Status,
         "upload-resumable" => return Route::Resumable,

@@ -60,6 +60,7 @@ impl Config {
             mount: mount.into(),
             upload_bytes,
             owner_uid: optional("OWNER_UID"),
+            // In upstream's order: the first one that is missing is named (contract §4.2).
             key: needed("CLIENT_KEY")?.into(),
             certificate: needed("CLIENT_CERT")?,
             authorities: needed("SERVER_CA_CERT")?,

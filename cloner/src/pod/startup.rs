@@ -33,6 +33,7 @@ pub(super) fn arguments(env: &dyn Strings, print: &mut dyn FnMut(&str)) -> Resul
         },
         "filesystem" => {
             let is_preallocated = env.get(PREALLOCATION_VARIABLE).as_deref() == Some("true");
+            // As the script asks `du`: the tar of a preallocated clone has no holes (contract §4.1, §4.3).
             let count = if is_preallocated {
                 Count::Apparent
             } else {

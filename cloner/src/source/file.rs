@@ -49,6 +49,7 @@ fn append_sparse(
     mut regions: Vec<Region>,
     outlet: &mut Outlet<'_>,
 ) -> Result<(), SourceError> {
+    // GNU tar ends each map with an empty region at the end of the file.
     regions.push(Region {
         offset: open.size,
         length: 0,

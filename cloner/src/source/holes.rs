@@ -57,6 +57,7 @@ fn regions_between(
         if data.is_empty() {
             break;
         }
+        // Outwards: bytes of a hole read as zeros, so a region that is larger than its data does no harm.
         let start = data.start - data.start % BLOCK_BYTES;
         let end = data.end.next_multiple_of(BLOCK_BYTES).min(size);
         let count = regions.len() as u64;

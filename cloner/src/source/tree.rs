@@ -81,10 +81,10 @@ struct Walk<'t, 'o, 's> {
 }
 
 impl Walk<'_, '_, '_> {
-    /// Appends the entries `names` of the root and what is below them. Directories are a stack, not recursion: their depth
-    /// is up to the volume.
+    /// Appends the entries `names` of the root and what is below them.
     fn all(&mut self, names: Vec<CString>) -> Result<(), SourceError> {
         let root = self.tree.root.as_fd();
+        // A stack, not recursion: how deep directories nest is up to the volume.
         let mut levels: Vec<Level> = Vec::new();
         let mut names = names.into_iter();
         let mut path = Vec::new();

@@ -162,6 +162,7 @@ impl Manifests {
         if !has_extension(name, MANIFEST_EXTENSION) {
             return Ok(());
         }
+        // Of all manifests together: an archive may have any number of them.
         self.bytes = self.bytes.saturating_add(*size);
         if self.bytes > MAX_MANIFEST_BYTES {
             return Err(entries.refuse(ArchiveErrorKind::Limit {

@@ -20,6 +20,7 @@ pub(super) fn components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKind> {
     if name.contains(&0) {
         return Err(Name("has a NUL in it"));
     }
+    // Refused, not stripped as by GNU tar: the user would get something else than what was sent.
     if name.starts_with(b"/") {
         return Err(Name("is absolute: it would climb out of the target"));
     }

@@ -102,6 +102,7 @@ pub(super) fn time(bytes: &[u8]) -> Option<Time> {
     if !is_negative {
         return Some(Time { seconds, nanoseconds });
     }
+    // Down is away from zero here: digits that are cut off make the time earlier.
     let has_more = fraction.iter().skip(9).any(|digit| *digit != b'0');
     let below = nanoseconds + u32::from(has_more);
     Some(match below {

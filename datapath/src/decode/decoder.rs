@@ -225,6 +225,7 @@ fn skip_padding<E: Engine>(input: &mut Cursor) -> Result<(), Error> {
     let zeros = input.offset() - start;
     let allowed = match E::PADDING {
         Padding::Nowhere => zeros == 0,
+        // As gzip(1): zeros fill the last block of a tape, and nothing may follow them.
         Padding::AtEnd => zeros == 0 || at_end,
         Padding::Words => zeros.is_multiple_of(4),
     };

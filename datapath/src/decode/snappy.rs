@@ -142,6 +142,7 @@ impl Engine for Snappy {
             self.skipped += skip;
             return Ok(self.skipped == header.body_bytes);
         }
+        // Decoded where it lies: only a chunk across two pieces is copied first.
         if self.pending.is_empty()
             && let Some((body, rest)) = input.split_at_checked(header.body_bytes)
         {

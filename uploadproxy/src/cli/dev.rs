@@ -132,6 +132,7 @@ async fn start_upload_server(dir: &Path) -> Result<(Child, SocketAddr), DevFaile
             "serve",
             "--force",
             "--listen",
+            // A free port, which the server prints: a fixed one may be taken.
             "127.0.0.1:0",
             "--print-address",
             "--dir",

@@ -115,6 +115,7 @@ pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Res
         address,
         port,
         tls,
+        // Waited for: until the cluster has said it, a client might be let in with ciphers that are forbidden there.
         profile: profile::follow(api::watch_client(cluster)?).await,
         verifier,
         volumes: Volumes::Cluster(Claims::new(client)),

@@ -85,6 +85,7 @@ impl Routes {
                 reason,
             };
             let place = place(&route.url).map_err(complain)?;
+            // No token can name such a PVC, so the route would never be found.
             if !names::is_label(&route.namespace) || !names::is_subdomain(&route.pvc) {
                 return Err(complain("has a name that Kubernetes does not allow"));
             }

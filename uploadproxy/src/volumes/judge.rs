@@ -53,6 +53,7 @@ pub(super) fn filled(pvc: &PersistentVolumeClaim) -> Filled {
 pub(super) fn judge(asked: &str, pvc: &PersistentVolumeClaim) -> Result<Option<Content>, Unavailable> {
     let annotations = pvc.annotations();
     let name = pvc.name_any();
+    // In upstream's order: the client is told the first thing that is wrong (contract §3.6).
     if !annotations.contains_key(UPLOAD_TARGET) {
         return Err(Unavailable::NoTarget(name));
     }

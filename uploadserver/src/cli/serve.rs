@@ -142,6 +142,7 @@ fn config(arguments: ServeArgs) -> Result<Config, ServeFailed> {
             preallocate: arguments.preallocate,
             ..Wanted::default()
         },
+        // Images below 512 bytes as well: only a pod refuses them, as upstream does.
         full_header: false,
         deadline: None,
         stall: arguments.stall_timeout.0,
@@ -170,6 +171,7 @@ fn destination(arguments: &ServeArgs) -> Result<Destination, ServeFailed> {
                 return Err(refuse(&dir, "it is not a directory"));
             }
             let disk = dir.join(DISK);
+            // Told now: otherwise every upload fails, when its client has begun to send.
             if disk.exists() && !arguments.force {
                 return Err(refuse(&disk, "it exists; --force replaces it"));
             }

@@ -31,6 +31,7 @@ async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
     let paths = Paths::from_env(env);
     let config = match config::read(env, &paths) {
         Ok(config) => config,
+        // As upstream: klog's fatal (255) for a deadline that is none, 1 for TLS that cannot be set up (contract §0.4, §2.1).
         Err(ConfigError::Deadline(reason)) => {
             tracing::error!("{reason}");
             return Exit::Fatal;

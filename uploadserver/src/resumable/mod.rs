@@ -87,6 +87,7 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
     if request.method() == Method::OPTIONS {
         return protocol::capabilities();
     }
+    // Before the upload is looked for: a stranger does not learn which ones there are.
     if !server.config.access.allows(peer) {
         return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request, peer);
     }
@@ -104,6 +105,7 @@ pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request:
         }
         Method::DELETE => {
             job.stop.cancel();
+            // Waited for, so that the server is free when the client hears of it.
             reply::outcome(&job).await;
             protocol::deleted(dialect)
         }
