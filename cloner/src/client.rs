@@ -110,7 +110,7 @@ impl Client {
 
     async fn ask(&self) -> Result<bool, String> {
         let mut request = self.request(Method::HEAD, UPLOAD_ASYNC, Empty::<Bytes>::new())?;
-        // Whoever asks nothing is told nothing.
+        // The server names its encodings only to a client that names one.
         let frames = HeaderValue::from_static(FRAMES);
         request.headers_mut().insert(ENCODING_HEADER, frames);
         let mut sender = self.connect().await?;

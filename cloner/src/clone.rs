@@ -46,7 +46,7 @@ fn because(answer: &Answer) -> String {
 pub(crate) enum Choice {
     /// The best that the server takes.
     Auto,
-    /// This one.
+    /// This encoding, without asking the server.
     Fixed(Encoding),
 }
 

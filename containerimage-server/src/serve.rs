@@ -42,7 +42,7 @@ pub(crate) struct Config {
 pub(crate) enum Ended {
     /// The importer has what it wanted.
     Done,
-    /// It was told to.
+    /// The server was told to stop.
     Stopped,
 }
 

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 /// A limit of one controller, and where it is written down.
 pub(crate) struct Controller<T> {
-    /// As cgroup v1 calls it.
+    /// The name of the controller in cgroup v1.
     pub(crate) name: &'static str,
     /// Reads the limit in the folder of a cgroup, or finds none.
     pub(crate) read_v2: fn(&Path) -> Option<T>,
-    /// The same in version 1.
+    /// Reads the limit in the folder of a cgroup of version 1.
     pub(crate) read_v1: fn(&Path) -> Option<T>,
 }
 

@@ -20,7 +20,7 @@ pub const SPEED_TIME: Duration = Duration::from_secs(600);
 pub const POD_BYTES_PER_SECOND: NonZeroU64 = NonZeroU64::MIN.saturating_add(4095);
 
 impl SpeedLimit {
-    /// That of a pod.
+    /// The limit of a pod.
     pub const POD: Self = Self {
         bytes_per_second: POD_BYTES_PER_SECOND,
         time: SPEED_TIME,

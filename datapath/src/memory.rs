@@ -45,7 +45,7 @@ impl Held {
         held
     }
 
-    /// It is `bytes` now.
+    /// Changes the memory in the account to `bytes`.
     pub fn set(&mut self, bytes: usize) {
         let others = IN_USE.fetch_sub(self.0, Ordering::Relaxed).wrapping_sub(self.0);
         IN_USE.fetch_add(bytes, Ordering::Relaxed);
@@ -83,7 +83,7 @@ struct Shared {
 }
 
 impl Default for Budget {
-    /// That of the process.
+    /// The budget of the process.
     fn default() -> Self {
         PROCESS.get_or_init(|| Self::of_process(PROCESS_BYTES)).clone()
     }
@@ -148,7 +148,7 @@ impl Grant {
         self.budget.0.granted.load(Ordering::Relaxed)
     }
 
-    /// It has `bytes` from now on; to be called before they are taken. On failure it has what it had.
+    /// Changes the grant to `bytes`; to be called before the memory is taken. A failure changes nothing.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Exceeded> {
         let (before, limit) = (self.bytes, self.budget.limit());
         let others_and = |granted: u64| {
@@ -172,7 +172,7 @@ impl Grant {
         Ok(())
     }
 
-    /// It has at least `bytes` from now on.
+    /// Enlarges the grant to at least `bytes`.
     pub fn grow_to(&mut self, bytes: u64) -> Result<(), Exceeded> {
         self.resize(bytes.max(self.bytes))
     }

@@ -67,19 +67,19 @@ impl<T> Queue<T> {
         }
     }
 
-    /// An item's bytes are no longer held.
+    /// Frees the room of an item with this number of bytes.
     pub(crate) fn done(&self, bytes: usize) {
         self.state().in_flight -= bytes;
         self.changed.notify_all();
     }
 
-    /// No more items; what is queued is still handed out.
+    /// Ends the queue: items in it are still handed out.
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_all();
     }
 
-    /// No more items, and what is queued is dropped: somebody failed.
+    /// Ends the queue after a failure: items in it are dropped.
     pub(crate) fn abort(&self) {
         let mut state = self.state();
         state.closed = true;

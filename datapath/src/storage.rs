@@ -94,7 +94,7 @@ impl Sysfs {
         }
     }
 
-    /// `top` and all that holds its bytes.
+    /// `top` and all devices and files that hold its bytes.
     fn below(&self, top: Kind, with_filesystems: bool) -> BTreeSet<Kind> {
         let mut found = BTreeSet::new();
         let mut open = vec![top];

@@ -31,7 +31,7 @@ impl Reach {
         self.image_end.map_or(Ok(()), |end| self.check_end(end))
     }
 
-    /// The same when the image has ended at `position`, which says something only in one pass.
+    /// Fails if the image, which has ended at `position`, lacks a block; in one pass its end is not known before.
     pub(crate) fn finish(&self, position: Host) -> Result<(), Error> {
         self.check_end(self.image_end.unwrap_or(position))
     }

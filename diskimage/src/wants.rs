@@ -15,7 +15,7 @@ use crate::{Error, Format};
 pub(crate) enum Role {
     /// Guest data, stored as it is.
     Data,
-    /// The same, in a unit to which the image says that nothing else refers.
+    /// Guest data in a unit to which nothing else refers, as the image says.
     SoleData,
     /// A part of the guest data in a unit. The reference to the unit counts with its last part, which is one of the above.
     PartOfData,
@@ -52,7 +52,7 @@ pub(crate) struct Want {
     pub(crate) host: Host,
     /// Bytes; data runs are cut at [`MAX_RUN`].
     pub(crate) length: u32,
-    /// Their use.
+    /// The use of the bytes.
     pub(crate) role: Role,
     /// Of guest data: its place on the disk. Of a table: its [note](Table::note). One field for both, since there is one for
     /// each cluster of a compressed image: an enum with data would take 32 bytes instead of 24.
@@ -234,7 +234,7 @@ impl Batch {
         self.take_sorted(format)
     }
 
-    /// The same, of the wants so far.
+    /// [`Self::sorted`] for the wants so far: the batch goes on.
     pub(crate) fn take_sorted(&mut self, format: Format) -> Result<Vec<Want>, Error> {
         let mut wants = self.take();
         wants.sort_unstable();

@@ -33,7 +33,7 @@ pub fn text(text: &str) -> Cow<'_, str> {
     escaped(text, |c, shown| shown.extend(c.escape_default()))
 }
 
-/// The same of bytes that should be UTF-8, of `most` characters at most; `…` stands for the rest.
+/// The first `most` characters of bytes that should be UTF-8, shown as by [`text`]; `…` stands for the rest.
 pub fn start(bytes: &[u8], most: usize) -> String {
     // A character has four bytes at most; one of the rest tells that there is more.
     let enough = bytes
@@ -51,7 +51,7 @@ pub fn start(bytes: &[u8], most: usize) -> String {
     }
 }
 
-/// The same of what a server says, as one line: any white space in it is one space.
+/// Words of a server on one line of `most` characters, shown as by [`text`]: any white space in them is one space.
 pub fn line(words: &str, most: usize) -> String {
     let words = words.split_whitespace().flat_map(|word| [" ", word]);
     // One of the rest tells that there is more.
@@ -63,7 +63,7 @@ pub fn line(words: &str, most: usize) -> String {
     start(line.as_bytes(), most)
 }
 
-/// The same of JSON, by escapes of JSON (RFC 8259, section 7): it means what it meant.
+/// JSON, in which everything that is not printable is an escape of JSON (RFC 8259, section 7): it means what it meant.
 pub fn json(text: &str) -> Cow<'_, str> {
     escaped(text, |c, shown| {
         // What is not printable and outside of a string is white space.

@@ -29,7 +29,7 @@ pub struct Network {
     pub tls: Arc<ClientConfig>,
     /// True if certificates are not verified; some sources then do without TLS as well.
     pub insecure: bool,
-    /// Which requests go through which proxy.
+    /// Rules for the choice of a proxy.
     pub proxy: ProxyConfig,
     /// Rules for what may be told to which server.
     pub policy: Policy,
@@ -61,7 +61,7 @@ impl Network {
         }
     }
 
-    /// The same network but for what `change` does.
+    /// A copy of this network, changed by `change`.
     pub(crate) fn but(&self, change: impl FnOnce(&mut Self)) -> Arc<Self> {
         let mut changed = self.clone();
         change(&mut changed);
@@ -79,7 +79,7 @@ impl Network {
             .unwrap_or_else(|| Err(stopped()))
     }
 
-    /// The same on this thread, which must not be one of the runtime.
+    /// Waits for `work` like [`Network::unless_stopped`], on this thread, which must not be one of the runtime.
     pub(crate) fn block_on<T>(
         &self,
         work: impl Future<Output = Result<T, SourceError>>,

@@ -28,7 +28,7 @@ impl AttemptFailed {
         }
     }
 
-    /// The same with `place` before it.
+    /// The failure with `place` before its sentence.
     pub(super) fn at(self, place: &str) -> Self {
         let at = |error: SourceError| SourceError::caused(error.kind(), place, error);
         match self {

@@ -52,9 +52,9 @@ struct TooLong;
 /// A service whose answers are bounded.
 struct Bounded<S> {
     inner: S,
-    /// Between two requests.
+    /// Least time between two requests.
     rest: Duration,
-    /// Until the next one.
+    /// Wait that is left before the next request.
     pause: Option<Pin<Box<Sleep>>>,
 }
 

@@ -84,7 +84,7 @@ impl Exchange {
         self.answered(status, Outcome::of(status));
     }
 
-    /// It is known how this ends; false if it was known before, which is what counts.
+    /// Notes the outcome of the exchange, of which the first counts; false if there was one before.
     fn end(&self, outcome: Outcome) -> bool {
         let mut known = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = known.is_none();

@@ -21,13 +21,13 @@ const BUNDLE_KEY: &str = "ca-bundle.crt";
 /// Time for which certificates are used before they are read again; a handshake that fails reads them at once.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// The same when they cannot be read again.
+/// Time for which certificates are used that cannot be read again.
 const STALE: Duration = Duration::from_secs(120);
 
 /// Time limit for the ConfigMap.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The same while there is one that is believed.
+/// Time limit for the ConfigMap while an older one can still be used.
 const BRIEF_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Age up to which certificates count as those of now.

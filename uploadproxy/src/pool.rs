@@ -27,7 +27,7 @@ const MOST_IDLE: usize = 2;
 pub(crate) struct Connection {
     sender: SendRequest<RequestBody>,
     task: AbortHandle,
-    /// By which it was made.
+    /// The configuration that the connection was made with.
     tls: Arc<ClientConfig>,
 }
 

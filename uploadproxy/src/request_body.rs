@@ -29,7 +29,7 @@ pub(crate) struct RequestBody {
     /// `None` once it has ended, well or not.
     body: Option<Incoming>,
     gate: Option<Gate>,
-    /// Until when the limits hold it back.
+    /// Wait for the rate limits before the next frame.
     pause: Option<Pin<Box<Sleep>>>,
     exchange: Arc<Exchange>,
 }

@@ -13,9 +13,9 @@ pub(crate) enum Route<'p> {
     Ready,
     /// A part of the page for browsers.
     Page(Asset),
-    /// Of an upload server.
+    /// A path of the upload server, to which the request is passed on.
     Upload(Endpoint<'p>),
-    /// None of ours.
+    /// A path that the proxy does not have.
     Unknown,
 }
 

@@ -48,7 +48,7 @@ async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: 
     if !server.config.access.allows(peer) {
         return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request, peer);
     }
-    // It is known: nobody takes its connection away before it has its answer.
+    // The client is the right one: its connection is not closed for another before it has its answer.
     let engagement = peer.engage();
     if let Err(refusal) = server.make_way().await {
         return reply::refuse(reply::refused(refusal), request, peer);
@@ -73,7 +73,7 @@ async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: 
     reply::outcome(&job).await
 }
 
-/// The answer to whoever asks whether there is an upload server; to a cloner of ours also that it is one of ours.
+/// The answer to a client that asks whether there is an upload server; to a cloner of ours also that it is one of ours.
 fn presence(request: &Request<Incoming>) -> Reply {
     let mut reply = reply::empty(StatusCode::OK);
     if request.headers().contains_key(ENCODING_HEADER) {

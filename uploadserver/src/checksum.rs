@@ -34,9 +34,9 @@ pub(crate) enum Promise {
     /// Nothing.
     #[default]
     None,
-    /// This.
+    /// This checksum, given before the bytes.
     Known(Checksum),
-    /// It will say so at the end.
+    /// A checksum in the trailer, after the bytes.
     Trailer,
 }
 

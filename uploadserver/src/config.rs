@@ -9,7 +9,7 @@ use volume::Wanted;
 
 use crate::access::Access;
 
-/// No byte from a client for so long frees the server for another one. Upstream waits for ever.
+/// Time without a byte after which a client is given up and the server free for another one. Upstream waits for ever.
 pub(crate) const STALL: Duration = Duration::from_secs(10 * 60);
 
 /// Time for which an interrupted resumable upload waits to be continued.

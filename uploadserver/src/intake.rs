@@ -18,7 +18,7 @@ use crate::checksum::{Promise, TRAILER_ALGORITHMS};
 /// Bytes that may be on their way between the socket and the data path.
 const BRIDGE_BYTES: usize = 4 << 20;
 
-/// How the bytes ended: all came, with the checksum of a trailer, or not.
+/// The end of the bytes: all came, with the checksum of a trailer if there is one, or some are missing.
 type End = Result<Option<Checksum>, SourceError>;
 
 /// The asynchronous side. Dropped without an end, the upload has failed.
@@ -82,7 +82,7 @@ impl Intake {
         self.sender.soon(next).await
     }
 
-    /// Ready when nobody wants more: the upload has failed or was stopped.
+    /// Ready when no more bytes are wanted: the upload has failed or was stopped.
     pub(crate) async fn closed(&self) {
         self.sender.closed().await;
     }
@@ -119,7 +119,7 @@ impl Intake {
             )),
             _ => Ok(checksum),
         };
-        // Nobody to take the rest has an error of its own, which says more.
+        // If the data path is gone, its own error says more than this one.
         self.sender.flush().await.ok();
         self.set_end(end);
     }
@@ -164,7 +164,7 @@ impl Source for Received {
 struct ReceivedBody {
     chunks: bridge::Receiver,
     end: Arc<Mutex<Option<End>>>,
-    /// What a trailer may state.
+    /// Digests of all bytes so far, one for each algorithm that a trailer may name.
     digests: Vec<(datapath::digest::Algorithm, Digest)>,
     stop: CancellationToken,
 }

@@ -72,9 +72,9 @@ pub(crate) enum Step {
     Verified,
     /// The client was told so, and does not wait for the end.
     Acknowledged,
-    /// It has ended, and what became of it will be known in a moment: too late to tell anything else.
+    /// The transfer has ended, and its result follows in a moment: too late for [`Step::Acknowledged`].
     Sealed,
-    /// This is what became of it.
+    /// The transfer has ended with this result.
     Ended(Result<Success, UploadFailed>),
 }
 
@@ -96,7 +96,7 @@ impl Job {
     pub(crate) fn new(plan: Plan, stop: CancellationToken) -> Self {
         let step = Steps::new(Step::Running);
         Self {
-            // Names nobody can guess: 128 bits.
+            // 128 random bits, which cannot be guessed.
             id: format!("{:032x}", fastrand::u128(..)),
             progress: Arc::new(Progress::new(step.clone(), &plan)),
             resumable: plan.is_resumable.then(Resumable::default),
@@ -132,12 +132,12 @@ impl Job {
         })
     }
 
-    /// From here on only the result counts. True if the client was told before that all is well.
+    /// Ends the time in which the client can be told of a success before the result. True if it was told.
     pub(crate) fn seal(&self) -> bool {
         matches!(self.step.send_replace(Step::Sealed), Step::Acknowledged)
     }
 
-    /// This is what became of it.
+    /// Ends the job with `result`.
     pub(crate) fn end(&self, result: Result<Success, UploadFailed>) {
         self.step.send_replace(Step::Ended(result));
     }

@@ -74,7 +74,7 @@ pub(crate) async fn run(
     closing.cancel();
     match exit {
         Exited::Success(_) => tracing::info!("Shutting down http server after successful upload"),
-        // Whoever is still writing removes what it wrote.
+        // A transfer that is still writing removes what it wrote.
         _ => server.stop().await,
     }
     timeout(LAST_ANSWER, listening).await.ok();

@@ -27,7 +27,7 @@ use crate::reply;
 
 /// The body of a request.
 pub(crate) enum Payload {
-    /// All of it.
+    /// The body itself.
     Whole(Whole),
     /// The file in a form.
     Form(Box<FileField>),
@@ -40,7 +40,7 @@ pub(crate) struct Whole {
     engagement: Engagement,
 }
 
-/// How feeding ended.
+/// The end of feeding a body into an upload.
 #[derive(Debug)]
 pub(crate) enum Fed {
     /// The body is at its end; with the checksum that a trailer states.

@@ -11,9 +11,9 @@ use crate::failure::UploadFailed;
 /// The owner of a `Content-Encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coded {
-    /// That of an image or archive, which is undone by its content.
+    /// An image or archive: the coding is recognized by its bytes, and undone.
     Object,
-    /// That of a form, a clone or a part of an object, which nothing undoes.
+    /// A form, a clone or a part of an object: no coding is undone.
     Wrapped,
 }
 

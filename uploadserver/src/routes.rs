@@ -17,7 +17,7 @@ pub(crate) enum Route<'p> {
     Resumable,
     /// The resumable upload of this name.
     Resume(&'p str),
-    /// None of ours.
+    /// A path that this server does not have.
     Unknown,
 }
 

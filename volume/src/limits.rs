@@ -13,12 +13,12 @@ const SPEED_LIMIT: &str = "CDI_WORKERS_SPEED_LIMIT";
 /// Ours: seconds of waiting over which that is measured.
 const SPEED_TIME: &str = "CDI_WORKERS_SPEED_TIME";
 
-/// A pod takes what its cgroup allows: whoever gave it that much memory meant it.
+/// Takes what the cgroup of the pod allows: a limit that was set for the pod is meant for its work.
 pub fn of_pod() {
     Budget::limit_process(cgroup::memory_bytes().unwrap_or(PROCESS_BYTES));
 }
 
-/// A command takes `wanted`, or the default as far as the cgroup allows that.
+/// Takes `wanted` for a command, or the default as far as the cgroup allows that.
 pub fn of_command(wanted: Option<u64>) {
     let allowed = cgroup::memory_bytes().unwrap_or(u64::MAX);
     Budget::limit_process(wanted.unwrap_or(PROCESS_BYTES.min(allowed)));

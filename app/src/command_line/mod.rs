@@ -154,7 +154,7 @@ impl LogArgs {
         self.begin_above(program, io::stderr);
     }
 
-    /// The same for a writer that steps aside for a progress bar.
+    /// [`LogArgs::begin`] with a writer that steps aside for a progress bar.
     pub fn begin_above<W>(&self, program: &'static str, writer: W)
     where
         W: for<'a> MakeWriter<'a> + Send + Sync + 'static,

@@ -19,7 +19,7 @@ pub(super) struct Open<'f> {
 }
 
 impl Open<'_> {
-    /// All of it; holes are zeros that are not read.
+    /// Copies all of the file; holes become zeros without being read.
     pub(super) fn copy(&self, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {
         let mut offset = 0;
         while offset < self.size {
@@ -32,7 +32,7 @@ impl Open<'_> {
         Ok(())
     }
 
-    /// The bytes of `range`.
+    /// Copies the bytes of `range`.
     pub(super) fn copy_range(&self, range: Range<u64>, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {
         let mut at = range.start;
         while at < range.end {
@@ -50,7 +50,7 @@ impl Open<'_> {
         Ok(())
     }
 
-    /// It ends at byte `at` now.
+    /// The error for a file that ends at byte `at` now.
     pub(super) fn shrank(&self, at: u64) -> SourceError {
         SourceError::Shrank {
             path: self.path.to_owned(),

@@ -38,7 +38,7 @@ pub(crate) enum SourceError {
     /// Only volumes can be cloned.
     #[error("{} is neither a directory nor a block device or file with a disk", path.display())]
     Unsupported { path: PathBuf },
-    /// Nobody wants the rest.
+    /// The receiver of the stream is gone.
     #[error("the clone was stopped")]
     Gone(#[from] Gone),
 }

@@ -87,7 +87,7 @@ pub enum IdentityError {
     /// The key cannot be read.
     #[error("the key of the client certificate cannot be used: {0}")]
     Key(rustls::pki_types::pem::Error),
-    /// They do not go together.
+    /// Certificate and key do not belong together.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }

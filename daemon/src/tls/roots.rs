@@ -19,9 +19,9 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Trusted certificates.
 #[derive(Debug)]
 pub struct Roots {
-    /// As issuers of other certificates.
+    /// Certificates that may be issuers of others.
     pub(super) issuers: RootCertStore,
-    /// The same, and what cannot be an issuer, as they stand: a server may show one of them itself.
+    /// All certificates, also those that cannot be issuers: a server may show one of them as its own.
     pub(super) exact: HashSet<CertificateDer<'static>>,
 }
 

@@ -37,7 +37,7 @@ struct Commit<'s> {
     staging: &'s Staging,
     archive: Option<Inode>,
     journal: Journal,
-    /// Things that made way.
+    /// Number of entries of the target that made way.
     kept: u64,
 }
 

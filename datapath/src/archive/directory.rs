@@ -277,8 +277,8 @@ impl Directory {
         }
     }
 
-    /// Gives this directory, which was there before, what an archive says of it. Somebody else's keeps what it has: nobody but
-    /// its owner can change that.
+    /// Gives this directory, which was there before, the mode and time that an archive has for it. The directory of another user
+    /// keeps its own, which only its owner can change.
     pub(super) fn adopt(&self, attributes: Attributes) -> Result<(), TargetError> {
         match self.set_attributes(b".", attributes) {
             Err(error) if error.source.kind() == ErrorKind::PermissionDenied => {

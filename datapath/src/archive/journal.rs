@@ -8,7 +8,7 @@ use crate::memory::{Budget, Grant};
 /// both the archive and the target have.
 const MAX_BYTES: usize = 16 << 20;
 
-/// One thing that was done.
+/// One step of a commit, to be undone if a later one fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step<'j> {
     /// The steps behind this one were done in this directory.

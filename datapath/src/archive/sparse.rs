@@ -9,9 +9,9 @@ pub(super) const MAX_REGIONS: u64 = 1 << 20;
 /// Bytes of a file that are stored.
 #[derive(Debug, Clone, Copy)]
 struct Region {
-    /// Their offset in the file.
+    /// Offset of the first one in the file.
     offset: u64,
-    /// Their number.
+    /// Number of bytes.
     length: u64,
 }
 
@@ -44,12 +44,12 @@ impl Regions {
         Ok(())
     }
 
-    /// Their number.
+    /// The number of regions.
     pub(super) fn count(&self) -> u64 {
         self.list.len() as u64
     }
 
-    /// Forgets them.
+    /// Forgets all regions.
     pub(super) fn clear(&mut self) {
         self.list.clear();
     }
@@ -127,7 +127,7 @@ impl Layout {
         None
     }
 
-    /// `bytes` of those were taken.
+    /// Counts `bytes` of the current region as taken.
     pub(super) fn advance(&mut self, bytes: u64) {
         self.taken += bytes;
     }

@@ -68,7 +68,7 @@ pub(super) struct Staging {
     name: Vec<u8>,
     /// The tree.
     pub(super) tree: Directory,
-    /// Things that had to make way for it.
+    /// Entries of the target that had to make way for the tree.
     pub(super) kept: Directory,
     /// Things that were moved to the target and back again.
     pub(super) undone: Directory,

@@ -31,7 +31,7 @@ pub(super) struct Tree<'s> {
 struct Level {
     name: Vec<u8>,
     directory: Directory,
-    /// To be set when it is left.
+    /// Attributes that are set when the directory is left.
     finally: Option<Attributes>,
 }
 

@@ -89,7 +89,7 @@ impl Receiver {
         block_on(self.next()).map(|packed| packed.bytes)
     }
 
-    /// The same for an asynchronous task, with the memory that the chunk keeps.
+    /// The next chunk like [`Receiver::recv`], for an asynchronous task, with the memory that the chunk keeps.
     pub async fn next(&mut self) -> Option<Packed> {
         let next = self.stop.run_until_cancelled(self.chunks.recv()).await;
         let (packed, _permit) = next.flatten()?;

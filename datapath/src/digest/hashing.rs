@@ -25,7 +25,7 @@ impl Hashing {
         let queue = Arc::new(Queue::new(QUEUE_BYTES));
         let chunks = Arc::clone(&queue);
         let thread = std::thread::spawn(move || {
-            // If hashing panics, nobody must wait for it.
+            // If hashing panics, `update` must not wait for ever.
             let chunks = Abort(chunks);
             let mut digest = Digest::new(algorithm);
             while let Some((chunk, held)) = chunks.0.pop() {
@@ -70,7 +70,7 @@ impl Drop for Hashing {
     fn drop(&mut self) {
         self.queue.abort();
         if let Some(thread) = self.thread.take() {
-            // What a dropped digest would have been, nobody wants to know.
+            // The digest is of no use any more.
             drop(thread.join());
         }
     }

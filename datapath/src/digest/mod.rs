@@ -84,7 +84,7 @@ pub enum ChecksumError {
     /// Nothing follows the colon.
     #[error("checksum hash value cannot be empty")]
     Empty,
-    /// The algorithm is none of ours.
+    /// The algorithm is not one that is supported.
     #[error("unsupported hash algorithm '{0}': supported algorithms are: md5, sha1, sha256, sha512")]
     Algorithm(String),
     /// Too few or too many digits.

@@ -60,7 +60,7 @@ impl TargetError {
         self.source.get_ref()?.downcast_ref()
     }
 
-    /// This failure of a commit, after which `hiding` the device failed too.
+    /// The failure of a commit, after which hiding the disk on the device failed as well, with `hiding`.
     pub(crate) fn still_visible(self, hiding: Self) -> Self {
         let source = StillVisible {
             cause: self.source,

@@ -22,7 +22,7 @@ pub(crate) enum Image {
         /// The part that may follow the disk.
         ending: Ending,
     },
-    /// One with a map.
+    /// An image with a map of its clusters.
     Mapped(Mapped),
 }
 

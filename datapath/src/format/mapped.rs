@@ -32,7 +32,7 @@ pub(crate) struct Mapped {
 enum Map {
     /// Before the first data byte.
     First,
-    /// As it passes.
+    /// While the image passes.
     Passing,
 }
 

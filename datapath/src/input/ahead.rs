@@ -19,7 +19,7 @@ type Hash = [u8; 32];
 struct Passing {
     range: Range<u64>,
     expected: Hash,
-    /// Of what has passed of it.
+    /// Digest of the part that has passed.
     digest: Sha256,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// None yet.
+    /// An empty list of ranges, whose memory is taken from `memory`.
     pub(super) fn new(memory: Grant) -> Self {
         Self {
             waiting: BTreeMap::new(),

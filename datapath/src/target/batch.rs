@@ -240,7 +240,7 @@ mod tests {
         let end = pins.pin(chunk.slice(CHUNK_BYTES - 10..));
         assert_eq!(end.held, 10);
         assert_eq!((lonely.bytes.len(), end.bytes.len()), (100, 10));
-        // Nobody else has a handle any more.
+        // No other handle is left.
         assert!(chunk.is_unique());
     }
 }

@@ -66,7 +66,7 @@ impl Checker {
         for want in wants {
             let length = u64::from(want.length);
             self.table_bytes = self.table_bytes.saturating_add(length);
-            // Tables that lie apart are not larger than the image; others could be so many that they take hours.
+            // Tables that lie apart are not larger than the image; to read those that overlap could take hours.
             if self.table_bytes > self.image_length.saturating_mul(2).saturating_add(TABLE_BYTES) {
                 return Err(Error::TooEntangled {
                     format: self.format,

@@ -31,9 +31,9 @@ pub(super) struct Parking {
 /// The references to a unit.
 #[derive(Debug, Default, Clone, Copy)]
 struct Usage {
-    /// Those that have come.
+    /// References that have come.
     references: u64,
-    /// All that there are, as far as the image has told.
+    /// References that there are altogether, if the image has told it.
     refcount: Option<u64>,
     /// Bytes that nothing has referred to yet.
     unused: u64,
@@ -108,7 +108,7 @@ impl Parking {
         self.unit
     }
 
-    /// The passing unit is referred to, `times` times.
+    /// Counts `times` references to the passing unit.
     pub(super) fn note(&mut self, layout: &dyn Layout, role: Role, times: u64) {
         let usage = &mut self.current.usage;
         usage.add(role, times);

@@ -32,7 +32,7 @@ pub(super) enum Kind {
 }
 
 impl Marker {
-    /// `bytes` are as many as a marker has.
+    /// Reads a marker; `None` from fewer bytes than it has.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         Some(Self {
             value: le64(bytes, 0)?,
@@ -61,7 +61,7 @@ impl Marker {
 }
 
 impl Kind {
-    /// By the number that a marker has for it.
+    /// The kind with this number in a marker.
     pub(super) fn from_number(number: u32) -> Option<Self> {
         match number {
             0 => Some(Self::EndOfStream),

@@ -39,7 +39,7 @@ impl Tables {
         first.push_table(host, header.directory_bytes(), DIRECTORY, 0);
     }
 
-    /// No compressed grain goes beyond `host`.
+    /// Takes note of a place that no compressed grain before it goes beyond.
     pub(super) fn add_place(&mut self, host: Host) {
         self.places.extend(u32::try_from(host.0.div_ceil(SECTOR)));
     }

@@ -18,7 +18,7 @@ use super::config::{Config, Remote, SourceConfig};
 use super::message::ImportFailed;
 use super::watch::Watch;
 
-/// What the controllers expect to read after every success.
+/// Message that the controllers expect after every success.
 const COMPLETE: &str = "Import Complete";
 
 /// Everything that the work needs.

@@ -33,7 +33,7 @@ use self::import::Import;
 use self::message::{ImportFailed, PROCESS};
 use self::watch::Watch;
 
-/// What fills the disk: `http` or `none`. Its presence makes the process a pod.
+/// The kind of source (contract §1.2). Its presence makes the process a pod.
 pub const SOURCE_VARIABLE: &str = "IMPORTER_SOURCE";
 
 const PROGRAM: &str = "cdi-importer";

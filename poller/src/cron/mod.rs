@@ -150,7 +150,7 @@ impl Cron {
 fn patch(found: &Metadata, digest: Option<&str>) -> Value {
     let mut changes = Vec::new();
     if found.annotations.is_none() {
-        // An empty map takes the place of what somebody may have added meanwhile; only not if nobody has.
+        // The empty map would replace annotations that were added meanwhile: the version shows that none were.
         changes.push(
             json!({ "op": "test", "path": "/metadata/resourceVersion", "value": found.resource_version }),
         );

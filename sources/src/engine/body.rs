@@ -9,8 +9,8 @@ use datapath::source::Body;
 use super::pump::Pump;
 use super::{Remote, read_all};
 
-/// Gaps below this are read and dropped: so much is on its way already (bridge and socket buffers), and a
-/// new connection costs several round trips.
+/// Gaps below this are read and dropped: about as many bytes are on their way already (bridge and socket buffers), and a new
+/// connection costs several round trips.
 const SMALL_GAP_BYTES: u64 = 4 << 20;
 
 /// An object from some offset to its end.

@@ -88,7 +88,7 @@ impl Outlet {
         self.sender.closed().await;
     }
 
-    /// The same for bytes that lie anywhere in memory, of which the first is at `offset`.
+    /// A sender that packs small pieces, which lie anywhere in memory, into chunks; the first byte is at `offset` of the object.
     pub(crate) fn packing(&self, pool: Pool, offset: u64) -> PackingSender {
         PackingSender::new(self.sender.clone(), pool, offset)
     }
@@ -136,7 +136,7 @@ fn bytes_of_lane<R: Remote>(remote: &R) -> u64 {
     R::AHEAD_BYTES / u64::try_from(remote.connections()).unwrap_or(u64::MAX)
 }
 
-/// One connection at a time: holes are made here instead of being asked for.
+/// Reads over one connection at a time. Zeros of holes are made here instead of being asked for.
 async fn read_in_line<R: Remote>(
     remote: &R,
     pieces: Pieces,

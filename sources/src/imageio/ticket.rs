@@ -25,12 +25,12 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Something is read.
+    /// Notes that bytes were read just now.
     pub(super) fn advanced(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Time since then.
+    /// Time since bytes were last read.
     fn silence(&self) -> Duration {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }

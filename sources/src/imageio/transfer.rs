@@ -113,7 +113,7 @@ impl Transfer {
         &self.data_url
     }
 
-    /// For those who keep it alive.
+    /// A handle for the task that keeps the transfer alive.
     pub(super) fn handle(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
     }

@@ -34,7 +34,7 @@ impl Slot {
 }
 
 impl Assembly {
-    /// For the answer to a read of `range`, which is short.
+    /// An assembly for the reply to a read of `range`, which is held in memory as a whole.
     pub(super) fn new(range: Range<u64>, pool: Pool) -> Self {
         let mut slots = VecDeque::new();
         let mut start = range.start;

@@ -37,9 +37,9 @@ use super::network::Network;
 /// An export whose first connection is open. All methods block; do not call them inside an asynchronous task.
 pub struct NbdSource {
     export: Arc<Export>,
-    /// For the body.
+    /// The connection that the body is read over.
     first: Mutex<Option<Connection>>,
-    /// For ranges, one at a time.
+    /// The connection for ranges, which are read one at a time.
     second: Mutex<Option<Connection>>,
 }
 

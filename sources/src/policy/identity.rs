@@ -26,7 +26,7 @@ pub(super) enum Hosts {
     Own,
     /// None: where certificates are not verified, any host can say that it is the cloud's.
     Unverified,
-    /// Whatever the user names.
+    /// All hosts, as the user has said.
     Any,
 }
 

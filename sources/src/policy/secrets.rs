@@ -13,9 +13,9 @@ use crate::proxy::is_local;
 /// Rule for a secret that would go over plain HTTP.
 #[derive(Debug, Clone)]
 pub(super) enum Cleartext {
-    /// It stays here.
+    /// The secret is not sent, which is an error.
     Refused,
-    /// It goes, and the log says so once for each server.
+    /// The secret is sent, with a warning in the log once for each server.
     Warned(Arc<Mutex<HashSet<Origin>>>),
 }
 

@@ -72,16 +72,16 @@ pub(super) struct Reference {
     registry: String,
     /// The path below the registry: `library/` is added to short names of Docker Hub.
     pub(super) repository: String,
-    /// Which of its images.
+    /// The image in the repository.
     pub(super) version: Version,
 }
 
-/// Which image of a repository.
+/// The choice of an image in a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Version {
     /// A name, which stands for different images over time.
     Tag(String),
-    /// Always the same bytes.
+    /// A digest, which stands for the same bytes for ever.
     Digest(Digest),
 }
 

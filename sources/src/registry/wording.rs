@@ -13,7 +13,7 @@ pub(super) fn pulled(error: SourceError) -> SourceError {
     }
 }
 
-/// The same for the middle of a transfer, where the pod puts the text before whatever breaks.
+/// `error` without the text of [`pulled`], for the middle of a transfer: there the pod puts that text before every failure.
 pub(super) fn unprefixed(error: &SourceError) -> SourceError {
     let text = error.to_string();
     SourceError::new(error.kind(), text.strip_prefix(PULL_FAILED).unwrap_or(&text))

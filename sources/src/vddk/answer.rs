@@ -43,7 +43,7 @@ impl Reference {
         Err(SourceError::new(SourceErrorKind::Invalid, message))
     }
 
-    /// As the content of `element` in a call.
+    /// The reference as XML, in an element named `element`.
     pub(super) fn xml(&self, element: &str) -> String {
         let (kind, name) = (self.kind, escaped(&self.name));
         format!("<{element} type=\"{kind}\">{name}</{element}>")

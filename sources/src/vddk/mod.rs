@@ -32,7 +32,7 @@ use super::nbd::{NbdSource, NbdUri};
 use super::network::Network;
 use super::retry::lookup;
 
-/// Which disk, and how to get at it.
+/// The disk, and the way to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VddkOptions {
     /// vCenter or ESXi; its API is at `/sdk` below.
@@ -104,7 +104,7 @@ impl VddkSource {
         self.nbdkit.info()
     }
 
-    /// Tells the same, when the source is gone too.
+    /// Returns a function that tells what [`VddkSource::info`] does, also after the source is gone.
     pub fn informer(&self) -> impl Fn() -> VddkInfo + use<> {
         let log = self.nbdkit.log();
         move || log.info()

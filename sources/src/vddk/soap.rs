@@ -19,7 +19,7 @@ const MAX_ANSWER_BYTES: usize = 8 << 20;
 /// The version of the API that is spoken: vSphere 6.5, which all later ones understand.
 const ACTION: &str = "urn:vim25/6.5";
 
-/// Somebody who has logged in.
+/// A session of a user who has logged in.
 pub(super) struct Session {
     agent: Agent,
     url: Url,

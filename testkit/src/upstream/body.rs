@@ -8,7 +8,7 @@ use super::{End, Seen};
 
 /// The rest of a body.
 pub(super) enum Body {
-    /// So many bytes.
+    /// This number of bytes.
     Length(u64),
     /// Chunks.
     Chunked,

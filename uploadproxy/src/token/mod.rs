@@ -1,7 +1,7 @@
 //! Tokens: who may upload to which PVC.
 //!
-//! CDI's API server hands them out (`UploadTokenRequest`) to whoever may create one in the namespace, signed with a key
-//! whose public half the proxy has. A token is a compact JWS (RFC 7515 §3.1) of five minutes.
+//! CDI's API server hands them out (`UploadTokenRequest`) to every account that may create one in the namespace, signed with a
+//! key whose public half the proxy has. A token is a compact JWS (RFC 7515 §3.1) of five minutes.
 
 mod claims;
 
@@ -31,7 +31,7 @@ pub(crate) enum TokenRefused {
 }
 
 impl TokenRefused {
-    /// The status that CDI's clients know. The body is empty: nobody learns what is wrong with a forged token.
+    /// The status that CDI's clients know. The body is empty: a forger does not learn what is wrong with a token.
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::NoToken | Self::Unsuitable(_) => StatusCode::BAD_REQUEST,

@@ -22,11 +22,11 @@ const POPULATOR: (&str, &str) = ("cdi.kubevirt.io", "VolumeUploadSource");
 /// The PVC that is filled.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Filled {
-    /// This one.
+    /// The PVC itself.
     Itself,
-    /// Another one, by its name in the same namespace.
+    /// The PVC prime of a populator, by its name in the same namespace.
     Prime(String),
-    /// Another one that does not exist yet.
+    /// A PVC prime that does not exist yet.
     NotYet,
 }
 

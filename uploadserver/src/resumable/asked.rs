@@ -24,7 +24,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// For these reasons.
+    /// A refusal with status 400.
     pub(super) fn bad_request(words: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, words)
     }

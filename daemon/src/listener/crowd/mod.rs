@@ -30,9 +30,9 @@ struct Places {
     most: usize,
     next: u64,
     taken: HashMap<u64, Taken>,
-    /// In their handshakes; first those that have not said a word.
+    /// Connections in their handshakes; first those whose clients have sent nothing.
     greeting: Rank<(bool, u64)>,
-    /// Without an engagement.
+    /// Connections without an engagement.
     idle: Rank<u64>,
 }
 
@@ -69,12 +69,12 @@ struct Seat {
     leaving: AtomicUsize,
     /// Something was written and not flushed.
     is_unsent: AtomicBool,
-    /// Of the task that drives the connection.
+    /// Waker of the task that drives the connection.
     task: Mutex<Option<Waker>>,
 }
 
-/// As long as a clone of this lives, and then until the answers that were given have left, the connection is not closed for
-/// another one.
+/// Protection of a connection from being closed for another one, as long as a clone of this lives, and then until the answers
+/// that were given have left.
 #[derive(Debug, Clone)]
 pub struct Engagement {
     _engaged: Arc<Engaged>,

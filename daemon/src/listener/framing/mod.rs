@@ -26,7 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::chunks::Chunks;
 
-/// Of a line of a head only so much is looked at; the names and numbers that matter are shorter.
+/// Bytes of a line of a head that are looked at; the names and numbers that matter are shorter.
 const LINE_BYTES: usize = 64;
 
 /// Stands for a byte that must not be understood: a NUL is an error everywhere but in data.

@@ -45,7 +45,7 @@ fn pieces(bytes: &[u8], sizes: &[usize]) -> Box<dyn Chunks> {
     })
 }
 
-/// The usual limits with so many threads.
+/// The default limits with `threads` threads.
 fn limits(threads: usize) -> Limits {
     Limits {
         threads: NonZeroUsize::new(threads).unwrap(),

@@ -19,7 +19,7 @@ pub(super) struct BlockDecoder {
 }
 
 impl BlockDecoder {
-    /// For `block`; `used` if there is one and it has seen the same header.
+    /// A decoder for `block`: `used`, if that was made for a stream with the same header, else a new one.
     pub(super) fn ready(
         used: Option<Self>,
         block: &Block,

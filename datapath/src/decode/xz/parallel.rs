@@ -20,9 +20,9 @@ pub(super) struct Parallel {
 /// The rest of the file.
 enum Rest {
     More,
-    /// Nothing: everything around the blocks was verified.
+    /// Nothing is left, and everything around the blocks was verified.
     End,
-    /// This error, after all that can be decoded before it.
+    /// Damaged: the error is returned after all that can be decoded before it.
     Bad(DecodeError),
 }
 

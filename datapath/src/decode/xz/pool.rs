@@ -56,7 +56,7 @@ impl Pool {
 
 /// The reader's side.
 impl Pool {
-    /// From now on chunks are delivered in any order.
+    /// Lets chunks be delivered in any order from now on.
     pub(super) fn allow_any_order(&self) {
         self.for_workers(|state| state.any_order = true);
     }
@@ -86,7 +86,7 @@ impl Pool {
         self.for_workers(|state| state.begin(block));
     }
 
-    /// Some bytes of the block that began last.
+    /// Adds bytes to the block that began last.
     pub(super) fn feed(&self, bytes: Bytes) {
         self.for_workers(|state| state.feed(bytes));
     }
@@ -96,7 +96,7 @@ impl Pool {
         self.for_workers(|state| state.end(Extent::Whole(decoded)));
     }
 
-    /// No more can be fed, whether or not the block that began last is complete.
+    /// Ends the feeding, also in the middle of the block that began last.
     pub(super) fn cut(&self) {
         self.for_workers(|state| state.end(Extent::Cut));
     }
@@ -180,7 +180,7 @@ pub(super) mod tests {
         Err(DecodeError::Truncated { codec: "xz", offset })
     }
 
-    /// A pool with so many blocks, all taken.
+    /// A pool with `blocks` blocks, all taken.
     fn pool(blocks: u64) -> Pool {
         let pool = Pool::default();
         for number in 0..blocks {

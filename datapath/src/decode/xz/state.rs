@@ -59,7 +59,7 @@ pub(super) struct Taken {
 pub(super) enum Extent {
     /// More is to come.
     Arriving,
-    /// All of it, and the bytes that it decodes to.
+    /// All of the block is there, and decodes to this number of bytes.
     Whole(u64),
     /// The file ended or became unreadable within it.
     Cut,

@@ -18,9 +18,9 @@ use crate::error::Error;
 pub(super) enum Part {
     /// A block begins.
     Begin(Block),
-    /// Some of its bytes, header, padding and check included.
+    /// The next bytes of the block; header, padding and check are among them.
     Bytes(Bytes),
-    /// These were all of its bytes; the bytes that they decode to.
+    /// The block is complete, and decodes to this number of bytes.
     End(u64),
 }
 
@@ -43,11 +43,11 @@ enum Place {
     Start,
     /// Behind a stream.
     Between,
-    /// In a stream, at a block header or at the index.
+    /// In a stream, where a block header or the index begins.
     Header,
-    /// In a block, at an LZMA2 chunk.
+    /// In a block, where an LZMA2 chunk begins.
     Chunk,
-    /// In a block: the bytes before the next part, and that part.
+    /// In a block, within bytes that are passed on unseen: their number, and the place behind them.
     Inside(u64, Then),
     /// In the index.
     Index(Box<Index>),
@@ -57,9 +57,12 @@ enum Place {
     End,
 }
 
+/// The place behind bytes of a block.
 #[derive(Clone, Copy)]
 enum Then {
+    /// The next LZMA2 chunk.
     Chunk,
+    /// The end of the block.
     End,
 }
 
@@ -74,7 +77,7 @@ pub(super) struct Walk {
     /// The offsets in the file of the current block, and of its compressed data.
     block_start: u64,
     data_start: u64,
-    /// Bytes that the current block decodes to, as far as was seen.
+    /// Bytes that the current block decodes to, by the headers of its LZMA2 chunks so far.
     decoded: u64,
     /// Bytes that all the blocks before it decode to.
     decoded_before: u64,
@@ -177,7 +180,7 @@ impl Walk {
                 Ok(Place::Inside(bytes, Then::Chunk))
             }
             Some(Chunk::End) => Ok(Place::Inside(self.end_block(), Then::End)),
-            // The decoder is shown the beginning of the header: it may not be that of any chunk.
+            // A header that the file cuts short goes to the decoder, which may find it invalid before it finds it short.
             None if left > 0 => Ok(Place::Inside(left, Then::Chunk)),
             None => Err(self.truncated()),
         }

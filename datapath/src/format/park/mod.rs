@@ -33,7 +33,7 @@ enum Place {
     /// All zeros: nothing to keep.
     Zero,
     Memory(Bytes),
-    /// On the target, at this slot.
+    /// In this slot on the target.
     Slot(u64),
     Scratch,
 }

@@ -179,7 +179,7 @@ impl Slots {
         Ok(())
     }
 
-    /// On a target that is not zero to begin with this is left to the filling of gaps.
+    /// Zeroes `slots`. On a target that was not zero to begin with, the filling of gaps does that later.
     fn zero(&self, slots: Range<u64>, writer: &Writer<'_>) -> Result<(), Error> {
         let disk = writer.disk();
         let end = if disk.is_device() {

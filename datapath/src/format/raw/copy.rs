@@ -69,7 +69,7 @@ impl Output<'_, '_> {
         let room = self.limit.saturating_sub(offset);
         bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
         let end = offset.saturating_add(bytes.len() as u64);
-        // A stream whose length nobody announced ends here at the latest, however much it would expand to.
+        // A stream of unknown length ends here at the latest, however much it would expand to.
         self.writer.disk().check_fits(end.next_multiple_of(SECTOR))?;
         self.writer.data(offset, bytes)
     }

@@ -11,7 +11,7 @@ pub const SECTOR: u64 = 512;
 /// Meaning that the last bytes of the stream may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The disk's, whatever they look like.
+    /// Bytes of the disk, whatever they look like.
     Disk,
     /// A [`Trailer`], if they are one.
     Sniffed,
@@ -33,7 +33,7 @@ impl Ending {
         }
     }
 
-    /// The same before the stream comes, from a source of `length` bytes that has ranges.
+    /// [`Ending::disk_size`] before the stream comes, from a source of `length` bytes that has ranges.
     pub fn disk_size_ahead(self, source: &dyn Source, length: u64) -> Result<Option<u64>, Error> {
         let Some(start) = length.checked_sub(TRAILER_BYTES as u64) else {
             return Ok(None);

@@ -20,7 +20,7 @@ pub(super) struct Tail {
     last: [u8; TRAILER_BYTES],
     /// The beginning of the sector of the last byte.
     sector: u64,
-    /// Something in that sector is not like a footer.
+    /// True if that sector cannot be a footer.
     is_plain: bool,
     /// The parts of that sector that have come, unless it is plain: copies, for the chunks are much larger.
     held: Vec<(u64, Bytes)>,

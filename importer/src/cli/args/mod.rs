@@ -15,7 +15,7 @@ use self::help::{
 pub use self::source::{ContentArgs, SourceArgs};
 pub use self::write::{JobArgs, Route, WriteArgs};
 
-/// `FILESYSTEM_OVERHEAD` of a CDI that nobody configured (`spec.config.filesystemOverhead.global`).
+/// CDI's default for `FILESYSTEM_OVERHEAD` (`spec.config.filesystemOverhead.global`).
 pub const DEFAULT_OVERHEAD: f64 = 0.06;
 
 /// Brings a disk image onto a disk, in one pass.
