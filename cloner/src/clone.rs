@@ -22,7 +22,7 @@ pub(crate) enum CloneError {
     /// The server cannot be reached, or the connection broke.
     #[error("{0}")]
     Transport(String),
-    /// The server does not want it.
+    /// The server refuses the clone.
     #[error("Unexpected status code {}{}", .0.status.as_u16(), because(.0))]
     Refused(Answer),
     /// The server is content with a part.

@@ -14,7 +14,7 @@ const MAX_LINKED: usize = 1 << 20;
 /// The bytes of a file that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
-    /// Those that take space (`du -s --block-size=1`).
+    /// Bytes that take space (`du -s --block-size=1`).
     Allocated,
     /// All, holes included (`du -sb`).
     Apparent,

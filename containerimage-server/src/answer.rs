@@ -16,7 +16,7 @@ use crate::range::Wanted;
 /// The body of an answer.
 pub(crate) type Body = BoxBody<Bytes, io::Error>;
 
-/// The things that are served.
+/// The disk and the variables that are served.
 pub(crate) struct Site {
     disk: Disk,
     /// The JSON at [`INFO`].
@@ -28,7 +28,7 @@ pub(crate) struct Site {
 const INFO: &str = "/info";
 
 impl Site {
-    /// `disk` under its name, and these variables.
+    /// A site with `disk` under its name, and the variables of `environment` at [`INFO`].
     pub(crate) fn new(disk: Disk, environment: &[(String, String)]) -> Self {
         let variables: Vec<String> = environment
             .iter()

@@ -24,7 +24,7 @@ pub(crate) enum NoDisk {
          make a disk image of it with bootc-image-builder first"
     )]
     Bootc(PathBuf),
-    /// None or several could be meant.
+    /// The folder holds no file, or several.
     #[error("Invalid container image: {} must hold one file, the disk, but holds {found}", dir.display())]
     NotOne {
         /// The folder.

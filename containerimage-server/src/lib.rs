@@ -133,7 +133,7 @@ fn number(flags: &Flags, (name, default): (&str, &str)) -> Result<u16, FlagError
     })
 }
 
-/// For people, on stderr. A closed one loses the line.
+/// Prints a line for people on stderr. If that is closed, the line is lost.
 fn say(text: &str) {
     io::stderr().write_all(text.as_bytes()).ok();
 }

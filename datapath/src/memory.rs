@@ -109,7 +109,7 @@ impl Budget {
         PROCESS.get_or_init(|| Self::of_process(bytes));
     }
 
-    /// Bytes of all of it.
+    /// Bytes of the whole budget.
     pub fn limit(&self) -> u64 {
         self.0.limit
     }
@@ -133,12 +133,12 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Bytes that it has.
+    /// Bytes of this grant.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes that it could have, those that it has included.
+    /// Bytes that this grant could have, its own included.
     pub fn available(&self) -> u64 {
         let others = self.granted().saturating_sub(self.bytes);
         self.budget.limit().saturating_sub(others)

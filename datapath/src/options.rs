@@ -20,12 +20,12 @@ pub(crate) const HEADER_BYTES: usize = 512;
 /// Compressed layers around what a source holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layers {
-    /// Those that the first bytes show, and those below them.
+    /// Layers that are recognized by their first bytes.
     #[default]
     Sniffed,
-    /// None: a guest has written the first bytes, whatever they look like.
+    /// No layer: a guest has written the first bytes, whatever they look like.
     None,
-    /// One of this codec, as both ends have agreed, and none below it.
+    /// One layer of this codec, as both ends have agreed, and none below it.
     Only(Codec),
 }
 
@@ -92,7 +92,7 @@ pub struct Reading {
     pub speed_limit: Option<SpeedLimit>,
     /// Ends the operation soon after it is cancelled.
     pub stop: CancellationToken,
-    /// Hears how far it is.
+    /// Observer that is told of the progress.
     pub observer: Arc<dyn Observer>,
 }
 

@@ -42,7 +42,7 @@ impl Account {
         }
     }
 
-    /// The image holds `bytes`; to be called before it takes them.
+    /// Notes that the image holds `bytes`; to be called before it takes them.
     pub(crate) fn hold(&mut self, bytes: u64) -> Result<(), Error> {
         let wanted = bytes.next_multiple_of(STEP);
         // Less is told only when it is two steps less, or a map that breathes would tell at every breath.
@@ -60,7 +60,7 @@ impl Account {
         self.memory.available().saturating_sub(bytes)
     }
 
-    /// More than all that is available is needed.
+    /// The error for an image that needs more than is available.
     pub(crate) fn exceeded(&self) -> Error {
         Error::MapTooLarge {
             available: self.memory.available(),

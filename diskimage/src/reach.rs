@@ -21,7 +21,7 @@ impl Reach {
         };
     }
 
-    /// A block that ends at `end` belongs to the image.
+    /// Takes note of a block of the image that ends at `end`.
     pub(crate) fn extend(&mut self, end: Host) {
         self.end = self.end.max(end);
     }

@@ -25,7 +25,7 @@ pub(crate) struct Facts {
     pub(crate) cluster_size: Option<u64>,
     /// The image that it is a difference to.
     pub(crate) backing_file: Option<String>,
-    /// It was not closed properly.
+    /// True if the image was not closed properly.
     pub(crate) is_dirty: bool,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Unknown {
     /// There is no image at that path that we may read.
     #[error("{0}")]
     Path(io::Error),
-    /// It cannot be read.
+    /// The image cannot be read.
     #[error("cannot read it: {0}")]
     Read(io::Error),
     /// The content is no sound image, or one of a format that we do not know.

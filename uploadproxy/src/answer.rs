@@ -170,7 +170,7 @@ impl Denied {
         }
     }
 
-    /// In words for the client; those of upstream are escaped as there.
+    /// The answer in words for the client; upstream's are escaped as there.
     fn reply(&self) -> reply::Reply {
         let words = match self {
             Self::Unavailable(unavailable) => escape(&unavailable.to_string()),

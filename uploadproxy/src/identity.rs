@@ -76,7 +76,7 @@ struct Cached {
     config: Arc<ClientConfig>,
     /// Time at which the files were read and the ConfigMap was asked for.
     checked: Instant,
-    /// Time at which that last succeeded.
+    /// Time at which the files and the ConfigMap were last read with success.
     good: Instant,
 }
 

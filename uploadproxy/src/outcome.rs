@@ -9,9 +9,9 @@ use http::StatusCode;
 pub(crate) enum Outcome {
     /// The upload server said that all is well.
     Completed,
-    /// The upload server did not want it (4xx).
+    /// The upload server refused the request (4xx).
     Rejected,
-    /// The upload server could not do it (5xx).
+    /// The upload server failed (5xx).
     Failed,
     /// The client went away.
     ClientGone,

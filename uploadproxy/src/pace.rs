@@ -25,7 +25,7 @@ impl Pace {
         }
     }
 
-    /// `bytes` pass now; the next may pass at the time that this returns.
+    /// Counts `bytes` that pass now. Returns the time at which the next ones may pass.
     pub(crate) fn pass(&self, bytes: usize) -> Instant {
         let seconds = bytes as f64 / self.rate.get() as f64;
         let cost = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);

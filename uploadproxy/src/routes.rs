@@ -36,7 +36,7 @@ pub(crate) enum Endpoint<'p> {
     Status,
 }
 
-/// No name of a resumable upload is longer.
+/// Longest name of a resumable upload.
 const MAX_ID: usize = 64;
 
 /// The route of `path`.

@@ -84,7 +84,7 @@ pub(crate) struct Job {
     pub(crate) id: String,
     pub(crate) plan: Plan,
     pub(crate) progress: Arc<Progress>,
-    /// Ends it soon.
+    /// Token that ends the upload soon.
     pub(crate) stop: CancellationToken,
     /// The state by which it can be continued, if it may be.
     pub(crate) resumable: Option<Resumable>,
@@ -150,7 +150,7 @@ impl Job {
         }
     }
 
-    /// Waits until it is known what became of it.
+    /// Waits until the result of the upload is known.
     pub(crate) async fn ended(&self) {
         let mut steps = self.step.subscribe();
         // The sender lives in `self`.

@@ -18,14 +18,14 @@ pub(crate) enum State {
     Busy(Arc<Job>),
     /// There was one.
     Done(Success),
-    /// One failed after its client was told that all is well.
+    /// An upload failed after its client was told that all is well.
     Broken(String),
 }
 
 /// A place that is not free, so that no upload may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occupied {
-    /// Another one is in progress.
+    /// Another upload is in progress.
     Busy,
     /// There was one.
     Done,

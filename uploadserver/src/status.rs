@@ -101,7 +101,7 @@ impl Status {
     }
 }
 
-/// With two decimals; an empty upload is complete.
+/// Percentage with two decimals; an empty upload is complete.
 fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         return 100.0;

@@ -16,7 +16,7 @@ pub(super) struct Config {
     /// The volume is a block device.
     pub(super) is_device: bool,
     pub(super) mount: PathBuf,
-    /// About as many bytes will be sent; 0 if that is not known.
+    /// Estimate of the bytes that will be sent; 0 if there is none.
     pub(super) upload_bytes: u64,
     /// The owner of the clone.
     pub(super) owner_uid: Option<String>,
@@ -38,7 +38,7 @@ impl Config {
         })
     }
 
-    /// Reads all; the sentence of upstream about the first thing that is wrong.
+    /// Reads flags and environment. The error is the sentence of upstream about the first thing that is wrong.
     pub(super) fn read(flags: &Flags, upload_bytes: u64, env: &dyn Strings) -> Result<Self, String> {
         let content_type = flags.own(CONTENT_TYPE_FLAG).unwrap_or_default();
         let mount = flags.own(MOUNT_FLAG).unwrap_or_default();

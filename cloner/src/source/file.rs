@@ -37,7 +37,7 @@ pub(super) fn append(
     check_unchanged(&open, stat)
 }
 
-/// As GNU tar guesses.
+/// True if the file has holes, by GNU tar's guess: it takes less space than its size.
 fn has_holes(stat: &Stat, size: u64) -> bool {
     u64::try_from(stat.st_blocks).unwrap_or(0) * STAT_BLOCK_BYTES < size
 }

@@ -70,7 +70,7 @@ impl Source {
         Tree::open(path, sparse).map(Self::Files)
     }
 
-    /// The one of both that `path` is.
+    /// The source at `path`: a directory, or a device or file with a disk.
     pub(crate) fn find(path: &Path, sparse: bool) -> Result<Self, SourceError> {
         if path.is_dir() {
             Self::files(path, sparse)
@@ -95,7 +95,7 @@ impl Source {
         }
     }
 
-    /// Puts all of it into `outlet`.
+    /// Reads all of the volume into `outlet`.
     pub(crate) fn read(&self, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {
         match self {
             Self::Device(device) => device.read(outlet)?,

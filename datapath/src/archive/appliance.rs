@@ -215,7 +215,7 @@ fn disk_size(entries: &Entries, kind: &Kind) -> Result<u64, Error> {
     }
 }
 
-/// The first thing that is wrong with something else than a tar.
+/// `error`, in which a file that is no tar at all is called no appliance.
 fn no_appliance(error: Error) -> Error {
     match error {
         Error::Format(crate::error::FormatError::Archive(mut refusal))

@@ -58,7 +58,7 @@ impl From<Stat> for Status {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Attributes {
     pub(super) mode: u32,
-    /// Left as it comes if there is none.
+    /// Time of the last change; `None` leaves the one that the filesystem sets.
     pub(super) mtime: Option<Time>,
 }
 

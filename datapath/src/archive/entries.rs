@@ -42,7 +42,7 @@ pub(super) enum Kind {
     File {
         /// Bytes of the file, holes included.
         size: u64,
-        /// Bytes that are written.
+        /// Bytes of the file that the archive holds: those that are written.
         stored: u64,
         /// True if what is not stored is a hole.
         is_sparse: bool,
@@ -280,7 +280,7 @@ impl Entries {
         }
     }
 
-    /// The entry has `in_archive` bytes, of which those of `layout` are still to come.
+    /// Sets the data of the entry: `in_archive` bytes, of which those of `layout` are still to come.
     pub(super) fn set_data(&mut self, layout: Layout, in_archive: u64) {
         let blocks = BLOCK_BYTES as u64;
         self.padding = (blocks - in_archive % blocks) % blocks;

@@ -25,7 +25,7 @@ pub(super) struct Sparse {
     /// Bytes of the file when it is expanded.
     pub(super) size: Option<u64>,
     count: Option<u64>,
-    /// Of versions 0.0 and 0.1; 1.0 has them in front of the data.
+    /// Regions of versions 0.0 and 0.1; version 1.0 has them in front of the data.
     pub(super) regions: Regions,
     offset: Option<u64>,
 }

@@ -70,7 +70,7 @@ pub(super) struct Staging {
     pub(super) tree: Directory,
     /// Entries of the target that had to make way for the tree.
     pub(super) kept: Directory,
-    /// Things that were moved to the target and back again.
+    /// Entries that were moved to the target and back again.
     pub(super) undone: Directory,
     turn: Turn,
 }

@@ -142,7 +142,7 @@ impl<E: Engine> Decoder<E> {
         begun.map(|()| State::Member).map_err(|fault| self.fail(fault))
     }
 
-    /// Decodes some of the current member. The state that follows.
+    /// Decodes some of the current member, and returns the state that follows.
     fn step(&mut self, output: &mut Filling) -> Result<State, Error> {
         let Some(engine) = &mut self.engine else {
             return Ok(State::Start);

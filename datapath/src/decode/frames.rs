@@ -17,18 +17,18 @@ use crate::target::ZEROS;
 enum Next {
     Magic,
     Header,
-    /// Payload of a stored frame: how much of it, and the checksum before it.
+    /// Payload of a stored frame: the bytes that are left, and the checksum of what came before them.
     Stored {
         header: Header,
         left: usize,
         checksum: u32,
     },
-    /// Payload of a compressed frame, and the checksum before it.
+    /// Payload of a compressed frame, and the checksum of what came before it.
     Zstd {
         header: Header,
         checksum: u32,
     },
-    /// Bytes that were decompressed and did not fit, from here on.
+    /// The rest of `unpacked`, from this index on.
     Unpacked(usize),
     Zeros(u64),
     Ended,

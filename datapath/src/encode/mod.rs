@@ -62,11 +62,11 @@ impl Encoding {
 
 /// Encodes pieces.
 pub enum Encoder {
-    /// Leaves them as they are.
+    /// Leaves pieces as they are.
     Plain,
-    /// In chunks of framed snappy.
+    /// Makes chunks of framed snappy.
     Snappy(Box<snappy::Encoder>),
-    /// In frames.
+    /// Makes frames of `frames-1`.
     Frames(Box<frames::Encoder>),
 }
 

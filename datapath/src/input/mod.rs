@@ -142,7 +142,7 @@ impl Input {
         self.readings.verify()
     }
 
-    /// A head is peeked at that is larger than buffers are.
+    /// Keeps the memory of a head that is larger than a buffer, while it is peeked at.
     pub(crate) fn hold_head(&mut self, grant: Grant) {
         self.head = Some(grant);
     }

@@ -155,7 +155,7 @@ struct Pins {
 }
 
 impl Pins {
-    /// `bytes` for the current batch.
+    /// Returns `bytes` for the current batch, with the memory that they keep; small lonely ones are copied.
     fn pin(&mut self, bytes: Bytes) -> Pinned {
         let (start, length) = (bytes.as_ptr().addr(), bytes.len());
         let continues = (self.last.start..=self.last.end).contains(&start);

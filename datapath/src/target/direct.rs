@@ -14,7 +14,7 @@ const LEAST_DIRECT_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Direct {
     file: File,
-    /// Bytes that are worth it.
+    /// Least bytes of a piece for which bypassing the page cache pays.
     least: usize,
     /// Some filesystems accept `O_DIRECT` and refuse the write, or want larger blocks.
     refused: AtomicBool,
@@ -39,7 +39,7 @@ impl Direct {
         &self.file
     }
 
-    /// Writes were refused: from now on it is for nothing.
+    /// Uses the page cache from now on, since direct writes were refused.
     pub(super) fn give_up(&self) {
         self.refused.store(true, Ordering::Relaxed);
     }

@@ -47,7 +47,7 @@ enum State {
 #[derive(Debug)]
 struct Registry {
     files: Vec<Weak<Unfinished>>,
-    /// The process ends, and begins no more of them.
+    /// True when the process ends, and begins no more files.
     is_closed: bool,
 }
 

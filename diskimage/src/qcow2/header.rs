@@ -64,13 +64,13 @@ pub struct Header {
     pub snapshot_table_offset: Host,
     /// Dirty bitmaps, which are ignored.
     pub bitmap_count: u32,
-    /// Their directory, if there are any.
+    /// The directory of the bitmaps, if there are any.
     pub bitmaps: Option<Range<Host>>,
     /// Refcounts may be out of date (bit 0). QEMU reads such an image; so do we, and do not trust its refcounts.
     pub dirty: bool,
     /// An earlier reader found the image inconsistent (bit 1). QEMU still reads it; so do we, with a warning.
     pub corrupt: bool,
-    /// It is the difference to a base, which has the clusters that it does not map.
+    /// The image is the difference to a base, which has the clusters that it does not map.
     pub is_delta: bool,
 }
 

@@ -222,7 +222,7 @@ pub(crate) fn check_range(range: &Range<u64>, length: u64) -> Result<(), SourceE
     Err(SourceError::new(SourceErrorKind::Invalid, message))
 }
 
-/// All that `next` brings, which are `length` bytes.
+/// Joins all chunks of `next`, which are `length` bytes altogether.
 pub(crate) async fn collect(
     length: u64,
     mut next: impl AsyncFnMut() -> Result<Option<Bytes>, SourceError>,

@@ -91,7 +91,7 @@ impl GcsDialect {
         }
     }
 
-    /// From now on, only this generation is asked for.
+    /// Restricts all later requests to this generation.
     pub(super) fn pin(&self, generation: &str) {
         self.generation.get_or_init(|| generation.to_owned());
     }

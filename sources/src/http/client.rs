@@ -48,7 +48,7 @@ pub(super) struct Client {
     network: Arc<Network>,
     is_named: bool,
     is_checked: bool,
-    /// The log says at most once that TLS does not vouch for the bytes.
+    /// Lets the log say only once that TLS does not vouch for the bytes.
     is_warned: Once,
     /// Origins that the dialect is spoken to: the first, and those that it named itself.
     acquainted: Mutex<HashSet<Origin>>,

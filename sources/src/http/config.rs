@@ -38,7 +38,7 @@ pub struct HttpConfig {
     pub credentials: Option<Credentials>,
     /// Extra request headers, sent to the origin of `url` only.
     pub headers: Vec<Header>,
-    /// Sent unless an extra header of that name is given.
+    /// Value of `User-Agent`, unless an extra header of that name is given.
     pub user_agent: String,
     /// The digest of the whole object is known and verified: a resume may do without a validator, and a server with TLS may hand
     /// the request on to one without.

@@ -19,7 +19,7 @@ pub(super) struct Download<'a> {
     position: u64,
     /// Offset after the last byte; unknown for a body without a length.
     end: Option<u64>,
-    /// The end is one that the caller chose.
+    /// True if the caller has chosen the end.
     bounded: bool,
     connection: Option<Connection>,
     complete: bool,

@@ -24,12 +24,12 @@ const LOCKED_PAUSE: Duration = Duration::from_secs(15);
 const LOCKED_LIMIT: Duration = Duration::from_secs(1800);
 /// Pause between two looks at a transfer that is not ready yet.
 const PHASE_PAUSE: Duration = Duration::from_secs(1);
-/// Longest wait for it.
+/// Longest wait for a transfer to become ready.
 const PHASE_LIMIT: Duration = Duration::from_secs(600);
 /// Times that the end of a transfer is tried, and the pause between.
 const END_ATTEMPTS: u32 = 10;
 const END_PAUSE: Duration = Duration::from_secs(2);
-/// All of that together: a pod that is told to stop has 30 s.
+/// Longest time for ending a transfer altogether: a pod that is told to stop has 30 s.
 const END_LIMIT: Duration = Duration::from_secs(8);
 
 /// Format of the data that the image server sends.

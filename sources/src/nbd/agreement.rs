@@ -7,10 +7,10 @@ use super::wire::BlockSizes;
 pub(super) struct Agreement {
     /// Bytes of the export.
     pub(super) size: u64,
-    /// Several connections see the same bytes.
+    /// True if all connections to the export see the same bytes.
     pub(super) multi_conn: bool,
     pub(super) block_sizes: BlockSizes,
-    /// Replies come in chunks, holes as such.
+    /// True if replies are structured: they come in chunks, and holes without their zeros.
     pub(super) structured: bool,
     /// The number of `base:allocation` in answers, if block status is available.
     pub(super) allocation: Option<u32>,

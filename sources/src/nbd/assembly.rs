@@ -55,7 +55,7 @@ impl Assembly {
         }
     }
 
-    /// All that was asked for.
+    /// The range that was asked for.
     pub(super) fn range(&self) -> &Range<u64> {
         &self.range
     }
@@ -106,7 +106,7 @@ impl Assembly {
         buffer.room().get_mut(from..to).unwrap_or_default()
     }
 
-    /// These bytes are there: as data in [`Assembly::room`], or as zeros that need not be written.
+    /// Notes the arrival of `part`: as data in [`Assembly::room`], or as zeros that need not be written.
     pub(super) fn arrived(&mut self, part: Range<u64>) -> Result<(), Violation> {
         let at = self.arrived.partition_point(|before| before.end < part.start);
         match self.arrived.get_mut(at) {

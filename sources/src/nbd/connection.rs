@@ -19,7 +19,7 @@ use super::wire;
 use super::wire::{Chunk, Fields, MAX_STRING_BYTES, ServerError, Violation};
 use crate::retry::{AttemptFailed, within};
 
-/// Holds the heads of replies; data goes past it.
+/// Bytes of the buffer for the heads of replies; data is read past it.
 const READ_AHEAD_BYTES: usize = 4 << 10;
 
 /// Longest payload of an error: number, length, message, offset.

@@ -49,7 +49,7 @@ impl Status {
         self.at > self.asked.start
     }
 
-    /// All that was asked for.
+    /// The range that was asked for.
     pub(super) fn range(&self) -> &Range<u64> {
         &self.asked
     }
@@ -110,7 +110,7 @@ pub(super) enum Step {
 /// Cuts ranges into steps. What is known of the export is kept from one range to the next.
 pub(super) struct Plan {
     size: u64,
-    /// Requests begin and end at multiples of it.
+    /// Size of a block, at whose multiples requests begin and end.
     block: u64,
     longest_read: u64,
     /// True if the server tells the status of blocks.

@@ -24,7 +24,7 @@ const ADDRESSES: [IpAddr; 8] = [
     IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// Google's names for it, which a proxy might look up.
+/// Google's names for the metadata service, which a proxy might look up.
 const NAMES: [&str; 2] = ["metadata.google.internal", "metadata.goog"];
 
 impl Policy {
@@ -57,7 +57,7 @@ fn refusal(name: &str) -> String {
     format!("{name} is the metadata service of this machine, which an import does not ask")
 }
 
-/// Finds all addresses but those.
+/// A resolver that leaves out the addresses of metadata services.
 struct Elsewhere;
 
 impl Resolve for Elsewhere {

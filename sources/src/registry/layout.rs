@@ -26,7 +26,7 @@ const INDEX: &str = "index.json";
 pub(super) struct Layout {
     path: PathBuf,
     files: Files,
-    /// By name, if it has one.
+    /// Name of the wanted image; without one, there must be a single image.
     image: Option<String>,
     stop: CancellationToken,
 }

@@ -94,7 +94,7 @@ pub(super) enum Manifest {
 /// Images for several platforms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Index {
-    /// Whose format it is in.
+    /// The format of the index.
     pub(super) kind: IndexKind,
     /// The images.
     pub(super) manifests: Vec<Descriptor>,

@@ -102,7 +102,7 @@ impl Session {
         }
     }
 
-    /// The registry accepts what it got.
+    /// Notes that the registry accepts the credentials or the token.
     pub(super) async fn accepted(&self) {
         self.state.lock().await.is_proven = true;
     }

@@ -19,7 +19,7 @@ pub(super) trait Store: Send + Sync {
     /// A manifest that an index names; its digest is verified.
     fn manifest(&self, descriptor: &Descriptor) -> Result<Served, SourceError>;
 
-    /// Place of all of them, if that is one file of this machine.
+    /// Place of all images, if that is one file of this machine.
     fn storage(&self) -> Option<Storage> {
         None
     }

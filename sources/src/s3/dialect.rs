@@ -65,7 +65,7 @@ impl S3Dialect {
         }
     }
 
-    /// From now on, only this version is asked for.
+    /// Restricts all later requests to this version.
     pub(super) fn pin(&self, version: &str) {
         self.version.get_or_init(|| version.to_owned());
     }

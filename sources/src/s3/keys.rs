@@ -18,7 +18,7 @@ use crate::policy::{Cloud, Found, Lent, Policy};
 /// Longest wait for the credentials of a machine: where no such service is, its address may lead nowhere.
 const MACHINE_LIMIT: Duration = Duration::from_secs(3);
 
-/// Credentials that were renewed since are those that another connection's failure asked for.
+/// Age up to which renewed credentials count as new: another connection's failure has asked for them.
 const JUST_NOW: Duration = Duration::from_secs(10);
 
 /// Variables, and what the library calls them.
@@ -52,13 +52,13 @@ const MACHINE: [(&str, AmazonS3ConfigKey); 1] = [(
 /// Origin of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// They came with the import and do not change.
+    /// Keys that came with the import, and do not change.
     Given,
-    /// The environment has them.
+    /// Keys in variables of the environment.
     Variables,
-    /// A token of the workload is exchanged for them (IRSA).
+    /// Keys for which a token of the workload is exchanged (IRSA).
     WebIdentity,
-    /// The platform hands them out to the container (ECS, EKS Pod Identity).
+    /// Keys that the platform hands out to the container (ECS, EKS Pod Identity).
     Container,
     /// The machine's role; tried when an unsigned request is refused.
     Machine,
@@ -171,7 +171,7 @@ impl Keys {
         self.withheld.as_deref()
     }
 
-    /// Gets others, because the server takes these no longer. False if there are none.
+    /// Gets new keys, because the server no longer takes these. False if there are none.
     pub(super) async fn renew(&self) -> bool {
         let mut current = self.current.lock().await;
         let fresh = match self.origin {

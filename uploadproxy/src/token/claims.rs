@@ -17,7 +17,7 @@ const OPERATION: &str = "Upload";
 /// The resource of tokens.
 const RESOURCE: &str = "persistentvolumeclaims";
 
-/// By how much the clocks of the issuer and of the proxy may differ.
+/// Allowed difference between the clocks of the issuer and of the proxy.
 const LEEWAY: Duration = Duration::from_secs(10);
 
 /// The claims of a token. Times are seconds since 1970 (RFC 7519 §2, NumericDate).
@@ -43,7 +43,7 @@ struct Resource {
 }
 
 impl Claims {
-    /// For an upload to the PVC of `grant`, from `now` on.
+    /// Claims for an upload to the PVC of `grant`, from `now` on.
     pub(super) fn new(grant: &Grant, now: SystemTime, lifetime: Duration) -> Self {
         let issued = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         Self {

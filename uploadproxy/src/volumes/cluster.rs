@@ -17,7 +17,7 @@ use crate::token::Grant;
 /// Time for which an upload server that is not ready is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Pause between two looks at it.
+/// Pause between two looks at the PVC.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The port of upload servers.
@@ -44,7 +44,7 @@ struct Look(AsyncMutex<Option<(Instant, Seen)>>);
 type Seen = Result<Option<(String, Content)>, Unavailable>;
 
 impl Look {
-    /// False if it was not asked for of late.
+    /// False if the PVC was not asked for of late.
     fn is_of_use(self: &Arc<Self>) -> bool {
         let is_fresh = |(when, _): &(Instant, Seen)| when.elapsed() < SHARED;
         Arc::strong_count(self) > 1

@@ -70,12 +70,12 @@ pub(super) struct Asked {
     pub(super) offset: u64,
     /// Bytes of the whole upload, as far as this request says.
     pub(super) total: Option<u64>,
-    /// No bytes come after these.
+    /// True if no bytes come after those of this request.
     pub(super) is_last: bool,
 }
 
 impl Asked {
-    /// By the request that begins an upload.
+    /// Reads the request that begins an upload.
     pub(super) fn creation(dialect: Dialect, headers: &HeaderMap) -> Result<Self, Refused> {
         let asked = Self {
             dialect,
@@ -95,7 +95,7 @@ impl Asked {
         }
     }
 
-    /// By a request that continues one.
+    /// Reads a request that continues an upload.
     pub(super) fn continuation(dialect: Dialect, headers: &HeaderMap) -> Result<Self, Refused> {
         if dialect == Dialect::OtherTus {
             return Err(Refused::other_version());

@@ -16,7 +16,7 @@ const ABANDONED: Duration = Duration::from_secs(10);
 /// Time for the request before to let go of the upload. It may be waiting for the disk.
 const HAND_OVER: Duration = Duration::from_secs(30);
 
-/// An upload that has brought this many bytes since it was interrupted goes on: the time to continue it begins anew. Less could be sent
+/// Bytes after which an upload that was interrupted counts as going on: the time to continue it begins anew. Less could be sent
 /// piece by piece, for ever.
 const PROGRESS_BYTES: u64 = 1 << 20;
 

@@ -28,7 +28,7 @@ pub(super) enum Chunks {
     TrailerLf,
     /// At the LF of the empty line.
     EndLf,
-    /// Behind all of it.
+    /// Behind the body.
     End,
 }
 

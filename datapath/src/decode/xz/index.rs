@@ -45,9 +45,9 @@ enum Place {
 /// Progress in reading an index.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// There is more of it.
+    /// The index goes on.
     More,
-    /// It is complete and right.
+    /// The index is complete, and agrees with the blocks.
     Complete,
     /// The bytes ended.
     Short,

@@ -37,11 +37,11 @@ pub(super) type Placed = (u64, Bytes);
 
 /// Input of a worker for its block.
 pub(super) enum Food {
-    /// More of its bytes.
+    /// More bytes of the block.
     Bytes(Bytes),
-    /// Nothing more; the bytes that they decode to.
+    /// All bytes of the block have come, and decode to this number.
     Whole(u64),
-    /// Nothing more, and it is not complete; or the block is not needed any more.
+    /// No more bytes come although the block is not complete, or the block is not needed any more.
     Nothing,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// As many as `limits` allows, or as the system lets start. `None` if that is no more than one: the thread that
+    /// Starts as many threads as `limits` allows and the system lets start. `None` if that is no more than one: the thread that
     /// reads can decode as well.
     pub(super) fn start(limits: &Limits) -> Option<Self> {
         let wanted = limits.threads.get().min(MAX_THREADS);

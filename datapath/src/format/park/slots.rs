@@ -166,7 +166,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Nothing waits any more: slots that were used read as zeros again.
+    /// Ends the parking, when nothing waits any more: slots that were used read as zeros again.
     pub(super) fn finish(&mut self, writer: &Writer<'_>) -> Result<(), Error> {
         let mut stale = std::mem::take(&mut self.stale).into_iter().peekable();
         while let Some(first) = stale.next() {
