@@ -43,7 +43,11 @@ impl Context {
     }
 
     /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object was given and will be verified.
-    pub(super) fn open(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Box<dyn Source>, CommandFailed> {
+    pub(super) fn open(
+        &self,
+        arguments: &SourceArgs,
+        is_checked: bool,
+    ) -> Result<Box<dyn Source>, CommandFailed> {
         let mut place = Place::parse(&arguments.source, particulars(arguments)).map_err(usage)?;
         if let Some(path) = place.local_path() {
             return self.open_local(path);

@@ -6,6 +6,7 @@ use datapath::bridge;
 use datapath::error::{SourceError, SourceErrorKind};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::Instrument;
 
 use crate::network::{Network, stopped};
 
@@ -35,7 +36,7 @@ impl Pump {
         let pumping = pump(sender);
         let left = CancellationToken::new();
         let owner_left = left.clone();
-        let task = network.handle.spawn(async move {
+        let reading = async move {
             let too_late = async {
                 owner_left.cancelled().await;
                 tokio::time::sleep(LEAVE_LIMIT).await;
@@ -45,7 +46,8 @@ impl Pump {
                 () = stop.cancelled() => Err(stopped()),
                 () = too_late => Ok(()),
             }
-        });
+        };
+        let task = network.handle.spawn(reading.instrument(network.span.clone()));
         Self {
             chunks,
             task,
