@@ -11,11 +11,11 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use datapath::archive::{self, unpack};
+use datapath::decode::Codec;
 use datapath::error::SourceError;
+use datapath::options::{Layers, Payload, Reading, Writing};
 use datapath::source::{Body, Source};
 use datapath::target;
-use datapath::decode::Codec;
-use datapath::options::{Payload, Layers, Reading, Writing};
 use datapath::transfer::transfer;
 use fuzz::Pieces;
 use libfuzzer_sys::fuzz_target;

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use datapath::decode::Limits;
 use datapath::error::SourceError;
 use datapath::memory::Budget;
+use datapath::options::{Payload, Reading, Writing};
 use datapath::source::{Body, Source};
 use datapath::target;
-use datapath::options::{Payload, Reading, Writing};
 use datapath::transfer::transfer;
 use fuzz::Pieces;
 use libfuzzer_sys::fuzz_target;
@@ -105,7 +105,13 @@ fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
         },
         ..Reading::default()
     };
-    match transfer(&source, Payload::default(), &target, &reading, &Writing::default()) {
+    match transfer(
+        &source,
+        Payload::default(),
+        &target,
+        &reading,
+        &Writing::default(),
+    ) {
         Ok(report) => {
             let disk = std::fs::read(&target.path).expect("the target of a success");
             std::fs::remove_file(&target.path).expect("the target of a success");

@@ -12,7 +12,7 @@ use tracing::Span;
 
 /// The reason why one attempt failed.
 #[derive(Debug)]
-pub(super) enum AttemptFailed {
+pub(crate) enum AttemptFailed {
     /// Another attempt may succeed, not before `retry_after` if the server asked for that.
     Transient {
         error: SourceError,

@@ -55,7 +55,11 @@ impl Mapped {
         input.expect_image_of(facts.virtual_size);
         // With the map everything that is wrong with it is found before the target is touched, gaps need not be read, and
         // nothing has to wait for its place.
-        let (stream, map) = match ranged_length(source, input).filter(|_| route == Route::Auto) {
+        let length = match route {
+            Route::Auto => ranged_length(source, input),
+            Route::OnePass => None,
+        };
+        let (stream, map) = match length {
             Some(length) => {
                 let map = fetch_map(image, length, source, input, memory)?;
                 (map.into_stream(), Map::First)

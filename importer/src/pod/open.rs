@@ -13,7 +13,7 @@ use sources::{Network, Opened, Place, Remarks};
 
 use super::config::Remote;
 use super::import::Import;
-use super::message::ImportFailed as Failure;
+use super::message::ImportFailed;
 use super::node_pull;
 
 /// The source, and the side container that is asked about the image it runs when the disk is complete.
@@ -25,14 +25,14 @@ pub(super) struct Connected {
 
 impl Import {
     /// Opens what `remote` names. What goes wrong here is told apart from what goes wrong with the bytes.
-    pub(super) fn open(&self, remote: &Remote) -> Result<Connected, Failure> {
+    pub(super) fn open(&self, remote: &Remote) -> Result<Connected, ImportFailed> {
         let file_name = match &self.config.ready_file {
             Some(file) => node_pull::wait_for_ready(file, node_pull::POLL, &self.stop)?,
             None => String::new(),
         };
         tracing::info!("begin import process");
         self.connect(remote, &file_name).map_err(|error| {
-            let failed = Failure::connect(remote.place.kind(), &error);
+            let failed = ImportFailed::connect(remote.place.kind(), &error);
             self.watch.failed(&error.into());
             failed
         })
