@@ -224,3 +224,40 @@ impl Pace {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The times that were told.
+    #[derive(Default)]
+    struct Told(Mutex<Vec<(Stage, Duration)>>);
+
+    impl Observer for Told {
+        fn spent(&self, stage: Stage, time: Duration) {
+            self.0.lock().unwrap().push((stage, time));
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_stage_is_without_that_of_the_stages_it_pulls_from() {
+        let told = Arc::new(Told::default());
+        let readings = Readings {
+            position: AtomicU64::new(0),
+            digest: Mutex::new(None),
+            must_read_all: false,
+            must_reach_end: false,
+            timed: AtomicU64::new(0),
+            observer: Arc::clone(&told) as Arc<dyn Observer>,
+        };
+        let hour = Duration::from_secs(3600);
+        readings.time(Stage::Format, || {
+            readings.time(Stage::Decode, || readings.pass_over(hour));
+        });
+        let told = told.0.lock().unwrap();
+        assert_eq!(
+            *told,
+            [(Stage::Decode, Duration::ZERO), (Stage::Format, Duration::ZERO)]
+        );
+    }
+}
