@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use datapath::encode::Encoding;
+use datapath::observe::Stage;
 use http::StatusCode;
 
 use crate::client::{Answer, Client};
@@ -31,6 +32,28 @@ pub(crate) enum CloneError {
     /// A bug.
     #[error("{0}")]
     Internal(String),
+}
+
+impl CloneError {
+    /// All that metrics tell apart: the stage to blame, and the kind of trouble.
+    pub(crate) const TROUBLES: [(Stage, &'static str); 4] = [
+        (Stage::Source, "io"),
+        (Stage::Target, "transport"),
+        (Stage::Target, "refused"),
+        (Stage::Target, "early"),
+    ];
+
+    /// Which of them this is; a bug is none.
+    pub(crate) fn trouble(&self) -> Option<(Stage, &'static str)> {
+        let [source, transport, refused, early] = Self::TROUBLES;
+        match self {
+            Self::Source(_) => Some(source),
+            Self::Transport(_) => Some(transport),
+            Self::Refused(_) => Some(refused),
+            Self::Early(_) => Some(early),
+            Self::Internal(_) => None,
+        }
+    }
 }
 
 fn because(answer: &Answer) -> String {

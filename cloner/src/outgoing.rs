@@ -15,8 +15,10 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc as threads};
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::Bytes;
+use daemon::metrics::Seconds;
 use datapath::encode::{Block, Encoding, Piece, Seal};
 use hyper::body::{Body, Frame};
 use tokio::sync::{mpsc, oneshot};
@@ -33,6 +35,10 @@ const CONGESTED: usize = SLOTS * 3 / 4;
 /// Bytes sent so far, and the end.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
+    /// Time for which the volume was read.
+    reading: Seconds,
+    /// Time for which the network took bytes.
+    sending: Seconds,
     volume_bytes: AtomicU64,
     stream_bytes: AtomicU64,
     complete: AtomicBool,
@@ -41,6 +47,15 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// One that adds to the time that the volume took to be read, and the network to take bytes.
+    pub(crate) fn timed(reading: Seconds, sending: Seconds) -> Self {
+        Self {
+            reading,
+            sending,
+            ..Self::default()
+        }
+    }
+
     /// Bytes of the device or tar.
     pub(crate) fn volume_bytes(&self) -> u64 {
         self.volume_bytes.load(Ordering::Relaxed)
@@ -100,6 +115,8 @@ pub(crate) struct Outgoing {
     flow: Arc<Flow>,
     pace: Pace,
     is_ended: bool,
+    /// Time at which the network got its last part.
+    handed_over: Option<Instant>,
     tally: Arc<Tally>,
 }
 
@@ -120,7 +137,8 @@ impl Outgoing {
             let (work, flow) = (Arc::clone(&waiting_work), Arc::clone(&flow));
             std::thread::spawn(move || encode(encoding, &work, &flow));
         }
-        std::thread::spawn(move || read(&source, encoding, &slots, &work));
+        let reading = tally.reading.clone();
+        std::thread::spawn(move || read(&source, encoding, &slots, &work, &reading));
         Self {
             slots: queue,
             current: None,
@@ -129,12 +147,16 @@ impl Outgoing {
             flow,
             pace: Pace::start(),
             is_ended: false,
+            handed_over: None,
             tally,
         }
     }
 
     /// The next bytes of the stream, never none; `None` at its end.
     pub(crate) fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        if let Some(since) = self.handed_over.take() {
+            self.tally.sending.add(since.elapsed());
+        }
         loop {
             if let Some(part) = self.parts.pop_front() {
                 if part.is_empty() {
@@ -143,6 +165,7 @@ impl Outgoing {
                 let bytes = part.len() as u64;
                 self.tally.stream_bytes.fetch_add(bytes, Ordering::Relaxed);
                 self.pace.add(bytes, &self.flow);
+                self.handed_over = Some(Instant::now());
                 return Poll::Ready(Some(Ok(part)));
             }
             if self.is_ended {
@@ -207,11 +230,22 @@ impl Body for Outgoing {
 }
 
 /// The thread that reads. It ends when everything is read, or no longer wanted.
-fn read(source: &Source, encoding: Encoding, slots: &mpsc::Sender<Slot>, work: &threads::Sender<Work>) {
+fn read(
+    source: &Source,
+    encoding: Encoding,
+    slots: &mpsc::Sender<Slot>,
+    work: &threads::Sender<Work>,
+    reading: &Seconds,
+) {
+    let mut since = Instant::now();
     let mut sink = |piece| {
+        reading.add(since.elapsed());
         let (done, encoded) = oneshot::channel();
         slots.blocking_send(Slot::Piece(encoded)).map_err(|_| Gone)?;
-        work.send(Work { piece, done }).map_err(|_| Gone)
+        work.send(Work { piece, done }).map_err(|_| Gone)?;
+        // The wait for a slot is not the volume's.
+        since = Instant::now();
+        Ok(())
     };
     let mut outlet = Outlet::new(&mut sink, encoding.zeros_at_once());
     let last = match source.read(&mut outlet) {

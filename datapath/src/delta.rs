@@ -15,7 +15,7 @@ use crate::facts::ImageFacts;
 use crate::format::{Head, Mapped};
 use crate::input::Input;
 use crate::meter::Meter;
-use crate::observe::Phase;
+use crate::observe::{Phase, Stage};
 use crate::options::{Payload, Reading, Writing};
 use crate::source::Source;
 use crate::target::{self, Cache, Disk, Writer, with_writer};
@@ -74,7 +74,8 @@ pub fn apply(
     write(&mut delta, &mut input, &disk, reading, writing)?;
     let checksum = input.finish()?;
     reading.check_stop()?;
-    let written_bytes = disk.commit_in_place()?;
+    disk.tell(&*reading.observer);
+    let written_bytes = input.readings().time(Stage::Target, || disk.commit_in_place())?;
     reading.observer.target_written(written_bytes);
     reading.observer.phase(Phase::Complete);
     Ok(Report {
@@ -109,14 +110,21 @@ fn write(
     reading: &Reading,
     writing: &Writing,
 ) -> Result<(), Error> {
-    let tick = |writer: &Writer<'_>| reading.observer.target_written(writer.disk().written_bytes());
+    let tick = |writer: &Writer<'_>| writer.disk().tell(&*reading.observer);
+    let readings = input.readings();
     with_writer(
         disk,
         delta.clusters(),
         Some(delta.virtual_size()),
         writing.workers,
         &reading.stop,
-        |writer| delta.copy(input, writer, reading, writing, tick),
+        |writer| {
+            readings.time(Stage::Format, || {
+                let copied = delta.copy(input, writer, reading, writing, tick);
+                readings.pass_over(writer.waited());
+                copied
+            })
+        },
     )?;
     for range in delta.zeros() {
         zero(disk, range.start.0..range.end.0, reading)?;

@@ -41,5 +41,5 @@ pub mod storage;
 pub mod target;
 pub mod transfer;
 
-pub use error::{Error, Stage};
+pub use error::Error;
 pub use transfer::transfer;

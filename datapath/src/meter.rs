@@ -12,7 +12,7 @@ use crate::chunks::Chunks;
 use crate::digest::{Checksum, Hashing};
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::floor::Floor;
-use crate::observe::Observer;
+use crate::observe::{Observer, Stage};
 use crate::options::Reading;
 use crate::source::{Body, Source};
 
@@ -28,9 +28,30 @@ pub struct Readings {
     must_read_all: bool,
     /// True if the source is read to its end, though bytes may be skipped.
     must_reach_end: bool,
+    /// Nanoseconds of all stages that [`Readings::time`] was told of.
+    timed: AtomicU64,
+    observer: Arc<dyn Observer>,
 }
 
 impl Readings {
+    /// Does the `work` of a `stage`, and tells the observer how long it took: without what the stages before it, from which it
+    /// pulls its bytes, took meanwhile. That costs two looks at the clock for each chunk.
+    pub(crate) fn time<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
+        let (began, before) = (Instant::now(), self.timed.load(Ordering::Relaxed));
+        let value = work();
+        let others = self.timed.load(Ordering::Relaxed).saturating_sub(before);
+        let own = began.elapsed().saturating_sub(Duration::from_nanos(others));
+        self.pass_over(own);
+        self.observer.spent(stage, own);
+        value
+    }
+
+    /// Time that is not that of the stage which is at work: it waited for others.
+    pub(crate) fn pass_over(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.timed.fetch_add(nanos, Ordering::Relaxed);
+    }
+
     /// Bytes of the source that were consumed or skipped.
     pub fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
@@ -64,7 +85,6 @@ pub struct Meter {
     digesting: bool,
     pace: Option<Pace>,
     floor: Option<Floor>,
-    observer: Arc<dyn Observer>,
     stop: CancellationToken,
 }
 
@@ -82,6 +102,8 @@ impl Meter {
             digest: Mutex::new(digest),
             must_read_all,
             must_reach_end: must_read_all || reading.read_all,
+            timed: AtomicU64::new(0),
+            observer: Arc::clone(&reading.observer),
         });
         Ok(Self {
             body: source.body().map_err(stopped)?,
@@ -90,7 +112,6 @@ impl Meter {
             digesting,
             pace: reading.limit_rate.map(Pace::new),
             floor: reading.speed_limit.map(Floor::new),
-            observer: Arc::clone(&reading.observer),
             stop: reading.stop.clone(),
         })
     }
@@ -119,7 +140,7 @@ impl Meter {
 
     fn advance_to(&self, position: u64) {
         self.readings.position.store(position, Ordering::Relaxed);
-        self.observer.source_position(position, self.total);
+        self.readings.observer.source_position(position, self.total);
     }
 }
 
@@ -138,7 +159,8 @@ impl Chunks for Meter {
             return Err(Error::Stopped);
         }
         let asked = Instant::now();
-        let Some(chunk) = self.body.next_chunk().map_err(stopped)? else {
+        let next = self.readings.time(Stage::Source, || self.body.next_chunk());
+        let Some(chunk) = next.map_err(stopped)? else {
             return Ok(None);
         };
         if let Some(floor) = &mut self.floor {
@@ -157,7 +179,12 @@ impl Chunks for Meter {
             hashing.update(&chunk);
         }
         if let Some(pace) = &mut self.pace {
-            pace.wait(chunk.len() as u64, &self.stop)?;
+            let (position, total) = (self.readings.position(), self.total);
+            // A chunk may take seconds: the progress goes on meanwhile.
+            let let_through = |bytes| self.readings.observer.source_position(position + bytes, total);
+            let began = Instant::now();
+            pace.wait(chunk.len() as u64, &self.stop, let_through)?;
+            self.readings.pass_over(began.elapsed());
         }
         self.advance_to(self.readings.position() + chunk.len() as u64);
         Ok(Some(chunk))
@@ -179,7 +206,8 @@ impl Pace {
         }
     }
 
-    fn wait(&mut self, bytes: u64, stop: &CancellationToken) -> Result<(), Error> {
+    /// Waits until `bytes` may pass; `let_through` is told now and then how many of them the rate has let through.
+    fn wait(&mut self, bytes: u64, stop: &CancellationToken, let_through: impl Fn(u64)) -> Result<(), Error> {
         let earliest = Instant::now()
             .checked_sub(Duration::from_secs(1))
             .unwrap_or(self.due);
@@ -189,8 +217,47 @@ impl Pace {
             if stop.is_cancelled() {
                 return Err(Error::Stopped);
             }
+            let held_back = left.as_nanos() * u128::from(self.bytes_per_second.get()) / 1_000_000_000;
+            let_through(bytes.saturating_sub(u64::try_from(held_back).unwrap_or(bytes)));
             std::thread::sleep(left.min(PACE_STEP));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The times that were told.
+    #[derive(Default)]
+    struct Told(Mutex<Vec<(Stage, Duration)>>);
+
+    impl Observer for Told {
+        fn spent(&self, stage: Stage, time: Duration) {
+            self.0.lock().unwrap().push((stage, time));
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_stage_is_without_that_of_the_stages_it_pulls_from() {
+        let told = Arc::new(Told::default());
+        let readings = Readings {
+            position: AtomicU64::new(0),
+            digest: Mutex::new(None),
+            must_read_all: false,
+            must_reach_end: false,
+            timed: AtomicU64::new(0),
+            observer: Arc::clone(&told) as Arc<dyn Observer>,
+        };
+        let hour = Duration::from_secs(3600);
+        readings.time(Stage::Format, || {
+            readings.time(Stage::Decode, || readings.pass_over(hour));
+        });
+        let told = told.0.lock().unwrap();
+        assert_eq!(
+            *told,
+            [(Stage::Decode, Duration::ZERO), (Stage::Format, Duration::ZERO)]
+        );
     }
 }

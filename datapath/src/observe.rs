@@ -1,10 +1,55 @@
-//! Events of a transfer. The data path knows this trait and no metrics library.
+//! The two words for how a transfer is doing, and the events that say them. The data path knows these and no metrics library.
+//!
+//! | | [`Stage`]: where | [`Phase`]: how far |
+//! | --- | --- | --- |
+//! | log | in sentences | `New phase: Info`, `TransferDataFile`, `Resize`, `Complete`, as CDI's importer has it |
+//! | metrics | the label `stage` of `…_retries_total`, `…_errors_total` and `…_stage_seconds_total` | |
+//! | status of an upload server | | `stage` |
+//! | JSON of the command line | `stage` of an error | |
+//!
+//! What a server is doing when no transfer runs is neither: an upload server has a state, the label of `cdi_uploadserver_state`.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::facts::ImageFacts;
 
-/// The phases of a transfer, named as CDI's importer names them in its log.
+/// The parts of a transfer, which work at the same time; each failure is one's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// Bytes do not arrive: not found, refused, cut, changed.
+    Source,
+    /// A compressed layer is corrupt, unsupported or over its limits.
+    Decode,
+    /// The disk image is invalid, unsupported or refers to another file.
+    Format,
+    /// The disk that is written: no space, too small, I/O error.
+    Target,
+}
+
+impl Stage {
+    /// All of them, in the order in which bytes pass.
+    pub const ALL: [Self; 4] = [Self::Source, Self::Decode, Self::Format, Self::Target];
+
+    /// The lower-case noun.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Decode => "decode",
+            Self::Format => "format",
+            Self::Target => "target",
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The steps of a transfer, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The head of the source is looked at: layers, format, sizes.
@@ -17,7 +62,19 @@ pub enum Phase {
     Complete,
 }
 
-/// Receives events from the threads of a transfer; every method must return at once.
+impl Phase {
+    /// The lower-case word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Transfer => "transfer",
+            Self::Resize => "resize",
+            Self::Complete => "complete",
+        }
+    }
+}
+
+/// Receives events from the threads of a transfer and of its source; every method must return at once.
 pub trait Observer: Send + Sync {
     /// A new phase began.
     fn phase(&self, _phase: Phase) {}
@@ -27,6 +84,16 @@ pub trait Observer: Send + Sync {
     fn source_position(&self, _position: u64, _total: Option<u64>) {}
     /// The target has been written `bytes` so far. Called now and then.
     fn target_written(&self, _bytes: u64) {}
+    /// An attempt of `stage` failed and is made again.
+    fn retried(&self, _stage: Stage) {}
+    /// `stage` took `time` more. Called per chunk.
+    fn spent(&self, _stage: Stage, _time: Duration) {}
+}
+
+impl fmt::Debug for dyn Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer")
+    }
 }
 
 /// An observer that does nothing.

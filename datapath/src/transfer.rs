@@ -8,7 +8,7 @@ use crate::format::Image;
 use crate::format::raw::Copied;
 use crate::memory;
 use crate::meter::Meter;
-use crate::observe::Phase;
+use crate::observe::{Phase, Stage};
 use crate::options::{Payload, Reading, Writing};
 use crate::source::Source;
 use crate::target::{self, Disk, Writer, with_writer};
@@ -67,14 +67,20 @@ pub fn transfer(
     // Target: from here on something is written.
     reading.observer.phase(Phase::Transfer);
     let disk = Disk::open(target, facts.virtual_size)?;
-    let tick = |writer: &Writer<'_>| reading.observer.target_written(writer.disk().written_bytes());
+    let tick = |writer: &Writer<'_>| writer.disk().tell(&*reading.observer);
     let copied = with_writer(
         &disk,
         image.clusters(),
         facts.virtual_size,
         writing.workers,
         &reading.stop,
-        |writer| image.copy(&mut input, writer, reading, writing, tick),
+        |writer| {
+            readings.time(Stage::Format, || {
+                let copied = image.copy(&mut input, writer, reading, writing, tick);
+                readings.pass_over(writer.waited());
+                copied
+            })
+        },
     )?;
     // A raw image may turn out to have a footer only at its end.
     let Copied { virtual_size, format } = copied;
@@ -86,11 +92,12 @@ pub fn transfer(
     let source_bytes = readings.position();
 
     reading.observer.phase(Phase::Resize);
-    let disk_size = disk.resize(virtual_size, target.size)?;
+    disk.tell(&*reading.observer);
+    let disk_size = readings.time(Stage::Target, || disk.resize(virtual_size, target.size))?;
 
     // Commit: the first MiB, which was held back, makes the disk complete.
     reading.check_stop()?;
-    let written_bytes = disk.commit(virtual_size, target.mode)?;
+    let written_bytes = readings.time(Stage::Target, || disk.commit(virtual_size, target.mode))?;
     reading.observer.target_written(written_bytes);
     reading.observer.phase(Phase::Complete);
     Ok(Report {

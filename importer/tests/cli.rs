@@ -297,6 +297,33 @@ fn progress_is_plain_on_a_pipe_and_json_on_request() {
 }
 
 #[test]
+fn progress_begins_with_the_first_bytes_however_slow_they_come() {
+    const RATE: u64 = 100_000;
+    let folder = folder();
+    let source = folder.path().join("source.img");
+    // Less than two chunks, of 256 KiB each; zeros would be handed over sooner.
+    let content = vec![7; 320 << 10];
+    std::fs::write(&source, &content).or_fail("write a source");
+    let origin = Origin::start(Script {
+        rate: Some(RATE),
+        ..Script::new(content)
+    });
+    let origin = origin.or_fail("an origin");
+    let slow_server = import(&origin.url("/disk"), &folder.path().join("1"));
+    let slow_reader = import(text(&source), &folder.path().join("2")).args(["--limit-rate", "100K"]);
+    for program in [slow_server, slow_reader] {
+        let running = program.args(["--progress", "plain"]).start();
+        let finished = running.wait();
+        finished.assert_success("import");
+        let lines: Vec<&str> = finished.stderr.lines().collect();
+        // A line a second.
+        assert!(lines.len() >= 3, "{lines:?}");
+        assert!(lines[1].contains(" of 320.00 KiB read, "), "{lines:?}");
+        assert!(!lines[1].contains(", 0 B of "), "{lines:?}");
+    }
+}
+
+#[test]
 fn a_failure_is_the_last_json_event() {
     let folder = folder();
     let finished = import("/does/not/exist", &folder.path().join("disk.img"))

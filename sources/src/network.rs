@@ -4,14 +4,16 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use datapath::error::{SourceError, SourceErrorKind};
+use datapath::observe::{Observer, Unobserved};
 use rustls::ClientConfig;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 
 use crate::http::Credentials;
 use crate::policy::Policy;
 use crate::proxy::ProxyConfig;
-use crate::retry::Patience;
+use crate::retry::{AttemptFailed, Attempts, Patience};
 
 /// Bytes between the network and the data path, unless told otherwise.
 const BRIDGE_BYTES: usize = 4 << 20;
@@ -41,6 +43,10 @@ pub struct Network {
     pub bridge_bytes: usize,
     /// A digest of the whole object was given with the import, and is verified.
     pub is_checked: bool,
+    /// Hears of attempts that failed and are made again, from the first request on.
+    pub observer: Arc<dyn Observer>,
+    /// The source that is asked, for the lines of the log.
+    pub span: Span,
 }
 
 impl Network {
@@ -58,6 +64,8 @@ impl Network {
             patience: Patience::default(),
             bridge_bytes: BRIDGE_BYTES,
             is_checked: false,
+            observer: Unobserved::shared(),
+            span: Span::none(),
         }
     }
 
@@ -68,13 +76,27 @@ impl Network {
         Arc::new(changed)
     }
 
+    /// The attempts to get one more byte.
+    pub(crate) fn attempts(&self) -> Attempts<'_> {
+        Attempts::new(&self.patience, &*self.observer)
+    }
+
+    /// The result of `attempt`, tried again after what looks like a server that is just not there yet; `passes` tells by the error.
+    pub(crate) async fn first<T>(
+        &self,
+        passes: impl Fn(&SourceError) -> bool,
+        attempt: impl AsyncFnMut() -> Result<T, AttemptFailed>,
+    ) -> Result<T, SourceError> {
+        self.patience.first(&*self.observer, passes, attempt).await
+    }
+
     /// Waits for `work`, unless stopped before.
     pub(crate) async fn unless_stopped<T>(
         &self,
         work: impl Future<Output = Result<T, SourceError>>,
     ) -> Result<T, SourceError> {
         self.stop
-            .run_until_cancelled(work)
+            .run_until_cancelled(work.instrument(self.span.clone()))
             .await
             .unwrap_or_else(|| Err(stopped()))
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::Source;
+use tracing::Span;
 use url::Url;
 
 use crate::file::FileSource;
@@ -145,6 +146,21 @@ impl Place {
         }
     }
 
+    /// The server, for the lines of the log: a host, or a bucket. Nothing for what is on this machine.
+    fn host(&self) -> Option<String> {
+        let address = match self {
+            Self::Stdin | Self::File(_) => return None,
+            Self::Http { url, .. } => url.as_str(),
+            Self::Object { url, .. } => url,
+            Self::Registry { reference, .. } => reference,
+            Self::Nbd(uri) => uri,
+            Self::ImageIo { api, .. } => api.as_str(),
+            Self::Vddk(options) => options.endpoint.as_str(),
+        };
+        let host = Url::parse(address).ok()?.host_str()?.to_owned();
+        Some(host).filter(|host| !host.is_empty())
+    }
+
     /// The kind of source, as CDI's controllers call it.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -188,6 +204,11 @@ impl Opened {
 
 /// Opens what is at `place`, over `network` unless it is on this machine. Blocks; not to be called inside an asynchronous task.
 pub fn open(place: &Place, network: &Arc<Network>) -> Result<Opened, SourceError> {
+    let span = place
+        .host()
+        .map_or_else(Span::none, |host| tracing::error_span!("source", host));
+    let network = &network.but(|network| network.span = span.clone());
+    let _entered = span.entered();
     let alone = |source| Opened {
         source,
         remarks: Remarks::None,

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
+use datapath::observe::{Observer, Stage};
 use tokio::time::Instant;
+use tracing::Span;
 
 /// The reason why one attempt failed.
 #[derive(Debug)]
@@ -113,8 +115,9 @@ impl Patience {
     }
 
     /// The result of `attempt`, tried again after what looks like a server that is just not there yet; `passes` tells by the error.
-    pub(crate) async fn first<T>(
+    pub(super) async fn first<T>(
         &self,
+        observer: &dyn Observer,
         passes: impl Fn(&SourceError) -> bool,
         mut attempt: impl AsyncFnMut() -> Result<T, AttemptFailed>,
     ) -> Result<T, SourceError> {
@@ -130,6 +133,7 @@ impl Patience {
             let Some(pause) = pauses.next() else {
                 return Err(error);
             };
+            observer.retried(Stage::Source);
             tracing::info!(cause = %error, "the source is not ready, trying again");
             let asked = retry_after.unwrap_or_default();
             tokio::time::sleep(pause.max(asked).min(self.max_delay)).await;
@@ -141,6 +145,7 @@ impl Patience {
 /// the counters.
 pub(super) struct Attempts<'a> {
     patience: &'a Patience,
+    observer: &'a dyn Observer,
     waiting_since: Instant,
     failures: u32,
     /// Cause of the first failure: later ones may only tell that the time was up.
@@ -149,13 +154,23 @@ pub(super) struct Attempts<'a> {
 }
 
 impl<'a> Attempts<'a> {
-    pub(super) fn new(patience: &'a Patience) -> Self {
+    pub(super) fn new(patience: &'a Patience, observer: &'a dyn Observer) -> Self {
         Self {
             patience,
+            observer,
             waiting_since: Instant::now(),
             failures: 0,
             first_cause: None,
             furthest_repeated: 0,
+        }
+    }
+
+    /// The next attempt, for the lines of the log. Only what is tried again has a number: a span for each piece would cost more
+    /// than the piece.
+    pub(super) fn span(&self) -> Span {
+        match self.failures {
+            0 => Span::none(),
+            failures => tracing::error_span!("attempt", attempt = failures + 1),
         }
     }
 
@@ -207,6 +222,7 @@ impl<'a> Attempts<'a> {
             .delay(self.failures, fastrand::f64())
             .max(asked)
             .min(self.remaining());
+        self.observer.retried(Stage::Source);
         tracing::info!(attempt = self.failures, cause = %error, "the source broke {place}, resuming");
         Ok(delay)
     }
@@ -248,6 +264,8 @@ pub(super) async fn within<T>(
 
 #[cfg(test)]
 mod tests {
+    use datapath::observe::Unobserved;
+
     use super::*;
 
     fn patience() -> Patience {
@@ -284,7 +302,7 @@ mod tests {
             no_progress_limit: Duration::from_secs(2),
             ..patience()
         };
-        let mut attempts = Attempts::new(&patience);
+        let mut attempts = Attempts::new(&patience, &Unobserved);
         assert!(attempts.failed(broken(), "at byte 5").is_ok());
         attempts.waiting_since = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
         assert!(attempts.failed(broken(), "at byte 5").unwrap() <= Duration::from_secs(1));
@@ -300,7 +318,7 @@ mod tests {
     #[test]
     fn only_getting_further_counts_as_progress_of_a_repetition() {
         let patience = patience();
-        let mut attempts = Attempts::new(&patience);
+        let mut attempts = Attempts::new(&patience, &Unobserved);
         attempts.repeated(100);
         let since = attempts.waiting_since;
         attempts.repeated(100);
@@ -315,7 +333,7 @@ mod tests {
             retries: Some(2),
             ..patience()
         };
-        let mut attempts = Attempts::new(&patience);
+        let mut attempts = Attempts::new(&patience, &Unobserved);
         assert!(attempts.failed(broken(), "at byte 5").is_ok());
         assert!(attempts.failed(broken(), "at byte 5").is_ok());
         let error = attempts.failed(broken(), "at byte 5").unwrap_err().to_string();

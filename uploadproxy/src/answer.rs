@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::cors::{self, Marks};
 use crate::exchange::Exchange;
@@ -124,6 +125,24 @@ async fn upload(proxy: &Proxy, peer: &Peer, endpoint: Endpoint<'_>, request: Req
         grant.pvc,
         grant.namespace
     );
+    let span = tracing::error_span!(
+        "upload",
+        namespace = grant.namespace,
+        pvc = grant.pvc,
+        id = endpoint.id()
+    );
+    let granted = granted(proxy, peer, grant, endpoint, request);
+    granted.instrument(span).await
+}
+
+/// Answers a request with a valid token.
+async fn granted(
+    proxy: &Proxy,
+    peer: &Peer,
+    grant: Grant,
+    endpoint: Endpoint<'_>,
+    request: Request<Incoming>,
+) -> Reply {
     // Limits first: to look at the PVC asks the API server, and 600 requests with one token must not be 600 questions.
     let denied = match admit(proxy, peer, grant, &request) {
         Ok(exchange) => match find(proxy, exchange.grant(), endpoint).await {
@@ -275,8 +294,7 @@ async fn pass(
 }
 
 fn failed(exchange: &Exchange, failure: &NoAnswer) -> reply::Reply {
-    let grant = exchange.grant();
-    tracing::error!("{failure} (pvc: {}, namespace: {})", grant.pvc, grant.namespace);
+    tracing::error!("{failure}");
     match failure {
         NoAnswer::Credentials(_) => {
             exchange.answered(StatusCode::INTERNAL_SERVER_ERROR, Outcome::NoCredentials);

@@ -118,10 +118,11 @@ impl Drop for Exchange {
             self.bytes.load(Ordering::Relaxed),
             time.as_secs_f64(),
         );
+        // The line has its names in it, and is the same inside the span of an upload and behind it.
         if self.permit.is_some() {
-            tracing::info!("upload {line}");
+            tracing::info!(parent: None, "upload {line}");
         } else {
-            tracing::debug!("question {line}");
+            tracing::debug!(parent: None, "question {line}");
         }
     }
 }

@@ -79,6 +79,14 @@ impl<'p> Endpoint<'p> {
         }
     }
 
+    /// The name of a resumable upload that has begun.
+    pub(crate) fn id(self) -> Option<&'p str> {
+        match self {
+            Self::Resumable { path } => path.strip_prefix(RESUMABLE)?.strip_prefix('/'),
+            Self::Whole { .. } | Self::Status => None,
+        }
+    }
+
     /// The path at the upload server of an archive; every way to upload in one request ends at the same place. `None` if
     /// there is no such thing for archives.
     pub(crate) fn archive_path(self) -> Option<&'p str> {

@@ -1,7 +1,10 @@
 //! The metrics of a server.
 
+use std::sync::Arc;
+
 use daemon::metrics::{Counter, Gauge, Registry};
 use datapath::memory;
+use volume::figures::Figures as Transfers;
 
 use crate::job::Job;
 
@@ -14,8 +17,10 @@ pub(crate) struct Figures {
     failures: Counter,
     percent: Gauge,
     speed: Gauge,
-    stages: [(&'static str, Gauge); 5],
+    states: [(&'static str, Gauge); 6],
     held: Gauge,
+    /// Those of its transfers.
+    pub(crate) transfers: Arc<Transfers>,
 }
 
 impl Default for Figures {
@@ -28,12 +33,10 @@ impl Default for Figures {
                 &[("outcome", outcome)],
             )
         };
-        let stage = |stage| {
+        let state = |state| {
             let help = "1 for what the server is doing.";
-            (
-                stage,
-                registry.gauge("cdi_uploadserver_stage", help, &[("stage", stage)]),
-            )
+            let labels = [("state", state)];
+            (state, registry.gauge("cdi_uploadserver_state", help, &labels))
         };
         Self {
             received: registry.counter(
@@ -58,8 +61,9 @@ impl Default for Figures {
                 "Average speed of the upload in progress.",
                 &[],
             ),
-            stages: ["idle", "uploading", "waiting", "processing", "done"].map(stage),
+            states: ["idle", "uploading", "waiting", "processing", "done", "failed"].map(state),
             held: registry.gauge("cdi_uploadserver_held_bytes", "Memory that data takes.", &[]),
+            transfers: Arc::new(Transfers::new(&registry, "cdi_uploadserver")),
             registry,
         }
     }
@@ -89,8 +93,8 @@ impl Figures {
         self.percent.set(percent.unwrap_or(0.0));
         self.speed.set(bytes_per_second as f64);
         self.held.set(memory::in_use() as f64);
-        for (stage, gauge) in &self.stages {
-            gauge.set(if *stage == state { 1.0 } else { 0.0 });
+        for (known, gauge) in &self.states {
+            gauge.set(if *known == state { 1.0 } else { 0.0 });
         }
         self.registry.encode()
     }
@@ -101,11 +105,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_stage_is_the_current_one() {
+    fn one_state_is_the_current_one() {
         let text = Figures::default().encode("waiting", Some(12.5), 7);
         for line in [
-            "cdi_uploadserver_stage{stage=\"waiting\"} 1",
-            "cdi_uploadserver_stage{stage=\"idle\"} 0",
+            "cdi_uploadserver_state{state=\"waiting\"} 1",
+            "cdi_uploadserver_state{state=\"idle\"} 0",
             "cdi_uploadserver_progress_percent 12.5",
             "cdi_uploadserver_bytes_per_second 7",
             "cdi_uploadserver_uploads_total{outcome=\"failure\"} 0",

@@ -2,12 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use datapath::facts::ImageFacts;
-use datapath::observe::{Observer, Phase};
-use tokio::sync::watch::Sender as Steps;
+use datapath::observe::{Observer, Phase, Stage};
+use tokio::sync::watch::Sender;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
+use volume::figures::Figures as Transfers;
 use volume::watch::{self, Phases};
 use volume::wording::Made;
 
@@ -63,9 +65,9 @@ pub(crate) struct Success {
     pub(crate) preallocated: bool,
 }
 
-/// The progress of an upload.
+/// The knowledge of how an upload ends: what its client can be told, or was told.
 #[derive(Debug, Clone)]
-pub(crate) enum Step {
+pub(crate) enum Outlook {
     /// Bytes are coming, or are waited for.
     Running,
     /// All bytes are verified and on their way to the disk.
@@ -82,51 +84,59 @@ pub(crate) enum Step {
 pub(crate) struct Job {
     /// Its name in the path of a resumable upload.
     pub(crate) id: String,
+    /// The upload, for the lines of the log.
+    pub(crate) span: Span,
     pub(crate) plan: Plan,
     pub(crate) progress: Arc<Progress>,
     /// Token that ends the upload soon.
     pub(crate) stop: CancellationToken,
     /// The state by which it can be continued, if it may be.
     pub(crate) resumable: Option<Resumable>,
-    step: Steps<Step>,
+    outlook: Sender<Outlook>,
 }
 
 impl Job {
-    /// A job that has not begun. `step` is shared with its progress, which notices when all is verified.
-    pub(crate) fn new(plan: Plan, stop: CancellationToken) -> Self {
-        let step = Steps::new(Step::Running);
+    /// A job that has not begun. Its stages are counted by `transfers`.
+    pub(crate) fn new(plan: Plan, stop: CancellationToken, transfers: Arc<Transfers>) -> Self {
+        let outlook = Sender::new(Outlook::Running);
+        // Names that cannot be guessed: 128 bits.
+        let id = format!("{:032x}", fastrand::u128(..));
         Self {
-            // 128 random bits, which cannot be guessed.
-            id: format!("{:032x}", fastrand::u128(..)),
-            progress: Arc::new(Progress::new(step.clone(), &plan)),
+            // Only what is continued by other requests has to be recognized.
+            span: match plan.is_resumable {
+                true => tracing::error_span!("upload", id),
+                false => Span::none(),
+            },
+            id,
+            progress: Arc::new(Progress::new(outlook.clone(), &plan, transfers)),
             resumable: plan.is_resumable.then(Resumable::default),
             plan,
             stop,
-            step,
+            outlook,
         }
     }
 
     /// Waits until the client can be answered: the end, or for an asynchronous upload that all is verified.
     pub(crate) async fn answer(&self) -> Result<(), UploadFailed> {
-        let mut steps = self.step.subscribe();
+        let mut outlooks = self.outlook.subscribe();
         loop {
             if self.plan.is_async && self.acknowledge() {
                 return Ok(());
             }
-            if let Step::Ended(result) = &*steps.borrow_and_update() {
+            if let Outlook::Ended(result) = &*outlooks.borrow_and_update() {
                 return result.clone().map(|_| ());
             }
             // The sender lives in `self`.
-            steps.changed().await.ok();
+            outlooks.changed().await.ok();
         }
     }
 
     /// The client gets its answer now, if all is verified and nothing has failed since.
     fn acknowledge(&self) -> bool {
-        self.step.send_if_modified(|step| {
-            let is_verified = matches!(step, Step::Verified);
+        self.outlook.send_if_modified(|outlook| {
+            let is_verified = matches!(outlook, Outlook::Verified);
             if is_verified {
-                *step = Step::Acknowledged;
+                *outlook = Outlook::Acknowledged;
             }
             is_verified
         })
@@ -134,32 +144,35 @@ impl Job {
 
     /// Ends the time in which the client can be told of a success before the result. True if it was told.
     pub(crate) fn seal(&self) -> bool {
-        matches!(self.step.send_replace(Step::Sealed), Step::Acknowledged)
+        matches!(self.outlook.send_replace(Outlook::Sealed), Outlook::Acknowledged)
     }
 
     /// Ends the job with `result`.
     pub(crate) fn end(&self, result: Result<Success, UploadFailed>) {
-        self.step.send_replace(Step::Ended(result));
+        self.outlook.send_replace(Outlook::Ended(result));
     }
 
     /// The result, once it is known.
     pub(crate) fn result(&self) -> Option<Result<Success, UploadFailed>> {
-        match &*self.step.borrow() {
-            Step::Ended(result) => Some(result.clone()),
+        match &*self.outlook.borrow() {
+            Outlook::Ended(result) => Some(result.clone()),
             _ => None,
         }
     }
 
     /// Waits until the result of the upload is known.
     pub(crate) async fn ended(&self) {
-        let mut steps = self.step.subscribe();
+        let mut outlooks = self.outlook.subscribe();
         // The sender lives in `self`.
-        steps.wait_for(|step| matches!(step, Step::Ended(_))).await.ok();
+        outlooks
+            .wait_for(|outlook| matches!(outlook, Outlook::Ended(_)))
+            .await
+            .ok();
     }
 
     /// True once all bytes are verified.
     pub(crate) fn is_verified(&self) -> bool {
-        !matches!(*self.step.borrow(), Step::Running)
+        !matches!(*self.outlook.borrow(), Outlook::Running)
     }
 }
 
@@ -174,11 +187,12 @@ pub(crate) struct Progress {
     counted: [AtomicU64; 2],
     phases: Phases,
     facts: OnceLock<ImageFacts>,
-    step: Steps<Step>,
+    pub(crate) transfers: Arc<Transfers>,
+    outlook: Sender<Outlook>,
 }
 
 impl Progress {
-    fn new(step: Steps<Step>, plan: &Plan) -> Self {
+    fn new(outlook: Sender<Outlook>, plan: &Plan, transfers: Arc<Transfers>) -> Self {
         Self {
             phases: Phases::new(match plan.content {
                 Content::Archive => Made::Directory,
@@ -190,7 +204,8 @@ impl Progress {
             written: AtomicU64::new(0),
             counted: Default::default(),
             facts: OnceLock::new(),
-            step,
+            transfers,
+            outlook,
         }
     }
 
@@ -228,7 +243,7 @@ impl Observer for Progress {
         self.phases.begin(phase);
         // Everything that can be wrong with what was sent has been found by now.
         if phase == Phase::Resize {
-            self.step.send_replace(Step::Verified);
+            self.outlook.send_replace(Outlook::Verified);
         }
     }
 
@@ -240,6 +255,10 @@ impl Observer for Progress {
     fn target_written(&self, bytes: u64) {
         self.written.store(bytes, Ordering::Relaxed);
     }
+
+    fn spent(&self, stage: Stage, time: Duration) {
+        self.transfers.spent(stage, time);
+    }
 }
 
 #[cfg(test)]
@@ -247,6 +266,7 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
+    use crate::figures::Figures;
 
     const SUCCESS: Success = Success {
         content: Content::Image,
@@ -261,7 +281,7 @@ mod tests {
             promise: Promise::None,
             is_resumable: false,
         };
-        Job::new(plan, CancellationToken::new())
+        Job::new(plan, CancellationToken::new(), Figures::default().transfers)
     }
 
     fn answer(job: &Job) -> Option<Result<(), UploadFailed>> {

@@ -11,7 +11,7 @@
 //! waits for a reason to end, and says how it ended. The command `serve` and the pod configure it.
 //!
 //! A job outlives the request that began it: that makes asynchronous and resumable uploads possible. Requests bring bytes, one
-//! or several that follow each other, and wait for a step of the job; a transfer that gets nothing simply waits.
+//! or several that follow each other, and wait for the outlook of the job; a transfer that gets nothing simply waits.
 
 #![forbid(unsafe_code)]
 

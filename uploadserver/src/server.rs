@@ -8,6 +8,7 @@ use datapath::target;
 use http::StatusCode;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::config::Config;
 use crate::failure::UploadFailed;
@@ -65,7 +66,11 @@ impl Server {
 
     /// Begins an upload, if none is in progress: its bytes go into the intake.
     pub(crate) fn begin(self: &Arc<Self>, plan: Plan) -> Result<(Arc<Job>, Intake), Occupied> {
-        let job = Arc::new(Job::new(plan, self.stop.child_token()));
+        let job = Arc::new(Job::new(
+            plan,
+            self.stop.child_token(),
+            Arc::clone(&self.figures.transfers),
+        ));
         self.slot.claim(&job)?;
         let (intake, received) = intake::channel(
             job.plan.total,
@@ -74,10 +79,13 @@ impl Server {
             job.stop.clone(),
         );
         let (server, begun) = (Arc::clone(self), Arc::clone(&job));
-        tokio::spawn(async move {
+        let writing = async move {
             let (config, writing) = (Arc::clone(&server), Arc::clone(&begun));
-            let written =
-                tokio::task::spawn_blocking(move || write::write(&config.config, &writing, &received)).await;
+            let write = move || {
+                let _entered = writing.span.enter();
+                write::write(&config.config, &writing, &received)
+            };
+            let written = tokio::task::spawn_blocking(write).await;
             let result = written.unwrap_or_else(|_| {
                 Err(UploadFailed::new(
                     StatusCode::INTERNAL_SERVER_ERROR,
@@ -85,7 +93,8 @@ impl Server {
                 ))
             });
             server.finish(&begun, result);
-        });
+        };
+        tokio::spawn(writing.instrument(job.span.clone()));
         Ok((job, intake))
     }
 

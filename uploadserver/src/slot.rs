@@ -123,6 +123,7 @@ mod tests {
 
     use super::*;
     use crate::checksum::Promise;
+    use crate::figures::Figures;
     use crate::job::{Content, Plan};
 
     const SUCCESS: Success = Success {
@@ -138,7 +139,11 @@ mod tests {
             promise: Promise::None,
             is_resumable: false,
         };
-        Arc::new(Job::new(plan, CancellationToken::new()))
+        Arc::new(Job::new(
+            plan,
+            CancellationToken::new(),
+            Figures::default().transfers,
+        ))
     }
 
     #[test]

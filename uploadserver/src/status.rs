@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use datapath::observe::Phase;
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
@@ -23,7 +22,7 @@ struct Status {
     percent: Option<f64>,
     /// Bytes that were written to the target.
     written_bytes: u64,
-    /// The phase of the transfer.
+    /// The phase of the transfer; the name is older than that word.
     stage: &'static str,
     /// On average since the beginning.
     bytes_per_second: u64,
@@ -82,12 +81,7 @@ impl Status {
             total_bytes: progress.total,
             percent: progress.total.map(|total| percent(received, total)),
             written_bytes: progress.written(),
-            stage: match progress.current_phase() {
-                Phase::Info => "info",
-                Phase::Transfer => "transfer",
-                Phase::Resize => "resize",
-                Phase::Complete => "complete",
-            },
+            stage: progress.current_phase().name(),
             bytes_per_second: per_second(received, seconds),
             seconds,
             format: facts.map(|facts| facts.format.to_string()),

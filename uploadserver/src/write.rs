@@ -45,6 +45,7 @@ pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<S
             "it was stopped on request",
         )),
         Err(error) => {
+            job.progress.transfers.failed(&error);
             let is_unpacked =
                 content == Content::Archive || (matches!(content, Content::FilesClone(_)) && !is_device);
             let facts = job.progress.facts();

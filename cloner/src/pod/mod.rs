@@ -1,6 +1,7 @@
 //! The pod face: the source pod of a host-assisted clone.
 
 mod config;
+mod figures;
 mod names;
 mod startup;
 
@@ -21,6 +22,7 @@ use daemon::report;
 use daemon::signal::{Shutdown, Signal};
 
 use self::config::Config;
+use self::figures::Figures;
 pub use self::names::MODE_VARIABLE;
 use self::names::{CONTENT_TYPE_FLAG, MOUNT_FLAG, UPLOAD_BYTES_FLAG};
 use crate::client::Client;
@@ -102,9 +104,10 @@ async fn run(flags: Flags, env: &dyn Strings, shutdown: Shutdown) -> Exit {
     if let Some(progress) = &progress {
         progress.record(0, config.upload_bytes);
     }
+    let figures = Figures::new(&registry);
     metrics::serve(env, registry, shutdown.token()).await;
-    let tally = Arc::default();
-    let cloning = clone_volume(&config, &tally);
+    let tally = Arc::new(figures.tally());
+    let cloning = clone_volume(&config, &figures, &tally);
     let watching = watch(progress.as_ref(), &tally, config.upload_bytes);
     let ended = tokio::select! {
         result = cloning => result,
@@ -118,22 +121,25 @@ async fn run(flags: Flags, env: &dyn Strings, shutdown: Shutdown) -> Exit {
 }
 
 /// Sends the volume; or the sentence that says why not.
-async fn clone_volume(config: &Config, tally: &Arc<Tally>) -> Result<(), String> {
-    let unreadable = |error: &dyn std::error::Error| format!("Error reading the volume: {error}");
+async fn clone_volume(config: &Config, figures: &Figures, tally: &Arc<Tally>) -> Result<(), String> {
+    let failed = |error: CloneError| {
+        figures.failed(&error);
+        match error {
+            CloneError::Transport(reason) => format!("Error {reason} POSTing to {}", config.url),
+            CloneError::Source(error) => format!("Error reading the volume: {error}"),
+            error => error.to_string(),
+        }
+    };
     let source = if config.is_device {
         Source::device(&config.mount)
     } else {
         Source::files(&config.mount, !config.preallocation)
     };
-    let source = source.map_err(|error| unreadable(&error))?;
+    let source = source.map_err(|error| failed(error.into()))?;
     let client = Client::new(&config.url, &config.identity())
         .map_err(|error| format!("Error creating http client: {error}"))?;
-    match clone::run(source, &client, Choice::Auto, tally).await {
-        Ok(_) => Ok(()),
-        Err(CloneError::Transport(reason)) => Err(format!("Error {reason} POSTing to {}", config.url)),
-        Err(CloneError::Source(error)) => Err(unreadable(&error)),
-        Err(error) => Err(error.to_string()),
-    }
+    let sent = clone::run(source, &client, Choice::Auto, tally).await;
+    sent.map(drop).map_err(failed)
 }
 
 /// Brings the progress up to date, for ever.

@@ -28,15 +28,24 @@ impl Line {
             .file()
             .and_then(|path| path.rsplit('/').next())
             .unwrap_or("unknown");
-        let mut line = Self {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        Self {
             level: *metadata.level(),
             target: metadata.target(),
             place: format!("{file}:{}", metadata.line().unwrap_or(0)),
-            message: String::new(),
-            fields: Vec::new(),
-        };
-        event.record(&mut line);
-        line
+            message: fields.take_message(),
+            fields: fields.0,
+        }
+    }
+
+    /// Adds the fields of a span around the event, but for those that the event, or a span within, has itself.
+    pub(super) fn inherit(&mut self, span: &Fields) {
+        for (name, value) in &span.0 {
+            if self.fields.iter().all(|(known, _)| known != name) {
+                self.fields.push((name, value.clone()));
+            }
+        }
     }
 
     /// klog's text form: level letter, `MMDD HH:MM:SS.uuuuuu`, pid in 7 columns, place.
@@ -101,15 +110,28 @@ impl Line {
         }
         text
     }
+}
 
+/// The fields of an event or a span.
+#[derive(Default)]
+pub(super) struct Fields(Vec<(&'static str, Value)>);
+
+impl Fields {
+    /// A field that was there is replaced: spans may learn of theirs later.
     fn add(&mut self, field: &Field, value: Value) {
         let value = match value {
             Value::String(text) if text.len() > TEXT_BYTES => shortened(&text).into(),
             value => value,
         };
-        match (field.name(), value) {
-            ("message", Value::String(message)) => self.message = message,
-            (name, value) => self.fields.push((name, value)),
+        self.0.retain(|(name, _)| *name != field.name());
+        self.0.push((field.name(), value));
+    }
+
+    fn take_message(&mut self) -> String {
+        let message = self.0.extract_if(.., |(name, _)| *name == "message").next();
+        match message {
+            Some((_, Value::String(message))) => message,
+            _ => String::new(),
         }
     }
 }
@@ -134,7 +156,7 @@ fn is_bare(value: &str) -> bool {
             .contains(|c: char| c.is_whitespace() || !printable::is_printable(c) || matches!(c, '"' | '='))
 }
 
-impl Visit for Line {
+impl Visit for Fields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.add(field, json!(value));
     }

@@ -1,38 +1,22 @@
 //! Log lines on stderr: klog's shape for pods, plain text for people, JSON for collectors.
 //!
 //! An event becomes one line, written with one call; nothing is buffered. A closed stderr loses lines and
-//! never ends the process. Spans are not printed: what a line needs is in its fields.
+//! never ends the process. The fields of the spans around an event follow its own.
 
 mod line;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::SystemTime;
 
-use line::Line;
+use line::{Fields, Line};
 use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
-
-/// Crates whose events follow the verbosity, by the beginning of their name. All others may only warn: HTTP
-/// libraries print headers, and so credentials, when they debug.
-const OUR_CRATES: [&str; 14] = [
-    "app",
-    "cdi_",
-    "cloner",
-    "containerimage_server",
-    "daemon",
-    "datapath",
-    "diskimage",
-    "imagetools",
-    "importer",
-    "poller",
-    "sources",
-    "uploadproxy",
-    "uploadserver",
-    "volume",
-];
+use tracing_subscriber::registry::LookupSpan;
 
 /// The shape of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,19 +87,27 @@ struct LogLayer<W> {
 
 impl<W> LogLayer<W> {
     fn shows(&self, metadata: &Metadata<'_>) -> bool {
-        let ours = OUR_CRATES.iter().any(|name| metadata.target().starts_with(name));
-        let limit = if ours {
-            self.options.level()
-        } else {
-            LevelFilter::WARN
+        let limit = match is_ours(metadata.file(), metadata.module_path(), metadata.target()) {
+            true => self.options.level(),
+            false => LevelFilter::WARN,
         };
         *metadata.level() <= limit
     }
 }
 
+/// True for an event of our code, which follows the verbosity. All others may only warn: HTTP libraries print headers, and so
+/// credentials, when they debug.
+///
+/// No list of crates to be kept: cargo compiles the files of a workspace by their path within it, and all others by an absolute one.
+/// An event under the name of another crate is not ours.
+fn is_ours(file: Option<&str>, module: Option<&str>, target: &str) -> bool {
+    let krate = |path: &str| path.split("::").next().map(str::to_owned);
+    file.is_some_and(|file| Path::new(file).is_relative()) && module.and_then(krate) == krate(target)
+}
+
 impl<S, W> Layer<S> for LogLayer<W>
 where
-    S: Subscriber,
+    S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + 'static,
 {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
@@ -126,8 +118,29 @@ where
         Some(self.options.level())
     }
 
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let line = Line::of(event);
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(id) {
+            let mut fields = Fields::default();
+            attributes.record(&mut fields);
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut line = Line::of(event);
+        for span in context.event_scope(event).into_iter().flatten() {
+            if let Some(fields) = span.extensions().get::<Fields>() {
+                line.inherit(fields);
+            }
+        }
         let text = match self.options.format {
             LogFormat::Klog => line.klog(SystemTime::now(), self.pid),
             LogFormat::Plain => line.plain(self.options.program),
@@ -201,6 +214,53 @@ mod tests {
             tracing::warn!(target: "hyper::client", "careful");
         });
         assert_eq!(text, "cdi-importer: warning: careful\n");
+    }
+
+    #[test]
+    fn a_crate_of_the_workspace_is_ours_without_being_listed() {
+        for (file, module, target, is_ours) in [
+            ("brand_new/src/lib.rs", "brand_new", "brand_new", true),
+            ("brand_new/src/a/mod.rs", "brand_new::a", "brand_new::a", true),
+            (
+                "/registry/src/hyper-1.0.0/src/client.rs",
+                "hyper::client",
+                "hyper::client",
+                false,
+            ),
+            ("daemon/src/lib.rs", "daemon", "hyper", false),
+        ] {
+            assert_eq!(
+                super::is_ours(Some(file), Some(module), target),
+                is_ours,
+                "{file}"
+            );
+        }
+        assert!(!super::is_ours(None, Some("daemon"), "daemon"));
+    }
+
+    #[test]
+    fn the_fields_of_spans_follow_those_of_the_event() {
+        let emit = || {
+            let outer = tracing::error_span!("upload", pvc = "disk", id = tracing::field::Empty).entered();
+            tracing::info!("begun");
+            outer.record("id", 7);
+            let _inner = tracing::error_span!("source", host = "a b", pvc = "other").entered();
+            tracing::warn!(host = "mine", "slow");
+        };
+        assert_eq!(
+            logged(LogFormat::Plain, 1, emit),
+            "cdi-importer: begun pvc=disk\ncdi-importer: warning: slow host=mine pvc=other id=7\n"
+        );
+        assert_eq!(
+            logged(LogFormat::Plain, 0, emit),
+            "cdi-importer: warning: slow host=mine pvc=other id=7\n",
+            "the names are there at every verbosity"
+        );
+        let text = logged(LogFormat::Json, 0, emit);
+        assert!(
+            text.contains("\"id\":7") && text.contains("\"host\":\"mine\""),
+            "{text}"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod registry;
 pub mod server;
 
 pub use progress::Progress;
-pub use registry::{Counter, Gauge, Registry};
+pub use registry::{Counter, Gauge, Registry, Seconds};
 
 /// Name and help text of the importer's progress, as CDI's controllers and alert rules know them.
 pub const IMPORT_PROGRESS: (&str, &str) = (

@@ -1,7 +1,9 @@
 //! Counters and gauges, and their Prometheus text (exposition format 0.0.4).
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::progress::Progress;
 
@@ -24,6 +26,23 @@ impl Counter {
     /// The sum so far.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A time that only grows, shown in seconds. Clones share the value.
+#[derive(Debug, Clone, Default)]
+pub struct Seconds(Arc<AtomicU64>);
+
+impl Seconds {
+    /// Adds `time`.
+    pub fn add(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.0.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// The sum so far.
+    pub fn value(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }
 
@@ -55,7 +74,7 @@ impl Gauge {
 /// All series of one name.
 #[derive(Debug)]
 struct Family {
-    name: &'static str,
+    name: Cow<'static, str>,
     help: &'static str,
     series: Vec<Series>,
 }
@@ -70,6 +89,7 @@ struct Series {
 #[derive(Debug)]
 enum Value {
     Counter(Counter),
+    Seconds(Seconds),
     Gauge(Gauge),
     Progress(Progress),
 }
@@ -78,7 +98,7 @@ impl Value {
     fn kind(&self) -> &'static str {
         match self {
             // Progress is a counter by name and by contract, although it is a percentage.
-            Self::Counter(_) | Self::Progress(_) => "counter",
+            Self::Counter(_) | Self::Seconds(_) | Self::Progress(_) => "counter",
             Self::Gauge(_) => "gauge",
         }
     }
@@ -87,6 +107,7 @@ impl Value {
     fn text(&self) -> Option<String> {
         match self {
             Self::Counter(counter) => Some(counter.value().to_string()),
+            Self::Seconds(seconds) => Some(seconds.value().as_secs_f64().to_string()),
             Self::Gauge(gauge) => Some(gauge.value().to_string()),
             Self::Progress(progress) => progress.text(),
         }
@@ -95,16 +116,33 @@ impl Value {
 
 impl Registry {
     /// A new counter. Counter names end in `_total`; label values come from a fixed set, never from input.
-    pub fn counter(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Counter {
+    pub fn counter(
+        &self,
+        name: impl Into<Cow<'static, str>>,
+        help: &'static str,
+        labels: &[(&str, &str)],
+    ) -> Counter {
         let counter = Counter::default();
-        self.register(name, help, labels, Value::Counter(counter.clone()));
+        self.register(name.into(), help, labels, Value::Counter(counter.clone()));
         counter
+    }
+
+    /// A new counter of time; its name ends in `_seconds_total`.
+    pub fn seconds(
+        &self,
+        name: impl Into<Cow<'static, str>>,
+        help: &'static str,
+        labels: &[(&str, &str)],
+    ) -> Seconds {
+        let seconds = Seconds::default();
+        self.register(name.into(), help, labels, Value::Seconds(seconds.clone()));
+        seconds
     }
 
     /// A new gauge.
     pub fn gauge(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Gauge {
         let gauge = Gauge::default();
-        self.register(name, help, labels, Value::Gauge(gauge.clone()));
+        self.register(name.into(), help, labels, Value::Gauge(gauge.clone()));
         gauge
     }
 
@@ -112,7 +150,7 @@ impl Registry {
     pub fn progress(&self, name: &'static str, help: &'static str, owner_uid: &str) -> Progress {
         let progress = Progress::default();
         self.register(
-            name,
+            name.into(),
             help,
             &[("ownerUID", owner_uid)],
             Value::Progress(progress.clone()),
@@ -120,7 +158,7 @@ impl Registry {
         progress
     }
 
-    fn register(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], value: Value) {
+    fn register(&self, name: Cow<'static, str>, help: &'static str, labels: &[(&str, &str)], value: Value) {
         let mut families = self.lock();
         let series = Series {
             labels: label_text(labels),
@@ -147,7 +185,7 @@ impl Registry {
     pub fn encode(&self) -> String {
         let mut text = String::new();
         for family in self.lock().iter() {
-            let name = family.name;
+            let name = &family.name;
             let mut header = family.series.first().map(|series| {
                 format!(
                     "# HELP {name} {}\n# TYPE {name} {}\n",

@@ -10,7 +10,7 @@ use super::tree::Tree;
 use crate::decode;
 use crate::error::Error;
 use crate::meter::Meter;
-use crate::observe::Phase;
+use crate::observe::{Phase, Stage};
 use crate::options::Reading;
 use crate::source::Source;
 
@@ -56,7 +56,7 @@ pub fn unpack(source: &dyn Source, target: &Options, reading: &Reading) -> Resul
     let tree = Tree::new(&staging.tree, &staging.target);
     let mut extraction = Extraction::new(tree, target.available, &*reading.observer);
     while let Some(entry) = next {
-        extraction.place(&entry, &mut archive)?;
+        readings.time(Stage::Target, || extraction.place(&entry, &mut archive))?;
         next = archive.next_entry()?;
     }
     // To the end of the stream, where decoders verify what they have read; the checksum is of all of it.
@@ -67,8 +67,10 @@ pub fn unpack(source: &dyn Source, target: &Options, reading: &Reading) -> Resul
     reading.observer.phase(Phase::Resize);
     // What follows makes the files visible.
     reading.check_stop()?;
-    commit::commit(&staging, extracted.names, source.storage()).map_err(|error| error.blame(&archive))?;
-    staging.close(extracted.root)?;
+    readings.time(Stage::Target, || -> Result<(), Error> {
+        commit::commit(&staging, extracted.names, source.storage()).map_err(|error| error.blame(&archive))?;
+        Ok(staging.close(extracted.root)?)
+    })?;
     reading.observer.phase(Phase::Complete);
     Ok(Report {
         entries: extracted.entries,

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{Closed, Sender};
 use crate::buffer::Pool;
@@ -12,10 +12,16 @@ use crate::pack::Packer;
 /// Longest wait of a chunk that is not full for more: a fast source fills chunks, what a slow one has sent does not wait.
 const PACK_WAIT: Duration = Duration::from_millis(10);
 
+/// Longest wait of a byte for its chunk to be full. At 100 KB/s that would be 2.6 s, in which an import looks dead; at full speed
+/// it is less than a millisecond.
+const REST_WAIT: Duration = Duration::from_millis(100);
+
 /// A bridge for bytes that lie anywhere in memory.
 pub struct PackingSender {
     sender: Sender,
     packer: Packer,
+    /// Time since which bytes wait for their chunk to be full.
+    rest_since: Option<Instant>,
 }
 
 impl PackingSender {
@@ -24,6 +30,7 @@ impl PackingSender {
         Self {
             sender,
             packer: Packer::new(pool, offset),
+            rest_since: None,
         }
     }
 
@@ -41,10 +48,11 @@ impl PackingSender {
 
     /// The output of `next` if it comes soon; else hands over what waits, and `next` is still to be waited for.
     pub async fn soon<F: Future>(&mut self, next: Pin<&mut F>) -> Result<Option<F::Output>, Closed> {
-        match timeout(PACK_WAIT, next).await {
-            Ok(output) => Ok(Some(output)),
-            Err(_) => self.flush().await.map(|()| None),
+        let is_due = self.rest_since.is_some_and(|since| since.elapsed() >= REST_WAIT);
+        if !is_due && let Ok(output) = timeout(PACK_WAIT, next).await {
+            return Ok(Some(output));
         }
+        self.flush().await.map(|()| None)
     }
 
     /// Ready when no more bytes are wanted: the receiver is gone, or on stop.
@@ -55,6 +63,13 @@ impl PackingSender {
     async fn hand_over(&mut self) -> Result<(), Closed> {
         while let Some(packed) = self.packer.pop() {
             self.sender.send(packed.bytes, packed.held).await?;
+            // A data path that is slower than the source must not make chunks smaller.
+            self.rest_since = None;
+        }
+        if !self.packer.has_rest() {
+            self.rest_since = None;
+        } else if self.rest_since.is_none() {
+            self.rest_since = Some(Instant::now());
         }
         Ok(())
     }

@@ -69,3 +69,21 @@ pub enum DecodeError {
     #[error("could not process image header: unexpected EOF")]
     ShortHeader,
 }
+
+impl DecodeError {
+    /// The names of all kinds.
+    pub(super) const KINDS: [&'static str; 6] =
+        ["truncated", "corrupt", "memory", "barren", "unsupported", "empty"];
+
+    /// The kind, a coarse one.
+    pub(super) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Truncated { .. } => "truncated",
+            Self::Corrupt { .. } | Self::TrailingGarbage { .. } => "corrupt",
+            Self::Memory { .. } => "memory",
+            Self::Barren { .. } => "barren",
+            Self::TooDeep { .. } | Self::Unsupported(_) => "unsupported",
+            Self::Empty | Self::ShortHeader => "empty",
+        }
+    }
+}

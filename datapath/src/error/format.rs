@@ -66,6 +66,22 @@ pub enum FormatError {
 }
 
 impl FormatError {
+    /// The names of all kinds.
+    pub(super) const KINDS: [&'static str; 6] =
+        ["image", "archive", "memory", "endless", "too-large", "base"];
+
+    /// The kind, a coarse one.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Image(_) => "image",
+            Self::Archive(_) if !self.is_too_large() => "archive",
+            Self::Archive(_) | Self::TooLarge { .. } => "too-large",
+            Self::Head(_) | Self::Tables(_) | Self::Waiting(_) | Self::Parking { .. } => "memory",
+            Self::Endless { .. } => "endless",
+            Self::Base { .. } => "base",
+        }
+    }
+
     /// True if a larger volume would have helped.
     pub fn is_too_large(&self) -> bool {
         match self {

@@ -6,42 +6,20 @@ mod format;
 mod source;
 mod target;
 
-use std::fmt;
-
 pub use self::archive::{ArchiveError, ArchiveErrorKind};
 pub use self::decode::DecodeError;
 pub use self::format::FormatError;
 pub use self::source::{SourceError, SourceErrorKind};
 pub use self::target::{TargetError, TargetRefused, errno_text};
+use crate::observe::Stage;
 
-/// The four nouns of the data path; also the label of log fields, metrics and exit codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stage {
-    /// Bytes did not arrive: not found, refused, cut, changed.
-    Source,
-    /// A compressed layer is corrupt, unsupported or over its limits.
-    Decode,
-    /// The disk image is invalid, unsupported or refers to another file.
-    Format,
-    /// The disk that is written: no space, too small, I/O error.
-    Target,
-}
-
-impl Stage {
-    /// The lower-case noun.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Source => "source",
-            Self::Decode => "decode",
-            Self::Format => "format",
-            Self::Target => "target",
-        }
-    }
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+/// The kinds of trouble that `stage` can have, a fixed set for the label `kind` of metrics.
+pub const fn kinds(stage: Stage) -> &'static [&'static str] {
+    match stage {
+        Stage::Source => &SourceErrorKind::NAMES,
+        Stage::Decode => &DecodeError::KINDS,
+        Stage::Format => &FormatError::KINDS,
+        Stage::Target => &TargetError::KINDS,
     }
 }
 
@@ -83,6 +61,22 @@ impl Error {
             Self::Target(_) => Some(Stage::Target),
             Self::Stopped => None,
         }
+    }
+}
+
+impl Error {
+    /// The stage to blame, and which of its [`kinds`] of trouble this is; a stop is none.
+    pub fn trouble(&self) -> Option<(Stage, &'static str)> {
+        let kind = match self {
+            Self::Source(error) if error.kind() == SourceErrorKind::Stopped => return None,
+            Self::Source(error) => error.kind().name(),
+            Self::Checksum { .. } => source::CHECKSUM,
+            Self::Decode(error) => error.kind(),
+            Self::Format(error) => error.kind(),
+            Self::Target(error) => error.kind(),
+            Self::Stopped => return None,
+        };
+        self.stage().map(|stage| (stage, kind))
     }
 }
 

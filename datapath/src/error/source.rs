@@ -28,6 +28,41 @@ pub enum SourceErrorKind {
     Stopped,
 }
 
+/// All bytes came, but not those that the user asked for.
+pub(super) const CHECKSUM: &str = "checksum";
+
+impl SourceErrorKind {
+    /// The names of all kinds but that of a stop, which is no trouble; and that of a wrong checksum.
+    pub(super) const NAMES: [&'static str; 10] = [
+        "connect",
+        "status",
+        "changed",
+        "length",
+        "digest",
+        "stalled",
+        "not-resumable",
+        "invalid",
+        "io",
+        CHECKSUM,
+    ];
+
+    /// The lower-case name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Status(_) => "status",
+            Self::Changed => "changed",
+            Self::Length => "length",
+            Self::Digest => "digest",
+            Self::Stalled => "stalled",
+            Self::NotResumable => "not-resumable",
+            Self::Invalid => "invalid",
+            Self::Io => "io",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
 /// Longest message of a source, in characters: whatever servers say, there is room for what is ours.
 const MAX_MESSAGE_CHARS: usize = 2000;
 

@@ -41,6 +41,18 @@ pub enum TargetRefused {
 }
 
 impl TargetError {
+    /// The names of all kinds.
+    pub(super) const KINDS: [&'static str; 3] = ["no-space", "refused", "io"];
+
+    /// The kind, a coarse one.
+    pub(super) fn kind(&self) -> &'static str {
+        match self.refusal() {
+            _ if self.is_no_space() => "no-space",
+            Some(_) => "refused",
+            None => "io",
+        }
+    }
+
     /// `action` on `path` failed.
     pub fn new(action: &'static str, path: &Path, source: std::io::Error) -> Self {
         Self {

@@ -8,6 +8,7 @@ use diskimage::{Host, Image, MapBuilder, TableRange, Tables};
 use crate::error::{Error, FormatError};
 use crate::input::Input;
 use crate::memory::{Budget, Grant};
+use crate::observe::Stage;
 use crate::source::Source;
 
 /// Head of the image that is kept while the map is fetched: what qemu-img writes has its L1 and first L2 table in it.
@@ -38,7 +39,8 @@ impl Metadata<'_> {
         self.memory
             .resize(range.end - range.start)
             .map_err(FormatError::Tables)?;
-        let bytes = self.source.read_range(range.clone())?;
+        let readings = self.input.readings();
+        let bytes = readings.time(Stage::Source, || self.source.read_range(range.clone()))?;
         self.input.fetched_ahead(range.start, &bytes)?;
         Ok(bytes)
     }

@@ -11,6 +11,7 @@ use crate::chunks::{Chunks, Peek};
 use crate::error::{Error, FormatError};
 use crate::memory::Grant;
 use crate::meter::{Meter, Readings};
+use crate::observe::Stage;
 use crate::source::Source;
 
 /// Bytes that an image may have beside its disk: tables, an appliance's other files, what a crash has left behind.
@@ -248,13 +249,15 @@ impl Chunks for Stream {
 
 impl Chunks for Input {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        let chunk = self.bytes.next_chunk()?;
+        let Self { readings, bytes, .. } = self;
+        let chunk = readings.time(Stage::Decode, || bytes.next_chunk())?;
         self.pass(chunk.as_ref().map_or(0, Bytes::len))?;
         Ok(chunk)
     }
 
     fn next_placed(&mut self, received: u64) -> Result<Option<(u64, Bytes)>, Error> {
-        let placed = self.bytes.next_placed(received)?;
+        let Self { readings, bytes, .. } = self;
+        let placed = readings.time(Stage::Decode, || bytes.next_placed(received))?;
         self.pass(placed.as_ref().map_or(0, |(_, bytes)| bytes.len()))?;
         Ok(placed)
     }

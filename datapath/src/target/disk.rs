@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::direct::Direct;
 use super::options::HELD_BYTES;
@@ -13,6 +14,7 @@ use super::pacer::Pacer;
 use super::unfinished::Unfinished;
 use super::zero::{ZERO_BLOCK, data_runs};
 use crate::error::{Error, TargetError};
+use crate::observe::{Observer, Stage};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -37,6 +39,8 @@ pub struct Disk {
     /// The first [`HELD_BYTES`], as far as they were given.
     pub(super) held: Mutex<Vec<u8>>,
     pub(super) written: AtomicU64,
+    /// Nanoseconds of writes that the observer was not told of yet, of all threads together.
+    pub(super) busy: AtomicU64,
     /// The file, until it is complete; a device and a disk that is changed in place are never removed.
     pub(super) unfinished: Option<Arc<Unfinished>>,
     /// True if a disk that exists is changed where it is: nothing of it is held back, hidden or removed.
@@ -47,6 +51,23 @@ impl Disk {
     /// Bytes that were written so far, zeros that had to be written included.
     pub fn written_bytes(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
+    }
+
+    /// Tells `observer` how much was written, and how long that took.
+    pub(crate) fn tell(&self, observer: &dyn Observer) {
+        observer.target_written(self.written_bytes());
+        let nanos = self.busy.swap(0, Ordering::Relaxed);
+        observer.spent(Stage::Target, Duration::from_nanos(nanos));
+    }
+
+    /// The write by `work` took its time. Returns that as well.
+    pub(super) fn time<T>(&self, work: impl FnOnce() -> T) -> (T, Duration) {
+        let began = Instant::now();
+        let value = work();
+        let time = began.elapsed();
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.busy.fetch_add(nanos, Ordering::Relaxed);
+        (value, time)
     }
 
     /// True if ranges that are not written read as zeros, so that zeros in the data need no writing.

@@ -106,6 +106,7 @@ impl Disk {
             zeroed: false,
             held: Mutex::new(Vec::new()),
             written: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
             unfinished: None,
             in_place: false,
         }

@@ -29,7 +29,8 @@ impl Disk {
         bounce: &mut Bounce,
     ) -> Result<(), TargetError> {
         if offset >= HELD_BYTES || self.in_place {
-            return self.write_behind_held(offset, slices, bounce);
+            let (written, _) = self.time(|| self.write_behind_held(offset, slices, bounce));
+            return written;
         }
         let mut at = offset;
         let mut rest = Vec::new();

@@ -7,10 +7,12 @@
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use diskimage::Clusters;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use super::batch::{BATCH_BYTES, Batch, Collector, Content, Segment};
 use super::bounce::Bounce;
@@ -51,6 +53,8 @@ pub struct Writer<'s> {
     /// Ranges that were written, on targets that are not zero to begin with.
     coverage: Option<Coverage>,
     frontier: Frontier,
+    /// Time for which the disk made its feeder wait.
+    waited: Duration,
 }
 
 /// Runs `feed` with a writer on `disk` whose work is done by `threads` threads; returns when all of it is written.
@@ -70,17 +74,22 @@ pub fn with_writer<T>(
         virtual_size,
         failure: Mutex::new(None),
     };
+    let span = Span::current();
     let fed = std::thread::scope(|scope| {
         // However `feed` ends, by a panic too, the threads must not wait for more.
         let _closer = Closer(&shared.queue);
         for _ in 0..threads.get().min(MAX_THREADS) {
-            scope.spawn(|| shared.work());
+            scope.spawn(|| {
+                let _entered = span.enter();
+                shared.work();
+            });
         }
         let mut writer = Writer {
             shared: &shared,
             collector: Collector::default(),
             coverage: (!disk.is_zeroed() && !disk.in_place).then(Coverage::default),
             frontier: Frontier::new(disk, virtual_size, stop.clone()),
+            waited: Duration::ZERO,
         };
         let fed = feed(&mut writer).and_then(|value| writer.flush().map(|()| (value, writer.coverage)));
         if fed.is_err() {
@@ -134,6 +143,11 @@ impl Writer<'_> {
         self.shared.disk
     }
 
+    /// Time for which the disk made its feeder wait.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited
+    }
+
     /// Bytes that belong at `offset`.
     pub fn data(&mut self, mut offset: u64, mut bytes: Bytes) -> Result<(), Error> {
         self.prepare(offset..offset + bytes.len() as u64)?;
@@ -166,7 +180,7 @@ impl Writer<'_> {
 
     /// Bookkeeping for a range that is about to be written (or used otherwise).
     pub(crate) fn prepare(&mut self, range: Range<u64>) -> Result<(), Error> {
-        self.frontier.advance(self.shared.disk, range.end)?;
+        self.zero_until(range.end)?;
         if let Some(coverage) = &mut self.coverage {
             coverage.add(range);
             for gap in coverage.overflow() {
@@ -180,15 +194,23 @@ impl Writer<'_> {
 
     /// A device must read as zeros up to here, even if nothing is written.
     pub fn zero_until(&mut self, end: u64) -> Result<(), Error> {
-        self.frontier.advance(self.shared.disk, end)
+        let (zeroed, time) = self
+            .shared
+            .disk
+            .time(|| self.frontier.advance(self.shared.disk, end));
+        self.waited += time;
+        zeroed
     }
 
     /// Hands over what has been collected.
     fn flush(&mut self) -> Result<(), Error> {
         for batch in self.collector.take() {
             let bytes = batch.held_bytes;
+            let began = Instant::now();
+            let is_taken = self.shared.queue.push(batch, bytes);
+            self.waited += began.elapsed();
             // A closed queue means that a thread failed; its error is reported by `with_writer`.
-            if !self.shared.queue.push(batch, bytes) {
+            if !is_taken {
                 return Err(Error::Stopped);
             }
         }

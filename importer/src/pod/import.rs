@@ -8,7 +8,7 @@ use daemon::report::Termination;
 use datapath::observe::Observer;
 use datapath::options::{Reading, Writing};
 use datapath::source::Source;
-use datapath::{archive, delta, target, transfer};
+use datapath::{Error, archive, delta, target, transfer};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use volume::Volume;
@@ -54,7 +54,10 @@ impl Import {
     fn blank(&self) -> Result<Option<Termination>, ImportFailed> {
         let options = self.volume.blank_options(&self.config.wanted);
         tracing::info!("creating a blank disk of {} bytes", options.available);
-        target::create_blank(&options, &self.stop).map_err(|error| ImportFailed::blank(&error, &options))?;
+        target::create_blank(&options, &self.stop).map_err(|error| {
+            self.watch.failed(&error);
+            ImportFailed::blank(&error, &options)
+        })?;
         // Nothing was done to such a device, and the controllers expect nothing to be said about it.
         let is_untouched = self.volume.is_device && !self.config.wanted.preallocate;
         Ok((!is_untouched).then(|| Termination {
@@ -80,7 +83,7 @@ impl Import {
         let target = self.volume.target_options(&self.config.wanted);
         let (_, payload) = remote.payload();
         let report = transfer::transfer(source, payload, &target, &self.reading(remote), &self.writing())
-            .map_err(|error| ImportFailed::transfer(&error, self.watch.current_phase(), Made::Disk))?;
+            .map_err(|error| self.failed(&error, Made::Disk))?;
         let path = self.volume.path.display();
         tracing::info!(
             "Read {} bytes, wrote {} bytes to {path}",
@@ -102,7 +105,7 @@ impl Import {
             available: self.volume.free,
         };
         let report = archive::unpack(source, &target, &self.reading(remote))
-            .map_err(|error| ImportFailed::transfer(&error, self.watch.current_phase(), Made::Directory))?;
+            .map_err(|error| self.failed(&error, Made::Directory))?;
         tracing::info!(
             "Read {} bytes, unpacked {} entries with {} bytes into {}",
             report.source_bytes,
@@ -123,7 +126,7 @@ impl Import {
             cache: self.config.wanted.cache,
         };
         let report = delta::apply(source, &base, &self.reading(remote), &self.writing())
-            .map_err(|error| ImportFailed::transfer(&error, self.watch.current_phase(), Made::Delta))?;
+            .map_err(|error| self.failed(&error, Made::Delta))?;
         tracing::info!(
             "Read {} bytes, wrote {} bytes to {}",
             report.source_bytes,
@@ -132,6 +135,11 @@ impl Import {
         );
         log_checksum(report.checksum.as_deref());
         Ok(())
+    }
+
+    fn failed(&self, error: &Error, made: Made) -> ImportFailed {
+        self.watch.failed(error);
+        ImportFailed::transfer(error, self.watch.current_phase(), made)
     }
 
     fn reading(&self, remote: &Remote) -> Reading {

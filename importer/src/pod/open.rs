@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use daemon::report::{self, Termination};
 use datapath::error::{SourceError, SourceErrorKind};
+use datapath::observe::Observer;
 use datapath::source::Source;
 use sources::http::read_secret_headers;
 use sources::vddk::VddkInfo;
@@ -30,8 +31,11 @@ impl Import {
             None => String::new(),
         };
         tracing::info!("begin import process");
-        self.connect(remote, &file_name)
-            .map_err(|error| ImportFailed::connect(remote.place.kind(), &error))
+        self.connect(remote, &file_name).map_err(|error| {
+            let failed = ImportFailed::connect(remote.place.kind(), &error);
+            self.watch.failed(&error.into());
+            failed
+        })
     }
 
     /// `file_name` is what a side container calls the disk; empty without one.
@@ -44,6 +48,7 @@ impl Import {
         })?;
         let network = Arc::new(Network {
             is_checked: remote.checksum.is_some(),
+            observer: Arc::clone(&self.watch) as Arc<dyn Observer>,
             ..network
         });
         let mut place = remote.place.clone();

@@ -1,8 +1,12 @@
 //! The observer of an import, for log and metrics.
 
+use std::time::Duration;
+
 use daemon::metrics::{Counter, IMPORT_PROGRESS, Progress, Registry};
+use datapath::Error;
 use datapath::facts::ImageFacts;
-use datapath::observe::{Observer, Phase};
+use datapath::observe::{Observer, Phase, Stage};
+use volume::figures::Figures;
 use volume::watch::{self, Phases};
 use volume::wording::Made;
 
@@ -12,6 +16,7 @@ pub(super) struct Watch {
     progress: Progress,
     source_bytes: Counter,
     target_bytes: Counter,
+    figures: Figures,
     phases: Phases,
 }
 
@@ -31,6 +36,7 @@ impl Watch {
                 "Bytes that were handed to the target.",
                 &[],
             ),
+            figures: Figures::new(registry, "cdi_importer"),
             phases: Phases::new(made),
         }
     }
@@ -38,6 +44,11 @@ impl Watch {
     /// The phase that began last.
     pub(super) fn current_phase(&self) -> Phase {
         self.phases.current()
+    }
+
+    /// The import ends with `error`.
+    pub(super) fn failed(&self, error: &Error) {
+        self.figures.failed(error);
     }
 
     /// Everything is verified and on the disk: 100 %.
@@ -67,6 +78,14 @@ impl Observer for Watch {
     fn target_written(&self, bytes: u64) {
         self.target_bytes
             .add(bytes.saturating_sub(self.target_bytes.value()));
+    }
+
+    fn retried(&self, _stage: Stage) {
+        self.figures.retried();
+    }
+
+    fn spent(&self, stage: Stage, time: Duration) {
+        self.figures.spent(stage, time);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testkit::disk;
 use testkit::fail::OrFail;
-use testkit::origin::Script;
+use testkit::origin::{Fault, Script};
 
 use super::pod::{MIB, Pod, serve};
 
@@ -23,14 +23,8 @@ fn controller_reads(text: &str) -> Option<f64> {
     (digits > 0).then(|| rest.get(..digits + point + decimals)?.parse().ok())?
 }
 
-#[test]
-fn progress_can_be_scraped_while_a_slow_server_sends() {
-    let origin = serve(Script {
-        rate: Some(MIB),
-        ..Script::new(disk::content(5, 3 * MIB))
-    });
-    let pod = Pod::http(&origin.url("/disk"), &[]);
-    let running = pod.program().start();
+/// Asks for the metrics of `pod`; gets none while it is not there.
+fn scraper(pod: &Pod) -> impl Fn() -> Option<String> {
     let tls = daemon::tls::insecure_client_config().or_fail("TLS");
     let client = reqwest::Client::builder()
         .no_proxy()
@@ -41,16 +35,99 @@ fn progress_can_be_scraped_while_a_slow_server_sends() {
         .enable_all()
         .build()
         .or_fail("a runtime");
-    let scrape = || {
+    let url = format!("https://{}/metrics", pod.metrics);
+    move || {
         runtime.block_on(async {
-            let answer = client
-                .get(format!("https://{}/metrics", pod.metrics))
-                .send()
-                .await
-                .ok()?;
+            let answer = client.get(&url).send().await.ok()?;
             answer.text().await.ok()
         })
-    };
+    }
+}
+
+/// Waits until the metrics of `pod` have `series`, and returns them.
+fn wait_for(scrape: impl Fn() -> Option<String>, series: &str) -> String {
+    let started = Instant::now();
+    let mut last = String::new();
+    while started.elapsed() < Duration::from_secs(30) {
+        if let Some(text) = scrape() {
+            if text.lines().any(|line| line == series) {
+                return text;
+            }
+            last = text;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{series} is not in\n{last}");
+}
+
+#[test]
+fn retries_are_counted_from_the_first_request_on_and_time_by_stage() {
+    let origin = serve(Script {
+        rate: Some(MIB),
+        faults: vec![Fault::Status(503, None), Fault::CutAt(MIB), Fault::CutAt(2 * MIB)],
+        ..Script::new(disk::content(5, 3 * MIB))
+    });
+    let pod = Pod::http(&origin.url("/disk"), &[]);
+    let running = pod.program().start();
+    let text = wait_for(scraper(&pod), "cdi_importer_retries_total{stage=\"source\"} 3");
+    assert!(
+        text.contains("cdi_importer_errors_total{stage=\"source\",kind=\"length\"} 0\n"),
+        "{text}"
+    );
+    let waited = text
+        .split_once("cdi_importer_stage_seconds_total{stage=\"source\"} ")
+        .and_then(|(_, rest)| rest.lines().next()?.parse::<f64>().ok());
+    assert!(waited.is_some_and(|seconds| seconds > 0.5), "{text}");
+    let finished = running.wait();
+    finished.assert_success("import");
+    for words in ["the source is not ready, trying again", "resuming attempt=1"] {
+        let line = finished.stderr.lines().find(|line| line.contains(words));
+        let line = line.or_fail(words);
+        assert!(line.ends_with(" host=127.0.0.1"), "{line}");
+    }
+}
+
+#[test]
+fn an_error_is_counted_and_can_be_scraped_until_the_process_ends() {
+    let mut image = b"QFI\xfb\0\0\0\x09".to_vec();
+    image.resize(64 << 10, 0);
+    let origin = serve(Script::new(image));
+    let pod = Pod::http(&origin.url("/disk"), &[]);
+    // The process ends when its message has been read.
+    let message = pod.path("dev/termination-log");
+    testkit::process::Program::new("mkfifo")
+        .arg(&message)
+        .run()
+        .assert_success("mkfifo");
+    let running = pod.program().start();
+    let text = wait_for(
+        scraper(&pod),
+        "cdi_importer_errors_total{stage=\"format\",kind=\"image\"} 1",
+    );
+    let all: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("cdi_importer_errors_total"))
+        .filter(|line| !line.ends_with(" 0"))
+        .collect();
+    assert_eq!(all.len(), 1, "{text}");
+    assert!(
+        text.contains("cdi_importer_retries_total{stage=\"source\"} 0\n"),
+        "{text}"
+    );
+    let message = pod.message().or_fail("a message");
+    assert!(message.starts_with("Unable to process data: "), "{message}");
+    assert_eq!(running.wait().code(), 1);
+}
+
+#[test]
+fn progress_can_be_scraped_while_a_slow_server_sends() {
+    let origin = serve(Script {
+        rate: Some(MIB),
+        ..Script::new(disk::content(5, 3 * MIB))
+    });
+    let pod = Pod::http(&origin.url("/disk"), &[]);
+    let running = pod.program().start();
+    let scrape = scraper(&pod);
     let mut seen = Vec::new();
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(10) {

@@ -6,6 +6,7 @@ use datapath::bridge;
 use datapath::error::{SourceError, SourceErrorKind};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::Instrument;
 
 use crate::network::{Network, stopped};
 
@@ -35,7 +36,7 @@ impl Pump {
         let pumping = pump(sender);
         let left = CancellationToken::new();
         let owner_left = left.clone();
-        let task = network.handle.spawn(async move {
+        let reading = async move {
             // Not aborted at once: the task sees by itself that its bridge is closed, and has time to take leave of the server.
             let too_late = async {
                 owner_left.cancelled().await;
@@ -46,7 +47,8 @@ impl Pump {
                 () = stop.cancelled() => Err(stopped()),
                 () = too_late => Ok(()),
             }
-        });
+        };
+        let task = network.handle.spawn(reading.instrument(network.span.clone()));
         Self {
             chunks,
             task,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use datapath::error::{SourceError, SourceErrorKind};
+use datapath::observe::Stage;
 use http::{HeaderMap, Method, StatusCode};
 use reqwest::RequestBuilder;
 use rustls::ClientConfig;
@@ -92,6 +93,7 @@ impl Agent {
             let Some(pause) = pauses.next() else {
                 return result;
             };
+            self.network.observer.retried(Stage::Source);
             tokio::time::sleep(pause.max(asked.min(MAX_ASKED_PAUSE))).await;
         }
     }

@@ -6,11 +6,13 @@ use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
 use http::StatusCode;
 use reqwest::Response;
+use tracing::Instrument;
 
 use super::cause::transport_failure;
 use super::config::Continuity;
 use super::identity::{ContentRange, Identity, changed};
 use super::object::Object;
+use crate::engine::Remote;
 use crate::retry::{AttemptFailed, Attempts, within};
 
 /// Reads an object, or a part of it, once and in order. Dropping it closes its connection.
@@ -62,12 +64,13 @@ impl<'a> Download<'a> {
     /// The next bytes, or `None` at the verified end. Tries again, with pauses, until the patience ends.
     /// Dropping the future loses no byte that was returned, but the connection is in an unknown state.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let mut attempts = Attempts::new(self.object.patience());
+        let mut attempts = self.object.network().attempts();
         loop {
             if self.complete || self.end == Some(self.position) {
                 return Ok(None);
             }
-            match self.attempt(&mut attempts).await {
+            let span = attempts.span();
+            match self.attempt(&mut attempts).instrument(span).await {
                 Ok(chunk) => return Ok(chunk),
                 Err(failure) => {
                     self.connection = None;

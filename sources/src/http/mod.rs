@@ -171,10 +171,10 @@ impl Source for HttpSource {
 
 /// The first request, tried again after what looks like a server that is just not there yet.
 async fn ask(client: &Client) -> Result<(Response, Url), SourceError> {
-    let patience = &client.network().patience;
-    let asked = patience.first(passes_soon, async || {
+    let network = client.network();
+    let asked = network.first(passes_soon, async || {
         // No idle limit yet: a cache may fetch the whole object before it answers.
-        let asked = within(patience.no_progress_limit, ask_once(client)).await;
+        let asked = within(network.patience.no_progress_limit, ask_once(client)).await;
         asked.map_err(|failed| client.name_silence(failed))
     });
     asked.await

@@ -7,12 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::target::ZEROS;
+use tracing::Instrument;
 
 use super::connection::{Connection, Event};
 use super::export::Export;
 use super::extents::{Plan, Step};
 use super::wire::ServerError;
-use crate::retry::{AttemptFailed, Attempts};
+use crate::engine::Remote;
+use crate::retry::AttemptFailed;
 
 /// Requests that are on their way at once, when they are small.
 const MAX_REQUESTS: usize = 16;
@@ -77,7 +79,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
 
     /// The next bytes; `None` at the end of the last range.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let mut attempts = Attempts::new(self.export.server.patience());
+        let mut attempts = self.export.network().attempts();
         let mut server_errors = 0;
         loop {
             if let Some(bytes) = self.salvaged.pop_front() {
@@ -85,7 +87,8 @@ impl<'a, R: Iterator<Item = Range<u64>>> Download<'a, R> {
             }
             // Each piece of a reply may take as long as the limit, and bytes are handed out when the reply is complete: all of it
             // has to come while there is patience.
-            let attempt = tokio::time::timeout(attempts.remaining(), self.attempt(attempts.wait_limit()));
+            let attempt = self.attempt(attempts.wait_limit()).instrument(attempts.span());
+            let attempt = tokio::time::timeout(attempts.remaining(), attempt);
             let stalled = || {
                 let message = "the NBD server sends less than a reply in that time";
                 Err(AttemptFailed::transient(SourceErrorKind::Stalled, message).into())

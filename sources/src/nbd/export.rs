@@ -52,8 +52,8 @@ impl Server {
 
     /// The first connection, tried again after what looks like a server that is just not there yet.
     pub(super) async fn first_connection(&self) -> Result<Connection, SourceError> {
-        let patience = self.patience();
-        let connecting = patience.first(|_| true, async || self.connect(patience.idle_limit()).await);
+        let limit = self.patience().idle_limit();
+        let connecting = self.network.first(|_| true, async || self.connect(limit).await);
         connecting.await
     }
 

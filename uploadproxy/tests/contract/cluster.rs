@@ -68,6 +68,12 @@ fn another_servers_certificate_is_a_bad_gateway() {
         assert_eq!(response.status, 502, "{response:?}");
         assert!(response.text().starts_with(PROXY_ERROR), "{response:?}");
         assert_eq!(upstream.seen().len(), 0);
+        let log = server.log();
+        assert!(
+            log.lines()
+                .any(|line| line.ends_with(" namespace=default pvc=disk")),
+            "{log}"
+        );
     }
 }
 

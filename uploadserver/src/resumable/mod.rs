@@ -16,6 +16,7 @@ use hyper::body::{Body, Incoming};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use self::asked::{Asked, Dialect, Refused};
 use crate::checksum;
@@ -184,12 +185,12 @@ async fn append(
     let engagement = peer.engage();
     let (feeder, dialect) = (Arc::clone(server), asked.dialect);
     let feeding = Arc::clone(job);
-    // A task of its own: what it has taken from the client must not be lost when the connection breaks.
-    let fed = tokio::spawn(async move {
+    let feeding = async move {
         let payload = Payload::whole(request.into_body(), engagement);
         feed(&feeder, &feeding, intake, &asked, payload, &replaced).await
-    });
-    match fed.await {
+    };
+    // A task of its own: what it has taken from the client must not be lost when the connection breaks.
+    match tokio::spawn(feeding.instrument(job.span.clone())).await {
         Ok(true) => protocol::completed(dialect, job, reply::outcome(job).await),
         Ok(false) => protocol::taken(dialect, job),
         Err(error) => reply::failed(&UploadFailed::new(StatusCode::INTERNAL_SERVER_ERROR, error)),
@@ -222,13 +223,10 @@ async fn feed(
             payload.drain();
             return true;
         }
-        Fed::Whole(_) | Fed::Broken(_) | Fed::Replaced => {}
+        Fed::Broken(_) | Fed::Replaced => job.progress.transfers.retried(),
+        Fed::Whole(_) => {}
     }
-    tracing::info!(
-        "resumable upload {} waits at byte {} to be continued",
-        job.id,
-        intake.received()
-    );
+    tracing::info!("the upload waits at byte {} to be continued", intake.received());
     *slot = Some(intake);
     // Before the next request can take its turn.
     wait_for_client(job);

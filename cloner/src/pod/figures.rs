@@ -1,0 +1,45 @@
+//! The metrics of a clone besides its progress, under the names that all our pods have.
+
+use daemon::metrics::{Counter, Registry, Seconds};
+use datapath::observe::Stage;
+
+use crate::clone::CloneError;
+use crate::outgoing::Tally;
+
+/// Its series. All are there, and 0, from the start.
+pub(super) struct Figures {
+    errors: [((Stage, &'static str), Counter); CloneError::TROUBLES.len()],
+    seconds: [Seconds; 2],
+}
+
+impl Figures {
+    pub(super) fn new(registry: &Registry) -> Self {
+        Self {
+            errors: CloneError::TROUBLES.map(|(stage, kind)| {
+                let help = "Errors that ended a clone.";
+                let labels = [("stage", stage.name()), ("kind", kind)];
+                let counter = registry.counter("cdi_cloner_errors_total", help, &labels);
+                ((stage, kind), counter)
+            }),
+            seconds: [Stage::Source, Stage::Target].map(|stage| {
+                let help = "Time that stages took: source reads the volume, target waits for the network. They overlap.";
+                let labels = [("stage", stage.name())];
+                registry.seconds("cdi_cloner_stage_seconds_total", help, &labels)
+            }),
+        }
+    }
+
+    /// A tally that counts the time of its stages here.
+    pub(super) fn tally(&self) -> Tally {
+        let [reading, sending] = self.seconds.clone();
+        Tally::timed(reading, sending)
+    }
+
+    /// The clone ends with `error`.
+    pub(super) fn failed(&self, error: &CloneError) {
+        let trouble = error.trouble();
+        if let Some((_, counter)) = self.errors.iter().find(|(known, _)| Some(*known) == trouble) {
+            counter.add(1);
+        }
+    }
+}
