@@ -74,7 +74,7 @@ pub(crate) enum Outlook {
     Verified,
     /// The client was told so, and does not wait for the end.
     Acknowledged,
-    /// The transfer has ended, and its result follows in a moment: too late for [`Step::Acknowledged`].
+    /// The transfer has ended, and its result follows in a moment: too late for [`Outlook::Acknowledged`].
     Sealed,
     /// The transfer has ended with this result.
     Ended(Result<Success, UploadFailed>),
