@@ -9,6 +9,8 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
+mod credentials;
 mod engine;
 pub mod file;
 pub mod gcs;
@@ -29,6 +31,7 @@ pub mod verified;
 mod words;
 mod xml;
 
+pub use credentials::Credentials;
 pub use engine::Regions;
 pub use network::Network;
 pub use place::{Opened, Particulars, Place, Remarks, open};

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
-use crate::http::Credentials;
+use crate::credentials::Credentials;
 use crate::policy::Policy;
 use crate::proxy::ProxyConfig;
 use crate::retry::{AttemptFailed, Attempts, Patience};

@@ -1,7 +1,7 @@
 //! Places that images are read from, each with what only its kind is told; and the one function that opens them.
 //!
 //! The command line and the pod's environment make a [`Place`]; [`open`] makes a source of it. A new kind of source is a folder,
-//! a variant and its arms here; a new object store is a folder and its line in [`objects::STORES`].
+//! a variant and its arms here; a new object store is a folder and its line in [`STORES`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,13 +12,18 @@ use tracing::Span;
 use url::Url;
 
 use crate::file::FileSource;
+use crate::gcs;
 use crate::http::{Header, HttpConfig, HttpSource, parse_endpoint};
 use crate::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
 use crate::nbd::NbdSource;
 use crate::network::Network;
-use crate::objects::{self, ObjectOptions, Store};
+use crate::objects::{ObjectOptions, Store};
 use crate::registry::{RegistryOptions, RegistrySource};
+use crate::s3;
 use crate::vddk::{VddkInfo, VddkOptions, VddkSource};
+
+/// All kinds of object stores.
+pub static STORES: [Store; 2] = [s3::STORE, gcs::STORE];
 
 /// A place that an image is read from. What may hold a password is kept as text where its parser reports errors without it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +83,7 @@ pub struct Particulars {
 
 /// Beginnings of addresses, in the order in which help and errors name them.
 pub fn schemes() -> impl Iterator<Item = &'static str> {
-    let stores = objects::STORES.iter().map(|store| store.scheme);
+    let stores = STORES.iter().map(|store| store.scheme);
     let others = ["docker", "oci", "oci-archive", "nbd", "ovirt+https", "file"];
     ["http", "https"].into_iter().chain(stores).chain(others)
 }
@@ -123,7 +128,7 @@ impl Place {
             }
             // `/a/b://c` is an odd path, not a scheme.
             Some(other) if other.contains('/') => Ok(Self::File(text.into())),
-            Some(other) => match objects::STORES.iter().find(|store| store.scheme == other) {
+            Some(other) => match STORES.iter().find(|store| store.scheme == other) {
                 Some(store) => Ok(Self::Object {
                     store,
                     url,
@@ -250,7 +255,7 @@ mod tests {
 
     fn object(name: &str, url: &str) -> Place {
         Place::Object {
-            store: objects::STORES.iter().find(|store| store.name == name).unwrap(),
+            store: STORES.iter().find(|store| store.name == name).unwrap(),
             url: url.to_owned(),
             options: ObjectOptions::default(),
         }

@@ -10,7 +10,7 @@ use daemon::tls::{self, TlsError};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::Credentials;
+use crate::credentials::Credentials;
 use crate::network::Network;
 use crate::policy::Policy;
 use crate::proxy::ProxyConfig;

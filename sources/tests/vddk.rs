@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::Source;
-use sources::http::Credentials;
+use sources::Credentials;
 use sources::vddk::{Installation, VddkOptions, VddkSource};
 use sources::{Network, Patience};
 use tempfile::TempDir;

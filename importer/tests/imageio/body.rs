@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use datapath::source::Source;
-use sources::http::Credentials;
+use sources::Credentials;
 use sources::imageio::{Checkpoints, ImageIoSource};
 use sources::{Network, Patience};
 use testkit::certs;

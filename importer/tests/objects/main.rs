@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use datapath::error::SourceError;
 use datapath::source::Source;
-use sources::http::Credentials;
+use sources::Credentials;
 use sources::objects::ObjectOptions;
 use sources::policy::{Granted, Policy};
 use sources::{Network, Patience};

@@ -12,8 +12,8 @@ use rustls::ClientConfig;
 use url::Url;
 
 use super::cause::{Route, plain_cause, transport_failure};
-use super::config::origin;
 use super::status::{MAX_ASKED_PAUSE, passes_soon, retry_after_now};
+use crate::address::origin;
 use crate::network::Network;
 use crate::retry::{AttemptFailed, Patience};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use url::Url;
 
-use super::config::origin;
+use crate::address::origin;
 use crate::proxy::ProxyConfig;
 use crate::retry::AttemptFailed;
 

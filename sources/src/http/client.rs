@@ -10,10 +10,12 @@ use url::{Origin, Url};
 
 use super::agent;
 use super::cause::{Route, transport_failure};
-use super::config::{Credentials, HttpConfig, origin, printable};
+use super::config::HttpConfig;
 use super::dialect::{self, Dialect, Verdict};
 use super::headers::Header;
 use super::promise::{Promise, keeps_promise};
+use crate::address::{origin, printable};
+use crate::credentials::Credentials;
 use crate::network::Network;
 use crate::retry::AttemptFailed;
 
@@ -202,7 +204,7 @@ impl Client {
         strip_user_info(&mut target);
         let mut request = self.http.get(target).headers(self.headers_for(url, part));
         if let Some(credentials) = self.credentials_for(url) {
-            request = request.basic_auth(&credentials.user, Some(&credentials.password));
+            request = request.basic_auth(credentials.user(), Some(credentials.password()));
         }
         let failed = |error| transport_failure(error, &self.route(url));
         let mut request = request.build().map_err(failed)?;

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use datapath::error::{SourceError, SourceErrorKind};
-use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::dialect::Dialect;
 use super::headers::Header;
+use crate::credentials::Credentials;
 use crate::engine::Regions;
 use crate::network::Network;
 
@@ -97,93 +97,12 @@ pub(crate) fn redacted(endpoint: &str) -> &str {
     visible.rsplit('@').next().unwrap_or_default()
 }
 
-/// Longest path that is printed: a server may redirect to any.
-const MAX_PATH_BYTES: usize = 512;
-
-/// A URL as it may be printed: without user-info, query and fragment, where secrets live.
-pub(super) fn printable(url: &Url) -> String {
-    // URLs are ASCII.
-    match url.path().get(..MAX_PATH_BYTES) {
-        Some(beginning) => format!("{}{beginning}…", origin(url)),
-        None => format!("{}{}", origin(url), url.path()),
-    }
-}
-
-/// Scheme, host and port of a URL, without the path: that of an image server is a secret too.
-pub(crate) fn origin(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    match url.port() {
-        Some(port) => format!("{}://{host}:{port}", url.scheme()),
-        None => format!("{}://{host}", url.scheme()),
-    }
-}
-
-/// User and password for basic auth.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    pub(super) user: String,
-    pub(super) password: String,
-}
-
-impl Credentials {
-    /// Credentials from the environment or a flag; none unless both parts are there.
-    pub fn new(user: &str, password: &str) -> Option<Self> {
-        let complete = !user.is_empty() && !password.is_empty();
-        complete.then(|| Self {
-            user: user.to_owned(),
-            password: password.to_owned(),
-        })
-    }
-
-    /// The user, or the access key.
-    pub fn user(&self) -> &str {
-        &self.user
-    }
-
-    /// The password, or the secret key.
-    pub fn password(&self) -> &str {
-        &self.password
-    }
-
-    /// The user-info of a URL, percent-decoded; a user without password counts here.
-    pub(super) fn of_url(url: &Url) -> Option<Self> {
-        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
-        let present = !url.username().is_empty() || url.password().is_some();
-        present.then(|| Self {
-            user: decoded(url.username()),
-            password: decoded(url.password().unwrap_or_default()),
-        })
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credentials(redacted)")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn credentials_need_both_parts() {
-        assert!(Credentials::new("user", "").is_none());
-        assert!(Credentials::new("", "password").is_none());
-        assert!(Credentials::new("user", "password").is_some());
-    }
-
-    #[test]
-    fn user_info_is_decoded() {
-        let url = Url::parse("http://a%40b:p%3Aw@host/").unwrap();
-        assert_eq!(Credentials::of_url(&url), Credentials::new("a@b", "p:w"));
-        assert_eq!(Credentials::of_url(&Url::parse("http://host/").unwrap()), None);
-    }
-
-    #[test]
     fn nothing_secret_is_printed() {
-        let url = Url::parse("https://u:secret@host:8443/disk.img?signature=secret#secret").unwrap();
-        assert_eq!(printable(&url), "https://host:8443/disk.img");
         for endpoint in [
             "ftp://u:secret@host/disk?secret",
             "u:secret@host",

@@ -17,6 +17,7 @@
 //! the bytes, so that length, ranges, progress and checksum speak of the same bytes.
 
 mod agent;
+mod body;
 mod cause;
 mod client;
 mod config;
@@ -42,9 +43,8 @@ use url::Url;
 
 pub use self::agent::{Agent, Answer};
 use self::client::Client;
-use self::config::printable;
-pub use self::config::{Continuity, Credentials, HttpConfig, USER_AGENT};
-pub(crate) use self::config::{origin, parse_endpoint, redacted};
+pub use self::config::{Continuity, HttpConfig, USER_AGENT};
+pub(crate) use self::config::{parse_endpoint, redacted};
 pub use self::dialect::{BoxFuture, Dialect, RefusedRequest, Verdict};
 use self::download::Download;
 pub use self::headers::{Header, parse_header, read_secret_headers};
@@ -53,6 +53,7 @@ use self::object::Object;
 pub(crate) use self::promise::keeps_promise;
 use self::status::passes_soon;
 pub(crate) use self::status::status_text;
+use super::address::printable;
 use super::engine::{Remote, RemoteBody, check_range, collect};
 use super::retry::{AttemptFailed, within};
 

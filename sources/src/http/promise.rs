@@ -3,7 +3,7 @@
 use datapath::error::{SourceError, SourceErrorKind};
 use url::Url;
 
-use super::config::origin;
+use crate::address::origin;
 
 /// Tells if `url` may be asked on behalf of an import that `start` names.
 ///

@@ -6,7 +6,8 @@ use datapath::error::{SourceError, SourceErrorKind};
 use http::{Method, StatusCode, header};
 use url::{Url, form_urlencoded};
 
-use crate::http::{Agent, Answer, Credentials, USER_AGENT, status_text};
+use crate::credentials::Credentials;
+use crate::http::{Agent, Answer, USER_AGENT, status_text};
 use crate::network::Network;
 use crate::words::plain;
 use crate::xml::{Element, escaped};

@@ -1,25 +1,18 @@
 //! The export as it was when it was opened, and new connections to it.
 
-use std::num::NonZeroUsize;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::buffer::{CHUNK_BYTES, Pool};
+use datapath::buffer::Pool;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::target::is_known_zero;
 
 use super::connection::Connection;
-use super::download::Download;
 use super::negotiation::negotiate;
 use super::stream::connect;
 use super::uri::NbdUri;
-use crate::engine::{Outlet, Remote};
-use crate::network::{Network, stopped};
+use crate::engine::Remote;
+use crate::network::Network;
 use crate::retry::{AttemptFailed, Patience, within};
-
-/// Longest wait for a server to hear goodbye.
-const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Bytes that are asked for ahead on all connections together, and on one of them.
 const REQUESTED_BYTES: u64 = 16 << 20;
@@ -100,44 +93,5 @@ impl Export {
             )));
         }
         Ok(connection)
-    }
-}
-
-impl Remote for Export {
-    type Connection = Connection;
-
-    const AHEAD_BYTES: u64 = 8 << 20;
-
-    fn network(&self) -> &Network {
-        &self.server.network
-    }
-
-    fn length(&self) -> Option<u64> {
-        Some(self.size)
-    }
-
-    fn connections(&self) -> usize {
-        let wanted = self.network().connections.filter(|_| self.is_shared);
-        wanted.map_or(1, NonZeroUsize::get)
-    }
-
-    async fn read(
-        &self,
-        ranges: impl Iterator<Item = Range<u64>> + Send,
-        first: Option<Connection>,
-        outlet: Outlet,
-    ) -> Result<(), SourceError> {
-        let ranges = ranges.map(|range| range.start..range.end.min(self.size));
-        let mut download = Download::new(self, ranges, first, true);
-        let mut is_wanted = true;
-        while is_wanted && let Some(bytes) = download.next().await? {
-            let held = if is_known_zero(&bytes) { 0 } else { CHUNK_BYTES };
-            is_wanted = outlet.send(bytes, held).await.is_ok();
-        }
-        // What was asked for is taken, and goodbye said: servers are not always up to clients that go away in the middle.
-        if let Some(connection) = download.finish().await {
-            connection.close(CLOSE_LIMIT).await;
-        }
-        if is_wanted { Ok(()) } else { Err(stopped()) }
     }
 }

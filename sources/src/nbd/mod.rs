@@ -19,20 +19,26 @@ mod stream;
 mod uri;
 mod wire;
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
-use datapath::buffer::Pool;
+use datapath::buffer::{CHUNK_BYTES, Pool};
 use datapath::error::SourceError;
 use datapath::source::{Body, Source};
+use datapath::target::is_known_zero;
 
 use self::connection::Connection;
 use self::download::Download;
 use self::export::{Export, Server};
 pub use self::uri::NbdUri;
-use super::engine::{RemoteBody, check_range, collect};
-use super::network::Network;
+use super::engine::{Outlet, Remote, RemoteBody, check_range, collect};
+use super::network::{Network, stopped};
+
+/// Longest wait for a server to hear goodbye.
+const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// An export whose first connection is open. All methods block; do not call them inside an asynchronous task.
 pub struct NbdSource {
@@ -82,6 +88,45 @@ impl NbdSource {
         let bytes = collect(length, async || download.next().await).await?;
         *connection = download.finish().await;
         Ok(bytes)
+    }
+}
+
+impl Remote for Export {
+    type Connection = Connection;
+
+    const AHEAD_BYTES: u64 = 8 << 20;
+
+    fn network(&self) -> &Network {
+        &self.server.network
+    }
+
+    fn length(&self) -> Option<u64> {
+        Some(self.size)
+    }
+
+    fn connections(&self) -> usize {
+        let wanted = self.network().connections.filter(|_| self.is_shared);
+        wanted.map_or(1, NonZeroUsize::get)
+    }
+
+    async fn read(
+        &self,
+        ranges: impl Iterator<Item = Range<u64>> + Send,
+        first: Option<Connection>,
+        outlet: Outlet,
+    ) -> Result<(), SourceError> {
+        let ranges = ranges.map(|range| range.start..range.end.min(self.size));
+        let mut download = Download::new(self, ranges, first, true);
+        let mut is_wanted = true;
+        while is_wanted && let Some(bytes) = download.next().await? {
+            let held = if is_known_zero(&bytes) { 0 } else { CHUNK_BYTES };
+            is_wanted = outlet.send(bytes, held).await.is_ok();
+        }
+        // What was asked for is taken, and goodbye said: servers are not always up to clients that go away in the middle.
+        if let Some(connection) = download.finish().await {
+            connection.close(CLOSE_LIMIT).await;
+        }
+        if is_wanted { Ok(()) } else { Err(stopped()) }
     }
 }
 

@@ -16,7 +16,3 @@ pub(super) use self::key::{encoded, survives_urls};
 pub use self::options::{Addressing, ObjectOptions, Store};
 pub use self::stored::StoredObject;
 pub(super) use self::stored::open_object;
-use super::{gcs, s3};
-
-/// All kinds of object stores.
-pub static STORES: [Store; 2] = [s3::STORE, gcs::STORE];

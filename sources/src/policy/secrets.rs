@@ -7,7 +7,7 @@ use datapath::error::{SourceError, SourceErrorKind};
 use url::{Origin, Url};
 
 use super::Policy;
-use crate::http::origin;
+use crate::address::origin;
 use crate::proxy::is_local;
 
 /// Rule for a secret that would go over plain HTTP.

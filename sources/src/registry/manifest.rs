@@ -11,7 +11,6 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::digest::Digest;
-use super::platform::Platform;
 
 /// The largest manifest or index: what registries accept (distribution specification, "Pushing Manifests").
 pub(super) const MAX_MANIFEST_BYTES: usize = 4 << 20;
@@ -49,6 +48,20 @@ pub(super) struct Descriptor {
     /// Further remarks on it.
     #[serde(default)]
     pub(super) annotations: Option<Annotations>,
+}
+
+/// Platform of an image, in the terms of Go.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Platform {
+    /// `amd64`, `arm64`, …
+    #[serde(default)]
+    pub(super) architecture: String,
+    /// `linux`
+    #[serde(default)]
+    pub(super) os: String,
+    /// `v7`, …; empty where there is only one.
+    #[serde(default)]
+    pub(super) variant: String,
 }
 
 /// The annotations that matter here.

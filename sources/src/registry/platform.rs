@@ -1,26 +1,12 @@
 //! Which of the images of an index is for us.
 
-use super::manifest::{Descriptor, Index};
+use super::manifest::{Descriptor, Index, Platform};
 
 /// The system that images are made for.
 const OS: &str = "linux";
 
 /// Variants of an architecture, from the most capable to the one that all others can stand in for (Go's image tools).
 const COMPATIBLE: [(&str, &[&str]); 2] = [("arm", &["v8", "v7", "v6", "v5"]), ("arm64", &["v8"])];
-
-/// Platform of an image, in the terms of Go.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
-pub(super) struct Platform {
-    /// `amd64`, `arm64`, …
-    #[serde(default)]
-    pub(super) architecture: String,
-    /// `linux`
-    #[serde(default)]
-    pub(super) os: String,
-    /// `v7`, …; empty where there is only one.
-    #[serde(default)]
-    pub(super) variant: String,
-}
 
 /// Platforms that will do: an architecture and its variants, the best first.
 #[derive(Debug, Clone, PartialEq, Eq)]

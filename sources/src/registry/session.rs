@@ -15,7 +15,8 @@ use url::Url;
 use super::challenge::{Challenge, challenge};
 use super::refusal::words;
 use super::user_agent;
-use crate::http::{Agent, Credentials};
+use crate::credentials::Credentials;
+use crate::http::Agent;
 use crate::network::Network;
 
 /// The largest answer of a token service; tokens with many rights have some KiB.

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use super::place::domain;
-use crate::http::Credentials;
+use crate::credentials::Credentials;
 use crate::network::Network;
 use crate::objects::{Connector, credential_failure, patience, take_no_proxy};
 use crate::policy::{Cloud, Found, Lent, Policy};

@@ -147,7 +147,7 @@ fn credentials_and_headers_are_sent() {
     let header = parse_header("X-Token: token", true).unwrap().unwrap();
     let origin = start(script());
     let bytes = fetch_with(&origin, |config| {
-        config.credentials = sources::http::Credentials::new("user", "p w");
+        config.credentials = sources::Credentials::new("user", "p w");
         config.headers = vec![header.clone()];
     });
     assert_eq!(bytes.unwrap(), b"disk");

@@ -1,6 +1,7 @@
 //! Redirects and proxies: where requests go, and what they carry there.
 
-use sources::http::{Credentials, parse_header};
+use sources::Credentials;
+use sources::http::parse_header;
 use sources::proxy::ProxyConfig;
 use testkit::certs;
 use testkit::forward_proxy::ForwardProxy;

@@ -1,0 +1,35 @@
+//! Addresses as they may be printed.
+
+use url::Url;
+
+/// Longest path that is printed: a server may redirect to any.
+const MAX_PATH_BYTES: usize = 512;
+
+/// A URL as it may be printed: without user-info, query and fragment, where secrets live.
+pub(crate) fn printable(url: &Url) -> String {
+    // URLs are ASCII.
+    match url.path().get(..MAX_PATH_BYTES) {
+        Some(beginning) => format!("{}{beginning}…", origin(url)),
+        None => format!("{}{}", origin(url), url.path()),
+    }
+}
+
+/// Scheme, host and port of a URL, without the path: that of an image server is a secret too.
+pub(crate) fn origin(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    match url.port() {
+        Some(port) => format!("{}://{host}:{port}", url.scheme()),
+        None => format!("{}://{host}", url.scheme()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_secret_is_printed() {
+        let url = Url::parse("https://u:secret@host:8443/disk.img?signature=secret#secret").unwrap();
+        assert_eq!(printable(&url), "https://host:8443/disk.img");
+    }
+}

@@ -1,0 +1,69 @@
+//! User and password.
+
+use std::fmt;
+
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+/// User and password for basic auth.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    user: String,
+    password: String,
+}
+
+impl Credentials {
+    /// Credentials from the environment or a flag; none unless both parts are there.
+    pub fn new(user: &str, password: &str) -> Option<Self> {
+        let complete = !user.is_empty() && !password.is_empty();
+        complete.then(|| Self {
+            user: user.to_owned(),
+            password: password.to_owned(),
+        })
+    }
+
+    /// The user, or the access key.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// The password, or the secret key.
+    pub fn password(&self) -> &str {
+        &self.password
+    }
+
+    /// The user-info of a URL, percent-decoded; a user without password counts here.
+    pub(crate) fn of_url(url: &Url) -> Option<Self> {
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let present = !url.username().is_empty() || url.password().is_some();
+        present.then(|| Self {
+            user: decoded(url.username()),
+            password: decoded(url.password().unwrap_or_default()),
+        })
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(redacted)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_need_both_parts() {
+        assert!(Credentials::new("user", "").is_none());
+        assert!(Credentials::new("", "password").is_none());
+        assert!(Credentials::new("user", "password").is_some());
+    }
+
+    #[test]
+    fn user_info_is_decoded() {
+        let url = Url::parse("http://a%40b:p%3Aw@host/").unwrap();
+        assert_eq!(Credentials::of_url(&url), Credentials::new("a@b", "p:w"));
+        assert_eq!(Credentials::of_url(&Url::parse("http://host/").unwrap()), None);
+    }
+}
