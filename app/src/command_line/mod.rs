@@ -23,7 +23,7 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// The commands of every program.
+// The commands of every program. No doc comment: clap would take it for the description of the program that they are added to.
 #[derive(Debug, Subcommand)]
 enum Common {
     /// Print a completion script for a shell
@@ -222,10 +222,33 @@ pub fn complain(program: &str, sentence: impl Display) {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]
     fn each_v_is_a_step_and_there_are_no_more_than_three() {
         assert_eq!([0, 1, 2, 3, 9].map(verbosity), [0, 1, 3, 5, 5]);
+    }
+
+    #[test]
+    fn the_frame_leaves_a_program_its_own_description() {
+        /// Does one thing.
+        ///
+        /// At length.
+        #[derive(Parser)]
+        struct Cli {
+            #[command(subcommand)]
+            _command: Own,
+        }
+        #[derive(Subcommand)]
+        enum Own {
+            Do,
+        }
+        let command = framed(Cli::command());
+        let said = |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string);
+        assert_eq!(said(command.get_about()).as_deref(), Some("Does one thing"));
+        let long = said(command.get_long_about());
+        assert_eq!(long.as_deref(), Some("Does one thing.\n\nAt length."));
     }
 }
