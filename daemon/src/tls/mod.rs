@@ -18,14 +18,13 @@ pub use authority::{AuthorityFiles, write_private};
 pub use profile::Profile;
 pub use roots::Roots;
 use rustls::client::WantsClientCert;
-use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{CipherSuite, ClientConfig, ConfigBuilder};
 pub use self_signed::SelfSigned;
 pub use server::{ServerFiles, common_name};
-use verify::{AnyCertificate, KnownCertificates};
+use verify::{KnownCertificates, Trust, Verifier};
 
 use crate::paths::Paths;
 
@@ -140,16 +139,21 @@ pub fn pod_client_config(
 /// A client configuration that trusts `roots`.
 pub fn client_config(roots: Roots) -> Result<ClientConfig, TlsError> {
     let provider = provider();
-    let verifier = KnownCertificates::new(roots, Arc::clone(&provider))?;
-    with_verifier(provider, Arc::new(verifier))
+    let known = KnownCertificates::new(roots, &provider)?;
+    anonymous(provider, Trust::Known(known))
+}
+
+/// A client configuration that trusts the one certificate for which `is_it` has no error.
+pub fn pinned_client_config(
+    is_it: impl Fn(&[u8]) -> Result<(), rustls::Error> + Send + Sync + 'static,
+) -> Result<ClientConfig, TlsError> {
+    anonymous(provider(), Trust::Pinned(Box::new(is_it)))
 }
 
 /// A client configuration that accepts any certificate of any server: the traffic is encrypted, but the reader may be
 /// anyone.
 pub fn insecure_client_config() -> Result<ClientConfig, TlsError> {
-    let provider = provider();
-    let verifier = AnyCertificate::new(Arc::clone(&provider));
-    with_verifier(provider, Arc::new(verifier))
+    anonymous(provider(), Trust::Everyone)
 }
 
 /// A client configuration that trusts `roots` and shows the certificate in `certificate_pem`, whose key is in `key_pem`.
@@ -163,28 +167,28 @@ pub fn mutual_client_config(
         .map_err(IdentityError::Certificate)?;
     let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(IdentityError::Key)?;
     let provider = provider();
-    let verifier = KnownCertificates::new(roots, Arc::clone(&provider))?;
-    let builder = verified(provider, Arc::new(verifier))?;
-    let mut config = builder
+    let known = KnownCertificates::new(roots, &provider)?;
+    let mut config = verified(provider, Trust::Known(known))?
         .with_client_auth_cert(certificates, key)
         .map_err(TlsError::from)?;
     config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
     Ok(config)
 }
 
-fn with_verifier(
-    provider: Arc<CryptoProvider>,
-    verifier: Arc<dyn ServerCertVerifier>,
-) -> Result<ClientConfig, TlsError> {
-    let mut config = verified(provider, verifier)?.with_no_client_auth();
+fn anonymous(provider: Arc<CryptoProvider>, trust: Trust) -> Result<ClientConfig, TlsError> {
+    let mut config = verified(provider, trust)?.with_no_client_auth();
     config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
     Ok(config)
 }
 
 fn verified(
     provider: Arc<CryptoProvider>,
-    verifier: Arc<dyn ServerCertVerifier>,
+    trust: Trust,
 ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
+    let verifier = Arc::new(Verifier {
+        trust,
+        provider: Arc::clone(&provider),
+    });
     // The safe defaults of rustls are TLS 1.2 and 1.3; it knows nothing older.
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

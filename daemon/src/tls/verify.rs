@@ -1,6 +1,7 @@
 //! A client's decision whether a server is the one that it says.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -13,38 +14,33 @@ use x509_parser::time::ASN1Time;
 
 use super::{Roots, TlsError};
 
-/// Verifies as Go does: a chain to a trusted issuer, or exactly a trusted certificate.
-///
-/// The second case is what people have when they make a certificate with `openssl req -x509` and put it both
-/// into their server and into CDI's ConfigMap. webpki refuses it, because such a certificate calls itself a
-/// CA. The name and the validity must be right in both cases, and the server must prove that it has the key.
-#[derive(Debug)]
-pub(super) struct KnownCertificates {
-    /// `None` when no trusted certificate can be an issuer.
-    chains: Option<Arc<WebPkiServerVerifier>>,
-    exact: HashSet<CertificateDer<'static>>,
-    provider: Arc<CryptoProvider>,
+/// A function that knows one certificate, in DER.
+type IsIt = dyn Fn(&[u8]) -> Result<(), Error> + Send + Sync;
+
+/// The servers that a client talks to.
+pub(super) enum Trust {
+    /// Those with a certificate that is known.
+    Known(KnownCertificates),
+    /// Those whose certificate is the one that this function knows, whatever it says.
+    Pinned(Box<IsIt>),
+    /// All (`INSECURE_TLS`). Without a trusted certificate a signature proves nothing either, and checking it would only refuse
+    /// the old servers (X.509 v1, short RSA keys) for which people use this.
+    Everyone,
 }
 
-impl KnownCertificates {
-    pub(super) fn new(roots: Roots, provider: Arc<CryptoProvider>) -> Result<Self, TlsError> {
-        let Roots { issuers, exact } = roots;
-        let chains = if issuers.is_empty() {
-            None
-        } else {
-            let builder =
-                WebPkiServerVerifier::builder_with_provider(Arc::new(issuers), Arc::clone(&provider));
-            Some(builder.build()?)
-        };
-        Ok(Self {
-            chains,
-            exact,
-            provider,
-        })
+/// A client's verifier. But for [`Trust::Everyone`], the server must also prove that it has the key.
+pub(super) struct Verifier {
+    pub(super) trust: Trust,
+    pub(super) provider: Arc<CryptoProvider>,
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Verifier")
     }
 }
 
-impl ServerCertVerifier for KnownCertificates {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -53,59 +49,92 @@ impl ServerCertVerifier for KnownCertificates {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if self.exact.contains(end_entity) {
-            verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
-            verify_validity(end_entity, now)?;
-            return Ok(ServerCertVerified::assertion());
+        match &self.trust {
+            Trust::Known(known) => {
+                known.verify(end_entity, intermediates, server_name, ocsp_response, now)?
+            }
+            Trust::Pinned(is_it) => is_it(end_entity)?,
+            Trust::Everyone => {}
         }
-        let Some(chains) = &self.chains else {
-            return Err(CertificateError::UnknownIssuer.into());
-        };
-        chains
-            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-            .map_err(|error| {
-                // Of an unknown self-signed certificate webpki says that it is a CA's. That is true, but what is
-                // wrong with it for the user is that it is not trusted.
-                if is_self_issued(end_entity) {
-                    CertificateError::UnknownIssuer.into()
-                } else {
-                    error
-                }
-            })
+        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
         &self,
         message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(
-            message,
-            cert,
-            dss,
-            &self.provider.signature_verification_algorithms,
-        )
+        if matches!(self.trust, Trust::Everyone) {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
     }
 
     fn verify_tls13_signature(
         &self,
         message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(
-            message,
-            cert,
-            dss,
-            &self.provider.signature_verification_algorithms,
-        )
+        if matches!(self.trust, Trust::Everyone) {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+        let algorithms = self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
+    }
+}
+
+/// Verifies as Go does: a chain to a trusted issuer, or exactly a trusted certificate.
+///
+/// The second case is what people have when they make a certificate with `openssl req -x509` and put it both
+/// into their server and into CDI's ConfigMap. webpki refuses it, because such a certificate calls itself a
+/// CA. The name and the validity must be right in both cases.
+pub(super) struct KnownCertificates {
+    /// `None` when no trusted certificate can be an issuer.
+    chains: Option<Arc<WebPkiServerVerifier>>,
+    exact: HashSet<CertificateDer<'static>>,
+}
+
+impl KnownCertificates {
+    pub(super) fn new(roots: Roots, provider: &Arc<CryptoProvider>) -> Result<Self, TlsError> {
+        let Roots { issuers, exact } = roots;
+        let chains = (!issuers.is_empty()).then(|| {
+            WebPkiServerVerifier::builder_with_provider(Arc::new(issuers), Arc::clone(provider)).build()
+        });
+        let chains = chains.transpose()?;
+        Ok(Self { chains, exact })
+    }
+
+    fn verify(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        if self.exact.contains(end_entity) {
+            verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+            return verify_validity(end_entity, now);
+        }
+        let Some(chains) = &self.chains else {
+            return Err(CertificateError::UnknownIssuer.into());
+        };
+        let verified = chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        // Of an unknown self-signed certificate webpki says that it is a CA's. That is true, but what is
+        // wrong with it for the user is that it is not trusted.
+        match verified {
+            Ok(_) => Ok(()),
+            Err(_) if is_self_issued(end_entity) => Err(CertificateError::UnknownIssuer.into()),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -129,50 +158,4 @@ fn verify_validity(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<()
         return Err(CertificateError::Expired.into());
     }
     Ok(())
-}
-
-/// Verifies nothing (`INSECURE_TLS`). Without a trusted certificate a signature proves nothing either, and checking
-/// it would only refuse the old servers (X.509 v1, short RSA keys) for which people use this.
-#[derive(Debug)]
-pub(super) struct AnyCertificate(Arc<CryptoProvider>);
-
-impl AnyCertificate {
-    pub(super) fn new(provider: Arc<CryptoProvider>) -> Self {
-        Self(provider)
-    }
-}
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -1,14 +1,11 @@
 //! Trust in one certificate, known by its thumbprint.
 
-use std::fmt;
 use std::sync::Arc;
 
+use daemon::tls;
 use datapath::digest::{Checksum, ChecksumError, Digest};
 use datapath::error::{SourceError, SourceErrorKind};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{ClientConfig, Error};
 
 /// The thumbprint of a certificate: SHA-1 as vSphere shows it (`AA:BB:…`), or SHA-256.
 pub(super) struct Thumbprint(Checksum);
@@ -35,76 +32,18 @@ impl Thumbprint {
 
     /// A client that trusts the server with this certificate, and no other.
     pub(super) fn client_config(self) -> Result<Arc<ClientConfig>, SourceError> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let verifier = Arc::new(Pinned {
-            thumbprint: self,
-            provider: Arc::clone(&provider),
-        });
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| SourceError::new(SourceErrorKind::Connect, error.to_string()))?
-            .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
-        Ok(Arc::new(config))
-    }
-}
-
-struct Pinned {
-    thumbprint: Thumbprint,
-    provider: Arc<CryptoProvider>,
-}
-
-impl fmt::Debug for Pinned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pinned({})", self.thumbprint.0)
-    }
-}
-
-impl ServerCertVerifier for Pinned {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        if self.thumbprint.is_of(end_entity) {
-            Ok(ServerCertVerified::assertion())
-        } else {
-            let message = format!(
+        let is_it = move |certificate: &[u8]| match self.is_of(certificate) {
+            true => Ok(()),
+            false => Err(Error::General(format!(
                 "the server's certificate has not got the thumbprint {}",
-                self.thumbprint.0
-            );
-            Err(Error::General(message))
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+                self.0
+            ))),
+        };
+        let config = tls::pinned_client_config(is_it);
+        config.map(Arc::new).map_err(|error| {
+            let what = "cannot prepare a client for the server";
+            SourceError::caused(SourceErrorKind::Connect, what, error)
+        })
     }
 }
 
