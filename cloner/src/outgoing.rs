@@ -9,11 +9,12 @@
 //! The reader puts a slot into a queue for every piece; the sender takes the slots in order and waits for what an encoder
 //! puts into each. The queue is what bounds the memory: [`SLOTS`] pieces of a quarter of a MiB.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc as threads};
+use std::sync::{Arc, mpsc as threads};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -78,7 +79,7 @@ impl Tally {
 
     /// The reason why the volume could not be read; nothing after a panic.
     pub(crate) fn take_failure(&self) -> Option<SourceError> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.failure.lock().take()
     }
 }
 
@@ -210,7 +211,7 @@ impl Outgoing {
     }
 
     fn broken(&self, error: Option<SourceError>) -> Poll<Option<Result<Bytes, Broken>>> {
-        *self.tally.failure.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        *self.tally.failure.lock() = error;
         self.tally.broken.store(true, Ordering::Release);
         Poll::Ready(Some(Err(Broken)))
     }
@@ -261,7 +262,7 @@ fn read(
 fn encode(encoding: Encoding, work: &Mutex<threads::Receiver<Work>>, flow: &Flow) {
     let mut encoder = encoding.encoder();
     loop {
-        let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = work.lock().recv();
         let Ok(Work { piece, done }) = next else {
             return;
         };

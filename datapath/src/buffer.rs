@@ -4,7 +4,8 @@
 //! the page cache from where it is. And memory that is still in the processor's cache from its last use is
 //! several times faster than fresh pages, which the kernel has to clear first.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -62,7 +63,7 @@ pub struct Pool {
 impl Pool {
     /// An empty buffer for what begins at `offset` of its stream: it lies in memory as it does there, modulo [`PAGE`].
     pub fn take(&self, offset: u64) -> Filling {
-        let recycled = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let recycled = self.free.lock().pop();
         let start = usize::try_from(offset % PAGE as u64).unwrap_or(0);
         Filling {
             chunk: Chunk {
@@ -146,7 +147,7 @@ impl AsRef<[u8]> for Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         if free.len() < MAX_FREE {
             free.extend(self.buffer.take());
         }

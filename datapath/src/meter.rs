@@ -1,8 +1,9 @@
 //! The first stage behind a source: counts, has digested, paces, and notices a request to stop.
 
+use parking_lot::Mutex;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -64,16 +65,12 @@ impl Readings {
 
     /// Compares the digest of all bytes with the one that is expected, if there is one. Returns it, as `algorithm:hex`; once.
     pub fn verify(&self) -> Result<Option<String>, Error> {
-        let Some((expected, hashing)) = self.digest().take() else {
+        let Some((expected, hashing)) = self.digest.lock().take() else {
             return Ok(None);
         };
         let calculated = hashing.finish();
         expected.verify(&calculated)?;
         Ok(Some(calculated))
-    }
-
-    fn digest(&self) -> MutexGuard<'_, Option<(Checksum, Hashing)>> {
-        self.digest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -174,7 +171,7 @@ impl Chunks for Meter {
         }
         // Before the pace: the thread that hashes works while this one sleeps.
         if self.digesting
-            && let Some((_, hashing)) = &*self.readings.digest()
+            && let Some((_, hashing)) = &*self.readings.digest.lock()
         {
             hashing.update(&chunk);
         }
@@ -235,7 +232,7 @@ mod tests {
 
     impl Observer for Told {
         fn spent(&self, stage: Stage, time: Duration) {
-            self.0.lock().unwrap().push((stage, time));
+            self.0.lock().push((stage, time));
         }
     }
 
@@ -254,7 +251,7 @@ mod tests {
         readings.time(Stage::Format, || {
             readings.time(Stage::Decode, || readings.pass_over(hour));
         });
-        let told = told.0.lock().unwrap();
+        let told = told.0.lock();
         assert_eq!(
             *told,
             [(Stage::Decode, Duration::ZERO), (Stage::Format, Duration::ZERO)]

@@ -1,7 +1,7 @@
 //! A bounded queue between threads whose bound is bytes, not messages.
 
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 struct State<T> {
     items: VecDeque<(T, usize)>,
@@ -32,15 +32,11 @@ impl<T> Queue<T> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for room. `false`: the queue is closed and the item dropped.
     pub(crate) fn push(&self, item: T, bytes: usize) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while !state.closed && state.in_flight > 0 && state.in_flight.saturating_add(bytes) > self.budget {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
         if state.closed {
             return false;
@@ -55,7 +51,7 @@ impl<T> Queue<T> {
     /// Waits for an item; `None` when the queue is closed and empty. The item's bytes are to be given back with
     /// [`Queue::done`].
     pub(crate) fn pop(&self) -> Option<(T, usize)> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(item) = state.items.pop_front() {
                 return Some(item);
@@ -63,25 +59,25 @@ impl<T> Queue<T> {
             if state.closed {
                 return None;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 
     /// Frees the room of an item with this number of bytes.
     pub(crate) fn done(&self, bytes: usize) {
-        self.state().in_flight -= bytes;
+        self.state.lock().in_flight -= bytes;
         self.changed.notify_all();
     }
 
     /// Ends the queue: items in it are still handed out.
     pub(crate) fn close(&self) {
-        self.state().closed = true;
+        self.state.lock().closed = true;
         self.changed.notify_all();
     }
 
     /// Ends the queue after a failure: items in it are dropped.
     pub(crate) fn abort(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.closed = true;
         state.items.clear();
         drop(state);
@@ -111,12 +107,12 @@ mod tests {
             for i in 0..1000 {
                 let bytes = i % 60 + 1;
                 assert!(queue.push(bytes, bytes));
-                most = most.max(queue.state().in_flight);
+                most = most.max(queue.state.lock().in_flight);
             }
             queue.close();
         });
         assert!(most <= 100, "{most} bytes in flight");
-        assert_eq!(queue.state().in_flight, 0);
+        assert_eq!(queue.state.lock().in_flight, 0);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! One request with a valid token, from its admission until both of its bodies have ended: what the log and the
 //! metrics say about it.
 
+use parking_lot::Mutex;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use daemon::listener::{Engagement, Peer};
 use http::{Method, StatusCode};
@@ -86,7 +87,7 @@ impl Exchange {
 
     /// Notes the outcome of the exchange, of which the first counts; false if there was one before.
     fn end(&self, outcome: Outcome) -> bool {
-        let mut known = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.outcome.lock();
         let is_first = known.is_none();
         known.get_or_insert(outcome);
         is_first
@@ -101,7 +102,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.figures.active.add(-1.0);
-        let known = *self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = *self.outcome.lock();
         // Without an answer there was no client to get one.
         let outcome = known.unwrap_or(Outcome::ClientGone);
         self.figures.count(outcome);

@@ -3,9 +3,10 @@
 //! As long as nothing has changed the same configuration is given out: by that the pool knows that its connections
 //! are still good. One reader at a time asks; others use what was good before, or share its failure.
 
+use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::tls::{self, IdentityError, Roots};
@@ -129,7 +130,7 @@ impl Identity {
     }
 
     fn cached(&self) -> Option<Cached> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.cached.lock().clone()
     }
 
     /// The configuration, read since `since` by this or another request.
@@ -184,7 +185,7 @@ impl Identity {
             },
         };
         let config = Arc::clone(&read.config);
-        *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
+        *self.cached.lock() = Some(read);
         Ok(config)
     }
 

@@ -1,9 +1,10 @@
 //! Limits of the number and speed of uploads, in total and for each client. Off unless configured, but for requests to one PVC.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::pace::Pace;
 use crate::token::Grant;
@@ -86,7 +87,7 @@ impl Limits {
 
     /// Lets a request for `grant` begin, unless there are too many.
     pub(crate) fn enter(self: &Arc<Self>, grant: &Grant) -> Result<Entry, Excess> {
-        let mut requests = self.requests();
+        let mut requests = self.requests.lock();
         let count = requests.entry(grant.clone()).or_default();
         if *count >= MOST_FOR_CLAIM {
             return Err(Excess::Claim);
@@ -102,7 +103,7 @@ impl Limits {
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Permit, Excess> {
         // One client, whether it came by IPv4 or by IPv4 in IPv6.
         let address = address.to_canonical();
-        let mut clients = self.clients();
+        let mut clients = self.clients.lock();
         if let Some(most) = self.allowed.uploads
             && clients.uploads >= most.get()
         {
@@ -132,19 +133,11 @@ impl Limits {
             paces,
         })
     }
-
-    fn requests(&self) -> MutexGuard<'_, HashMap<Grant, usize>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn clients(&self) -> MutexGuard<'_, Clients> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut clients = self.limits.clients();
+        let mut clients = self.limits.clients.lock();
         clients.uploads = clients.uploads.saturating_sub(1);
         if let Some(client) = clients.by_address.get_mut(&self.address) {
             client.uploads = client.uploads.saturating_sub(1);
@@ -157,7 +150,7 @@ impl Drop for Permit {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let mut requests = self.limits.requests();
+        let mut requests = self.limits.requests.lock();
         if let Some(count) = requests.get_mut(&self.grant) {
             *count = count.saturating_sub(1);
             if *count == 0 {
@@ -220,7 +213,7 @@ mod tests {
         entries.push(limits.enter(&grant("a")).unwrap());
         drop(entries);
         assert_eq!(
-            limits.requests().len(),
+            limits.requests.lock().len(),
             1,
             "nothing is remembered of those that have ended"
         );
@@ -230,6 +223,6 @@ mod tests {
     fn nothing_is_remembered_of_clients_that_are_gone() {
         let limits = Limits::new(Allowed::default());
         drop(limits.admit(address(1)).unwrap());
-        assert!(limits.clients().by_address.is_empty());
+        assert!(limits.clients.lock().by_address.is_empty());
     }
 }

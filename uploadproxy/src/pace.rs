@@ -1,7 +1,7 @@
 //! The pace at which bytes may pass: a token bucket for each limit.
 
+use parking_lot::Mutex;
 use std::num::NonZeroU64;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ impl Pace {
     pub(crate) fn pass(&self, bytes: usize) -> Instant {
         let seconds = bytes as f64 / self.rate.get() as f64;
         let cost = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-        let mut paid_until = self.paid_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paid_until = self.paid_until.lock();
         let now = Instant::now();
         let from = (*paid_until).max(now.checked_sub(BURST).unwrap_or(now));
         *paid_until = from.checked_add(cost).unwrap_or(from);

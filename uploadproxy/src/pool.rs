@@ -4,8 +4,9 @@
 //! virtctl asks before it sends, and a resumable upload is several requests. It is never kept for long, because the pod
 //! behind a service may be another one soon, and never when the certificates have changed.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::reply::LINGER;
@@ -66,7 +67,7 @@ impl Drop for Connection {
 impl Pool {
     /// A connection to `place` that was made with `tls` and is still good.
     pub(crate) fn take(&self, place: &Place, tls: &Arc<ClientConfig>) -> Option<Connection> {
-        let mut idle = self.idle();
+        let mut idle = self.0.lock();
         let waiting = idle.get_mut(place)?;
         let mut found = None;
         while found.is_none()
@@ -82,7 +83,7 @@ impl Pool {
     }
 
     fn put(&self, place: Place, connection: Connection) {
-        let mut idle = self.idle();
+        let mut idle = self.0.lock();
         let waiting = idle.entry(place).or_default();
         if waiting.len() < MOST_IDLE {
             waiting.push(Idle {
@@ -94,14 +95,10 @@ impl Pool {
 
     /// Closes what was not used in time.
     fn sweep(&self) {
-        self.idle().retain(|_, waiting| {
+        self.0.lock().retain(|_, waiting| {
             waiting.retain(|idle| idle.since.elapsed() < IDLE && !idle.connection.sender.is_closed());
             !waiting.is_empty()
         });
-    }
-
-    fn idle(&self) -> MutexGuard<'_, HashMap<Place, Vec<Idle>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

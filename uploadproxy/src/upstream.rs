@@ -1,8 +1,9 @@
 //! Requests to upload servers: connects, shows the proxy's certificate, and says in one sentence what went wrong.
 
+use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::sockets;
@@ -87,7 +88,7 @@ impl Upstreams {
         let want = Mutex::new(want);
         let patience = Patience::with(&mut request, move |status| {
             if status == StatusCode::CONTINUE
-                && let Some(want) = want.lock().unwrap_or_else(PoisonError::into_inner).take()
+                && let Some(want) = want.lock().take()
             {
                 // The body may be gone already.
                 want.send(()).ok();

@@ -1,9 +1,10 @@
 //! The source stage of an upload: bytes that arrive in tasks, for the thread of the data path.
 
+use parking_lot::Mutex;
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use datapath::bridge::{self, Closed, PackingSender};
@@ -132,7 +133,7 @@ impl Intake {
     }
 
     fn set_end(&self, end: End) {
-        *lock(&self.end) = Some(end);
+        *self.end.lock() = Some(end);
     }
 }
 
@@ -150,7 +151,7 @@ impl Source for Received {
     }
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {
-        match lock(&self.body).take() {
+        match self.body.lock().take() {
             Some(body) => Ok(Box::new(body)),
             None => Err(once()),
         }
@@ -183,7 +184,7 @@ impl Body for ReceivedBody {
                 "stopped while receiving",
             ));
         }
-        let end = lock(&self.end).take();
+        let end = self.end.lock().take();
         match end {
             Some(Ok(checksum)) => self.verify(checksum.as_ref()).map(|()| None),
             Some(Err(error)) => Err(error),
@@ -202,7 +203,7 @@ impl ReceivedBody {
         let wrong = |text: String| SourceError::new(SourceErrorKind::Invalid, text);
         let digests = std::mem::take(&mut self.digests);
         // The end may be asked for again.
-        *lock(&self.end) = Some(Ok(None));
+        *self.end.lock() = Some(Ok(None));
         if digests.is_empty() {
             return Ok(());
         }
@@ -235,10 +236,6 @@ fn once() -> SourceError {
         SourceErrorKind::Invalid,
         "an upload can be read once, from its beginning",
     )
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

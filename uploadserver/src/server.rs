@@ -1,6 +1,7 @@
 //! The state that all requests of a server share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use app::job::POD_GRACE;
@@ -102,7 +103,7 @@ impl Server {
     fn finish(&self, job: &Arc<Job>, result: Result<Success, UploadFailed>) {
         self.figures.count(job, result.is_ok());
         if job.resumable.is_some() {
-            *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(job));
+            *self.ended.lock() = Some(Arc::clone(job));
         }
         let was_told = job.seal();
         match &result {
@@ -121,7 +122,7 @@ impl Server {
 
     /// The resumable upload of this name, in progress or just ended.
     pub(crate) fn resumable(&self, id: &str) -> Option<Arc<Job>> {
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ended = self.ended.lock().clone();
         let jobs = [self.slot.job(), ended];
         jobs.into_iter()
             .flatten()

@@ -153,7 +153,8 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex, PoisonError};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
 
     use super::*;
 
@@ -163,7 +164,7 @@ mod tests {
 
     impl Write for Kept {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+            self.0.lock().write(bytes)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -180,7 +181,7 @@ mod tests {
             program: "cdi-importer",
         };
         tracing::subscriber::with_default(subscriber(options, move || writer.clone()), emit);
-        String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
+        String::from_utf8(kept.0.lock().clone()).unwrap()
     }
 
     fn one_of_each_level() {

@@ -1,8 +1,9 @@
 //! Counters and gauges, and their Prometheus text (exposition format 0.0.4).
 
+use parking_lot::Mutex;
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::progress::Progress;
@@ -159,7 +160,7 @@ impl Registry {
     }
 
     fn register(&self, name: Cow<'static, str>, help: &'static str, labels: &[(&str, &str)], value: Value) {
-        let mut families = self.lock();
+        let mut families = self.families.lock();
         let series = Series {
             labels: label_text(labels),
             value,
@@ -184,7 +185,7 @@ impl Registry {
     /// All series that may be shown, as text; a family without any is left out.
     pub fn encode(&self) -> String {
         let mut text = String::new();
-        for family in self.lock().iter() {
+        for family in self.families.lock().iter() {
             let name = &family.name;
             let mut header = family.series.first().map(|series| {
                 format!(
@@ -201,11 +202,6 @@ impl Registry {
             }
         }
         text
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Family>> {
-        // A panic elsewhere leaves the list whole: nothing in here can fail halfway.
-        self.families.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

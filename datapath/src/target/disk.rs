@@ -1,11 +1,12 @@
 //! The open disk: positional writes from any thread, the held first MiB, the commit.
 
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::direct::Direct;
@@ -104,7 +105,7 @@ impl Disk {
         if !kept.is_empty() {
             // Below HELD_BYTES, so it fits.
             let start = usize::try_from(offset).unwrap_or(0);
-            let mut held = self.held();
+            let mut held = self.held.lock();
             let end = start + kept.len();
             if held.len() < end {
                 *held = resized(&held, end);
@@ -112,10 +113,6 @@ impl Disk {
             held[start..end].copy_from_slice(kept);
         }
         (!rest.is_empty()).then_some(rest)
-    }
-
-    fn held(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn set_len(&self, size: u64) -> Result<(), TargetError> {
@@ -154,7 +151,7 @@ impl Disk {
     }
 
     fn complete(&self, virtual_size: u64, mode: Option<u32>) -> Result<(), Error> {
-        let held = std::mem::take(&mut *self.held());
+        let held = std::mem::take(&mut *self.held.lock());
         let held = resized(&held, usize::try_from(virtual_size.min(HELD_BYTES)).unwrap_or(0));
         let first_block = held.len().min(usize::try_from(ZERO_BLOCK).unwrap_or(0));
         let (first, rest) = held.split_at(first_block);

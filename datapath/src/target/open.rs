@@ -5,9 +5,9 @@ use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
 
 use super::direct::Direct;

@@ -1,9 +1,9 @@
 //! The way through the page cache, on which bytes must not pile up.
 
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Bytes in the page cache that are flushed while more are written: they must neither fill the memory of a pod, which
 /// counts its page cache, nor all wait for the final fsync. At most twice as many are dirty.
@@ -22,7 +22,7 @@ impl Pacer {
         if self.dirty.fetch_add(bytes, Ordering::Relaxed) + bytes < DIRTY_BYTES {
             return Ok(());
         }
-        let _one = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.flushing.lock();
         if self.dirty.load(Ordering::Relaxed) < DIRTY_BYTES {
             return Ok(());
         }

@@ -6,13 +6,14 @@
 //! shows that it is not complete, a lock on its inode that it is being written, and it is only ever removed, replaced or
 //! called complete while its name leads to the inode that is meant.
 
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -59,15 +60,11 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 /// Removes the unfinished files of this process, from under the transfers that write them: the process ends now, and does
 /// not wait for them. No other file is begun after that.
 pub fn abandon() {
-    let mut registry = registry();
+    let mut registry = REGISTRY.lock();
     registry.is_closed = true;
     for file in registry.files.drain(..).filter_map(|file| file.upgrade()) {
         file.remove();
     }
-}
-
-fn registry() -> MutexGuard<'static, Registry> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Unfinished {
@@ -101,7 +98,7 @@ impl Unfinished {
         if lock(&file) == Lock::Taken || !unfinished.is_in_place()? {
             return Err(TargetError::refused("create", path, TargetRefused::InUse).into());
         }
-        let mut registry = registry();
+        let mut registry = REGISTRY.lock();
         if registry.is_closed {
             unfinished.remove();
             return Err(Error::Stopped);
@@ -116,7 +113,7 @@ impl Unfinished {
     pub(super) fn complete(&self, file: &File) -> Result<(), Error> {
         // Before the lock of the state is taken: it may take long, and `abandon` must not wait for it.
         self.sync_name(file)?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if *state == State::Removed {
             return Err(Error::Stopped);
         }
@@ -131,7 +128,7 @@ impl Unfinished {
     ///
     /// No process of ours takes the name away between the look and the removal, since that takes the lock that we hold.
     pub(super) fn remove(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if *state != State::Growing {
             return;
         }
@@ -165,10 +162,6 @@ impl Unfinished {
             other => other,
         };
         synced.map_err(|errno| failed("fsync the folder of", &self.path, errno))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,9 +4,9 @@
 //! (pooling gains as much with less memory), io_uring (default pods refuse it, and direct writes from two threads
 //! reach what the disk gives).
 
+use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -97,11 +97,7 @@ pub fn with_writer<T>(
         }
         fed
     });
-    if let Some(failure) = shared
-        .failure
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner)
-    {
+    if let Some(failure) = shared.failure.into_inner() {
         return Err(failure);
     }
     fed.and_then(|(value, coverage)| {
@@ -240,10 +236,7 @@ impl Shared<'_> {
                     .error("write", std::io::Error::other("a writing thread panicked"))
                     .into(),
             };
-            self.failure
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .get_or_insert(failure);
+            self.failure.lock().get_or_insert(failure);
             self.queue.abort();
             return;
         }

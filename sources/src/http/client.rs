@@ -1,7 +1,8 @@
 //! One request: which headers go where, redirects, and what counts as a failure.
 
+use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Once};
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -215,12 +216,12 @@ impl Client {
     }
 
     fn is_acquainted(&self, url: &Url) -> bool {
-        let acquainted = self.acquainted.lock().unwrap_or_else(PoisonError::into_inner);
+        let acquainted = self.acquainted.lock();
         acquainted.contains(&url.origin())
     }
 
     fn get_acquainted(&self, url: &Url) {
-        let mut acquainted = self.acquainted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut acquainted = self.acquainted.lock();
         acquainted.insert(url.origin());
     }
 

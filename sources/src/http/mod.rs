@@ -29,8 +29,9 @@ mod object;
 mod promise;
 mod status;
 
+use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -148,7 +149,7 @@ impl Source for HttpSource {
     }
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let first = self.first.lock().take();
         // Several connections and holes need ranges; for one connection, finding out can wait until an image needs them.
         let is_ranged = match self.object.connections() {
             1 if self.object.regions().is_none() => self.is_ranged.get().copied().unwrap_or(false),

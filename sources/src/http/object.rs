@@ -1,6 +1,6 @@
 //! An object of a server: how it is asked for and recognized.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use datapath::buffer::Pool;
 use datapath::error::{SourceError, SourceErrorKind};
@@ -46,14 +46,11 @@ impl Object {
     }
 
     fn location(&self) -> Url {
-        self.location
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.location.lock().clone()
     }
 
     fn set_location(&self, url: Url) {
-        *self.location.lock().unwrap_or_else(PoisonError::into_inner) = url;
+        *self.location.lock() = url;
     }
 
     /// Asks where the redirects ended. A signed URL may have expired since: then once more from the start.

@@ -1,6 +1,7 @@
 //! A session with the engine: a token for a password, and XML with it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{Method, StatusCode, header};
@@ -69,12 +70,12 @@ impl Session {
     async fn log_in(&self) -> Result<(), SourceError> {
         let (user, password) = (self.credentials.user(), self.credentials.password());
         let token = self.token_for(user, password).await?;
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
+        *self.token.lock() = token;
         Ok(())
     }
 
     fn token(&self) -> String {
-        self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.token.lock().clone()
     }
 
     async fn token_for(&self, user: &str, password: &str) -> Result<String, SourceError> {

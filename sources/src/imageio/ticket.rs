@@ -1,6 +1,7 @@
 //! The ticket of a transfer: it expires unless somebody reads, and a slow disk may keep us from reading.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
@@ -27,12 +28,12 @@ impl Default for Progress {
 impl Progress {
     /// Notes that bytes were read just now.
     pub(super) fn advanced(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.0.lock() = Instant::now();
     }
 
     /// Time since bytes were last read.
     fn silence(&self) -> Duration {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        self.0.lock().elapsed()
     }
 }
 

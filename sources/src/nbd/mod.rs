@@ -19,9 +19,10 @@ mod stream;
 mod uri;
 mod wire;
 
+use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -144,13 +145,13 @@ impl Source for NbdSource {
     }
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let first = self.first.lock().take();
         Ok(Box::new(RemoteBody::new(Arc::clone(&self.export), first, true)))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         check_range(&range, self.export.size)?;
-        let mut connection = self.second.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = self.second.lock();
         let network = &self.export.server.network;
         network.block_on(self.collect(range, &mut connection))
     }

@@ -1,7 +1,8 @@
 //! Secrets and connections that anybody on the way can listen to.
 
+use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use url::{Origin, Url};
@@ -42,7 +43,7 @@ impl Policy {
                 Err(SourceError::new(SourceErrorKind::Invalid, message))
             }
             Cleartext::Warned(told) => {
-                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut told = told.lock();
                 if told.insert(url.origin()) {
                     tracing::warn!("{secret} goes to {server} without TLS: everybody on the way can read it");
                 }

@@ -29,8 +29,9 @@ mod session;
 mod store;
 mod wording;
 
+use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
@@ -141,7 +142,7 @@ impl Source for RegistrySource {
     }
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {
-        let disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let disk = self.disk.lock().take();
         match disk {
             Some(disk) => Ok(Box::new(disk)),
             None => Err(SourceError::new(

@@ -1,6 +1,7 @@
 //! The manners of S3: signatures, regions, versions, and the meaning of its refusals.
 
-use std::sync::{OnceLock, PoisonError, RwLock};
+use parking_lot::RwLock;
+use std::sync::OnceLock;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderName, HeaderValue, header};
@@ -71,7 +72,7 @@ impl S3Dialect {
     }
 
     fn region(&self) -> String {
-        self.region.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.region.read().clone()
     }
 
     async fn sign(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
@@ -97,7 +98,7 @@ impl S3Dialect {
         if let Some(region) = self.other_region(&refusal, error.as_ref()) {
             tracing::info!("the bucket is in region {region}");
             let elsewhere = relocated(refusal.url, &region);
-            *self.region.write().unwrap_or_else(PoisonError::into_inner) = region;
+            *self.region.write() = region;
             return Verdict::Again(elsewhere);
         }
         let is_refused_to_nobody =

@@ -1,8 +1,9 @@
 //! The log of nbdkit: kept for those who look for the reason, without passwords.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Lines that are kept.
 const MAX_LINES: usize = 1000;
@@ -59,7 +60,7 @@ impl Log {
         if line.to_ascii_lowercase().contains("password") {
             return;
         }
-        let mut lines = self.lines();
+        let mut lines = self.0.lock();
         if let Some(version) = version(line) {
             lines.info.version = printable::line(version, MAX_INFO_CHARS);
         }
@@ -74,12 +75,12 @@ impl Log {
 
     /// Words of the library so far.
     pub(super) fn info(&self) -> VddkInfo {
-        self.lines().info.clone()
+        self.0.lock().info.clone()
     }
 
     /// The last errors, as one text.
     pub(super) fn errors(&self) -> String {
-        let lines = self.lines();
+        let lines = self.0.lock();
         let errors: Vec<&str> = lines
             .last
             .iter()
@@ -90,18 +91,14 @@ impl Log {
 
     /// The last line.
     pub(super) fn last(&self) -> String {
-        self.lines().last.back().cloned().unwrap_or_default()
+        self.0.lock().last.back().cloned().unwrap_or_default()
     }
 
     /// Writes all lines to our own log.
     pub(super) fn print(&self) {
-        for line in &self.lines().last {
+        for line in &self.0.lock().last {
             tracing::info!("Log line from nbdkit: {line}");
         }
-    }
-
-    fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -137,7 +134,7 @@ mod tests {
             host: "esx1.example.com".into(),
         };
         assert_eq!(log.info(), expected);
-        assert_eq!(log.lines().last.len(), 3);
+        assert_eq!(log.0.lock().last.len(), 3);
         assert_eq!(log.errors(), "VixDiskLib_Open: something");
     }
 
@@ -147,7 +144,7 @@ mod tests {
         let text: String = (0..5000).map(|n| format!("{n}\n")).collect();
         log.follow(text.as_bytes());
         log.follow(vec![b'x'; 100_000].as_slice());
-        let lines = log.lines();
+        let lines = log.0.lock();
         assert_eq!(lines.last.len(), MAX_LINES);
         assert!(lines.last.iter().all(|line| line.len() <= 4096));
     }

@@ -1,7 +1,8 @@
 //! PVCs of a cluster.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -90,7 +91,7 @@ impl Claims {
     }
 
     fn look_of(&self, grant: &Grant) -> Arc<Look> {
-        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looks = self.looks.lock();
         looks.retain(|_, look| look.is_of_use());
         Arc::clone(looks.entry(grant.clone()).or_default())
     }

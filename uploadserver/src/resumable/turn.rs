@@ -1,6 +1,7 @@
 //! The turn to send, when several requests bring the parts of one upload.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
@@ -70,24 +71,20 @@ impl Resumable {
 
     /// True if no request is sending.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.turn().waiting_since.is_some()
-    }
-
-    fn turn(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turn.lock().waiting_since.is_some()
     }
 
     /// Takes over from the request before, which may hang on a dead connection. A request that gives up while it waits
     /// here leaves an upload that waits for its client.
     pub(crate) async fn take_turn(&self) -> Option<(OwnedMutexGuard<Option<Intake>>, CancellationToken)> {
         let replaced = {
-            let mut turn = self.turn();
+            let mut turn = self.turn.lock();
             std::mem::take(&mut turn.replaced).cancel();
             turn.replaced.clone()
         };
         let intake = tokio::time::timeout(HAND_OVER, Arc::clone(&self.intake).lock_owned()).await;
         let intake = intake.ok()?;
-        let mut turn = self.turn();
+        let mut turn = self.turn.lock();
         turn.number += 1;
         if let Some(since) = turn.waiting_since.take() {
             turn.waited += since.elapsed();
@@ -100,7 +97,7 @@ impl Resumable {
     /// Frees the turn; `received` bytes have come.
     pub(crate) fn rest(&self, received: u64) {
         let now = Instant::now();
-        let mut turn = self.turn();
+        let mut turn = self.turn.lock();
         turn.number += 1;
         turn.waiting_since = Some(now);
         if received.saturating_sub(turn.counted_from) >= PROGRESS_BYTES {
@@ -117,7 +114,7 @@ impl Resumable {
 
     /// The time without a client that has not ended.
     pub(crate) fn resting(&self) -> Option<Rest> {
-        let turn = self.turn();
+        let turn = self.turn.lock();
         turn.waiting_since.map(|since| Rest {
             number: turn.number,
             since,
@@ -136,7 +133,7 @@ impl Resumable {
         let Ok(mut intake) = self.intake.try_lock() else {
             return false;
         };
-        if self.turn().number != rest.number {
+        if self.turn.lock().number != rest.number {
             return false;
         }
         let Some(intake) = intake.take() else {
@@ -155,7 +152,7 @@ impl Resumable {
     pub(crate) async fn abandon(&self) -> bool {
         let is_abandoned = |(_, since): (u64, Instant)| since.elapsed() >= ABANDONED;
         match self.resting() {
-            Some(rest) if self.turn().last_byte.is_some_and(is_abandoned) => {
+            Some(rest) if self.turn.lock().last_byte.is_some_and(is_abandoned) => {
                 self.expire(rest, ABANDONED).await
             }
             _ => false,

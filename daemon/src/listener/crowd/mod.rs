@@ -5,10 +5,11 @@
 
 mod rank;
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use tokio_util::sync::CancellationToken;
@@ -103,7 +104,7 @@ impl Crowd {
     /// engaged ones.
     pub(super) fn enter(&self, client: IpAddr) -> Option<Place> {
         let close = CancellationToken::new();
-        let mut places = self.places();
+        let mut places = self.0.lock();
         // Before the new one has a place: it could be the one that is told to go.
         places.make_room()?;
         let number = places.next;
@@ -127,10 +128,6 @@ impl Crowd {
             is_unsent: AtomicBool::new(false),
             task: Mutex::default(),
         })))
-    }
-
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -182,7 +179,7 @@ impl Places {
 
 impl Place {
     fn change(&self, change: impl FnOnce(&mut Taken)) {
-        self.0.crowd.places().change(self.0.number, change);
+        self.0.crowd.0.lock().change(self.0.number, change);
     }
 
     /// The client has begun its handshake.
@@ -245,7 +242,7 @@ impl Place {
 
 impl Seat {
     fn set_task(&self, waker: &Waker) {
-        let mut task = lock(&self.task);
+        let mut task = self.task.lock();
         if !task.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *task = Some(waker.clone());
         }
@@ -262,7 +259,7 @@ impl Drop for Engaged {
     fn drop(&mut self) {
         let seat = &*self.0.0;
         seat.leaving.fetch_add(1, Ordering::Release);
-        let task = lock(&seat.task).clone();
+        let task = seat.task.lock().clone();
         if let Some(task) = task {
             task.wake();
         }
@@ -271,12 +268,8 @@ impl Drop for Engaged {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.crowd.places().remove(self.number);
+        self.crowd.0.lock().remove(self.number);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! oldest block that is being decoded has its bytes; and a worker with the chunk that the reader needs next need not
 //! wait for room.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Condvar, Mutex};
 
 use bytes::Bytes;
 
@@ -38,18 +38,10 @@ pub(super) struct Pool {
     workers: Condvar,
 }
 
-fn wait<'s>(bell: &Condvar, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
-    bell.wait(state).unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Pool {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes the state in a way that workers may wait for.
     fn for_workers(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state());
+        change(&mut self.state.lock());
         self.workers.notify_all();
     }
 }
@@ -63,7 +55,7 @@ impl Pool {
 
     /// Waits until there is something to do. It is not `Feed` unless the reader `has_more`, nor `Done` if so.
     pub(super) fn step(&self, has_more: bool) -> Step {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(chunk) = state.take_ready() {
                 drop(state);
@@ -76,7 +68,7 @@ impl Pool {
             match has_more {
                 true if state.is_hungry() => return Step::Feed,
                 false if state.is_done() => return Step::Done,
-                _ => state = wait(&self.reader, state),
+                _ => self.reader.wait(&mut state),
             }
         }
     }
@@ -111,34 +103,34 @@ impl Pool {
 impl Pool {
     /// Waits for a block; `None` when the workers should return.
     pub(super) fn take(&self) -> Option<Taken> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while !state.closed {
             if let Some(taken) = state.take_block() {
                 return Some(taken);
             }
-            state = wait(&self.workers, state);
+            self.workers.wait(&mut state);
         }
         None
     }
 
     /// Waits for bytes of the block `number`.
     pub(super) fn food(&self, number: u64) -> Food {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(food) = state.take_food(number) {
                 drop(state);
                 self.reader.notify_one();
                 return food;
             }
-            state = wait(&self.workers, state);
+            self.workers.wait(&mut state);
         }
     }
 
     /// Hands over a chunk of the block `number` that belongs at `offset`; waits for room. `false` if it is not needed.
     pub(super) fn deliver(&self, number: u64, offset: u64, bytes: Bytes) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while !state.is_abandoned(number) && !state.has_room(offset, &bytes) {
-            state = wait(&self.workers, state);
+            self.workers.wait(&mut state);
         }
         if state.is_abandoned(number) {
             return false;
