@@ -9,7 +9,6 @@
 //! The reader puts a slot into a queue for every piece; the sender takes the slots in order and waits for what an encoder
 //! puts into each. The queue is what bounds the memory: [`SLOTS`] pieces of a quarter of a MiB.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
@@ -22,6 +21,7 @@ use bytes::Bytes;
 use daemon::metrics::Seconds;
 use datapath::encode::{Block, Encoding, Piece, Seal};
 use hyper::body::{Body, Frame};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::flow::{Flow, Pace};

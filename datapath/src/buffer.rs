@@ -4,10 +4,10 @@
 //! the page cache from where it is. And memory that is still in the processor's cache from its last use is
 //! several times faster than fresh pages, which the kernel has to clear first.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::memory::Held;
 

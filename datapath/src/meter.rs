@@ -1,19 +1,19 @@
 //! The first stage behind a source: counts, has digested, paces, and notices a request to stop.
 
-use parking_lot::Mutex;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::chunks::Chunks;
 use crate::digest::{Checksum, Hashing};
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::floor::Floor;
-use crate::observe::{Observer, Stage};
+use crate::observe::{Observer, SharedTime, Stage};
 use crate::options::Reading;
 use crate::source::{Body, Source};
 
@@ -29,8 +29,8 @@ pub struct Readings {
     must_read_all: bool,
     /// True if the source is read to its end, though bytes may be skipped.
     must_reach_end: bool,
-    /// Nanoseconds of all stages that [`Readings::time`] was told of.
-    timed: AtomicU64,
+    /// The time of all stages that [`Readings::time`] was told of.
+    timed: SharedTime,
     observer: Arc<dyn Observer>,
 }
 
@@ -38,10 +38,10 @@ impl Readings {
     /// Does the `work` of a `stage`, and tells the observer how long it took: without what the stages before it, from which it
     /// pulls its bytes, took meanwhile. That costs two looks at the clock for each chunk.
     pub(crate) fn time<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
-        let (began, before) = (Instant::now(), self.timed.load(Ordering::Relaxed));
+        let (began, before) = (Instant::now(), self.timed.value());
         let value = work();
-        let others = self.timed.load(Ordering::Relaxed).saturating_sub(before);
-        let own = began.elapsed().saturating_sub(Duration::from_nanos(others));
+        let others = self.timed.value().saturating_sub(before);
+        let own = began.elapsed().saturating_sub(others);
         self.pass_over(own);
         self.observer.spent(stage, own);
         value
@@ -49,8 +49,7 @@ impl Readings {
 
     /// Time that is not that of the stage which is at work: it waited for others.
     pub(crate) fn pass_over(&self, time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.timed.fetch_add(nanos, Ordering::Relaxed);
+        self.timed.add(time);
     }
 
     /// Bytes of the source that were consumed or skipped.
@@ -90,7 +89,7 @@ impl Meter {
     pub fn new(source: &dyn Source, reading: &Reading) -> Result<Self, Error> {
         let digest = reading
             .checksum
-            .clone()
+            .as_ref()
             .map(|checksum| (checksum.clone(), Hashing::start(checksum.algorithm())));
         let digesting = digest.is_some();
         let must_read_all = digesting || source.verifies();
@@ -99,7 +98,7 @@ impl Meter {
             digest: Mutex::new(digest),
             must_read_all,
             must_reach_end: must_read_all || reading.read_all,
-            timed: AtomicU64::new(0),
+            timed: SharedTime::default(),
             observer: Arc::clone(&reading.observer),
         });
         Ok(Self {
@@ -130,7 +129,8 @@ impl Meter {
 
     /// Continues at `offset`. Only for bodies of ranged sources, without a digest.
     pub fn skip_to(&mut self, offset: u64) -> Result<(), Error> {
-        self.body.skip_to(offset).map_err(stopped)?;
+        let skipped = self.readings.time(Stage::Source, || self.body.skip_to(offset));
+        skipped.map_err(stopped)?;
         self.advance_to(offset);
         Ok(())
     }
@@ -244,7 +244,7 @@ mod tests {
             digest: Mutex::new(None),
             must_read_all: false,
             must_reach_end: false,
-            timed: AtomicU64::new(0),
+            timed: SharedTime::default(),
             observer: Arc::clone(&told) as Arc<dyn Observer>,
         };
         let hour = Duration::from_secs(3600);

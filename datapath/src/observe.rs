@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::facts::ImageFacts;
@@ -71,6 +72,28 @@ impl Phase {
             Self::Resize => "resize",
             Self::Complete => "complete",
         }
+    }
+}
+
+/// A time that several threads add to.
+#[derive(Debug, Default)]
+pub(crate) struct SharedTime(AtomicU64);
+
+impl SharedTime {
+    /// Adds `time`.
+    pub(crate) fn add(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.0.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// The sum so far.
+    pub(crate) fn value(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+
+    /// The sum since the last look.
+    pub(crate) fn take(&self) -> Duration {
+        Duration::from_nanos(self.0.swap(0, Ordering::Relaxed))
     }
 }
 

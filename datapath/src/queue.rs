@@ -1,7 +1,8 @@
 //! A bounded queue between threads whose bound is bytes, not messages.
 
-use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+
+use parking_lot::{Condvar, Mutex};
 
 struct State<T> {
     items: VecDeque<(T, usize)>,

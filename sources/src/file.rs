@@ -36,8 +36,11 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// Opens `path` for reading. `stop` ends the wait for a pipe.
+    /// Opens `path` for reading; `-` is standard input. `stop` ends the wait for a pipe.
     pub fn open(path: &Path, stop: CancellationToken) -> Result<Self, SourceError> {
+        if path.as_os_str() == "-" {
+            return Self::stdin(stop);
+        }
         let name = path.display().to_string();
         let open = || -> io::Result<(File, Option<u64>)> {
             let mut file = File::open(path)?;
@@ -59,7 +62,7 @@ impl FileSource {
     }
 
     /// Standard input, of unknown length whatever it is connected to.
-    pub fn stdin(stop: CancellationToken) -> Result<Self, SourceError> {
+    fn stdin(stop: CancellationToken) -> Result<Self, SourceError> {
         let name = "standard input".to_owned();
         let fd = io::stdin()
             .as_fd()

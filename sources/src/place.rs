@@ -3,7 +3,7 @@
 //! The command line and the pod's environment make a [`Place`]; [`open`] makes a source of it. A new kind of source is a folder,
 //! a variant and its arms here; a new object store is a folder and its line in [`STORES`].
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use datapath::error::{SourceError, SourceErrorKind};
@@ -18,7 +18,7 @@ use crate::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
 use crate::nbd::NbdSource;
 use crate::network::Network;
 use crate::objects::{ObjectOptions, Store};
-use crate::registry::{RegistryOptions, RegistrySource};
+use crate::registry::{self, RegistryOptions, RegistrySource};
 use crate::s3;
 use crate::vddk::{VddkInfo, VddkOptions, VddkSource};
 
@@ -28,9 +28,7 @@ pub static STORES: [Store; 2] = [s3::STORE, gcs::STORE];
 /// A place that an image is read from. What may hold a password is kept as text where its parser reports errors without it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Standard input.
-    Stdin,
-    /// A file, block device or pipe of this machine.
+    /// A file, block device or pipe of this machine; `-` is standard input.
     File(PathBuf),
     /// An object of an HTTP server.
     Http {
@@ -104,7 +102,6 @@ impl Place {
             .split_once("://")
             .map(|(scheme, _)| scheme.to_ascii_lowercase());
         match scheme.as_deref() {
-            None if text == "-" => Ok(Self::Stdin),
             None if text.is_empty() => Err(invalid("the name of the source is empty".into())),
             None => Ok(Self::File(text.into())),
             Some("http" | "https") => Ok(Self::Http {
@@ -142,22 +139,13 @@ impl Place {
         }
     }
 
-    /// The path of what is on this machine; `-` is standard input.
-    pub fn local_path(&self) -> Option<&Path> {
-        match self {
-            Self::Stdin => Some(Path::new("-")),
-            Self::File(path) => Some(path),
-            _ => None,
-        }
-    }
-
     /// The server, for the lines of the log: a host, or a bucket. Nothing for what is on this machine.
     fn host(&self) -> Option<String> {
         let address = match self {
-            Self::Stdin | Self::File(_) => return None,
+            Self::File(_) => return None,
             Self::Http { url, .. } => url.as_str(),
             Self::Object { url, .. } => url,
-            Self::Registry { reference, .. } => reference,
+            Self::Registry { reference, .. } => return registry::host(reference),
             Self::Nbd(uri) => uri,
             Self::ImageIo { api, .. } => api.as_str(),
             Self::Vddk(options) => options.endpoint.as_str(),
@@ -169,7 +157,7 @@ impl Place {
     /// The kind of source, as CDI's controllers call it.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Stdin | Self::File(_) => "file",
+            Self::File(_) => "file",
             Self::Http { .. } => "http",
             Self::Object { store, .. } => store.name,
             Self::Registry { .. } => "registry",
@@ -219,7 +207,6 @@ pub fn open(place: &Place, network: &Arc<Network>) -> Result<Opened, SourceError
         remarks: Remarks::None,
     };
     Ok(match place {
-        Place::Stdin => alone(Box::new(FileSource::stdin(network.stop.clone())?)),
         Place::File(path) => alone(Box::new(FileSource::open(path, network.stop.clone())?)),
         Place::Http { url, headers } => {
             let config = HttpConfig {
@@ -287,7 +274,7 @@ mod tests {
             checkpoints: Checkpoints::default(),
         };
         for (location, expected) in [
-            ("-", Place::Stdin),
+            ("-", Place::File("-".into())),
             ("disk.img", Place::File("disk.img".into())),
             ("./-", Place::File("./-".into())),
             ("/a/b://c", Place::File("/a/b://c".into())),

@@ -114,27 +114,27 @@ impl Patience {
         (1..attempts).map(move |attempt| first_delay.saturating_mul(1 << attempt))
     }
 
-    /// The result of `attempt`, tried again after what looks like a server that is just not there yet; `passes` tells by the error.
+    /// The result of `ask`, tried again after what looks like a server that is just not there yet; `passes` tells by the error.
     pub(super) async fn first<T>(
         &self,
         observer: &dyn Observer,
         passes: impl Fn(&SourceError) -> bool,
-        mut attempt: impl AsyncFnMut() -> Result<T, AttemptFailed>,
+        mut ask: impl AsyncFnMut() -> Result<T, AttemptFailed>,
     ) -> Result<T, SourceError> {
-        let mut pauses = self.first_pauses();
+        let mut pauses = (1..).zip(self.first_pauses());
         loop {
-            let (error, retry_after) = match attempt().await {
+            let (error, retry_after) = match ask().await {
                 Ok(brought) => return Ok(brought),
                 Err(AttemptFailed::Transient { error, retry_after }) if passes(&error) => {
                     (error, retry_after)
                 }
                 Err(failed) => return Err(failed.into_error()),
             };
-            let Some(pause) = pauses.next() else {
+            let Some((attempt, pause)) = pauses.next() else {
                 return Err(error);
             };
             observer.retried(Stage::Source);
-            tracing::info!(cause = %error, "the source is not ready, trying again");
+            tracing::info!(attempt, cause = %error, "the source is not ready, trying again");
             let asked = retry_after.unwrap_or_default();
             tokio::time::sleep(pause.max(asked).min(self.max_delay)).await;
         }

@@ -3,6 +3,7 @@
 //! Not a tree library: this one stops reading at its bounds on depth and elements, and knows no entities but the five of XML.
 
 use quick_xml::Reader;
+use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
 
 use super::words::plain;
@@ -71,7 +72,7 @@ impl Element {
                 Event::GeneralRef(reference) => {
                     let character = match reference.resolve_char_ref().map_err(|error| syntax(&error))? {
                         Some(character) => character.to_string(),
-                        None => predefined(&reference)
+                        None => resolve_predefined_entity(&reference)
                             .ok_or_else(|| {
                                 XmlError::syntax(&format_args!("unknown entity &{};", &*reference))
                             })?
@@ -134,18 +135,6 @@ fn add_text(open: &mut [Element], text: &str) {
     if let Some(element) = open.last_mut() {
         element.text.push_str(text);
     }
-}
-
-/// The entities that every XML document has (XML 1.0 §4.6).
-fn predefined(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "amp" => "&",
-        "lt" => "<",
-        "gt" => ">",
-        "quot" => "\"",
-        "apos" => "'",
-        _ => return None,
-    })
 }
 
 /// `text` as the content of an element or attribute.

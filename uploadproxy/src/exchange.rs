@@ -1,13 +1,13 @@
 //! One request with a valid token, from its admission until both of its bodies have ended: what the log and the
 //! metrics say about it.
 
-use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use daemon::listener::{Engagement, Peer};
 use http::{Method, StatusCode};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::figures::Figures;

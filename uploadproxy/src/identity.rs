@@ -3,7 +3,6 @@
 //! As long as nothing has changed the same configuration is given out: by that the pool knows that its connections
 //! are still good. One reader at a time asks; others use what was good before, or share its failure.
 
-use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use daemon::tls::{self, IdentityError, Roots};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, timeout};

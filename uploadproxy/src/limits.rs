@@ -1,10 +1,11 @@
 //! Limits of the number and speed of uploads, in total and for each client. Off unless configured, but for requests to one PVC.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::pace::Pace;
 use crate::token::Grant;

@@ -1,9 +1,9 @@
 //! The pace at which bytes may pass: a token bucket for each limit.
 
-use parking_lot::Mutex;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Amount that may pass at once after a pause, as time.

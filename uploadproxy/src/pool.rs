@@ -4,13 +4,13 @@
 //! virtctl asks before it sends, and a resumable upload is several requests. It is never kept for long, because the pod
 //! behind a service may be another one soon, and never when the certificates have changed.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::reply::LINGER;
 use hyper::client::conn::http1::SendRequest;
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};

@@ -1,6 +1,5 @@
 //! Requests to upload servers: connects, shows the proxy's certificate, and says in one sentence what went wrong.
 
-use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;

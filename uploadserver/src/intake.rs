@@ -1,6 +1,5 @@
 //! The source stage of an upload: bytes that arrive in tasks, for the thread of the data path.
 
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use datapath::buffer::Pool;
 use datapath::digest::{Checksum, Digest};
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::checksum::{Promise, TRAILER_ALGORITHMS};

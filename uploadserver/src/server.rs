@@ -1,12 +1,12 @@
 //! The state that all requests of a server share.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
 use app::job::POD_GRACE;
 use datapath::target;
 use http::StatusCode;
+use parking_lot::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;

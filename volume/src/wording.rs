@@ -2,7 +2,7 @@
 //! the cause.
 
 use datapath::Error;
-use datapath::error::{DecodeError, SourceErrorKind, TargetError};
+use datapath::error::{DecodeError, TargetError};
 use datapath::observe::Phase;
 
 const INFO: &str = "Unable to obtain information about data source: ";
@@ -25,11 +25,7 @@ pub enum Made {
 
 /// True if `error` is the obedience to a request to stop, and no failure of the data.
 pub fn is_stop(error: &Error) -> bool {
-    match error {
-        Error::Stopped => true,
-        Error::Source(source) => source.kind() == SourceErrorKind::Stopped,
-        _ => false,
-    }
+    error.trouble().is_none()
 }
 
 /// True if a larger volume would have helped.
@@ -82,7 +78,7 @@ pub fn raw_too_large(error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use datapath::error::{FormatError, SourceError};
+    use datapath::error::{FormatError, SourceError, SourceErrorKind};
     use rustix::io::Errno;
 
     use super::*;

@@ -1,10 +1,11 @@
 //! Counters and gauges, and their Prometheus text (exposition format 0.0.4).
 
-use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::progress::Progress;
 

@@ -48,11 +48,13 @@ impl PackingSender {
 
     /// The output of `next` if it comes soon; else hands over what waits, and `next` is still to be waited for.
     pub async fn soon<F: Future>(&mut self, next: Pin<&mut F>) -> Result<Option<F::Output>, Closed> {
-        let is_due = self.rest_since.is_some_and(|since| since.elapsed() >= REST_WAIT);
-        if !is_due && let Ok(output) = timeout(PACK_WAIT, next).await {
-            return Ok(Some(output));
+        if self.rest_since.is_some_and(|since| since.elapsed() >= REST_WAIT) {
+            self.flush().await?;
         }
-        self.flush().await.map(|()| None)
+        match timeout(PACK_WAIT, next).await {
+            Ok(output) => Ok(Some(output)),
+            Err(_) => self.flush().await.map(|()| None),
+        }
     }
 
     /// Ready when no more bytes are wanted: the receiver is gone, or on stop.
@@ -72,5 +74,32 @@ impl PackingSender {
             self.rest_since = Some(Instant::now());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::pin::pin;
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::bridge;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_come_is_taken_though_other_bytes_have_waited_long() {
+        let (sender, mut chunks) = bridge::channel(1 << 20, CancellationToken::new());
+        let mut packing = PackingSender::new(sender, Pool::default(), 0);
+        packing.push(b"first").await.unwrap();
+        tokio::time::advance(REST_WAIT).await;
+        assert_eq!(packing.soon(pin!(ready(7))).await.unwrap(), Some(7));
+        assert_eq!(&chunks.next().await.unwrap().bytes[..], b"first");
+        packing.push(b"second").await.unwrap();
+        assert_eq!(
+            packing.soon(pin!(std::future::pending::<u8>())).await.unwrap(),
+            None
+        );
+        assert_eq!(&chunks.next().await.unwrap().bytes[..], b"second");
     }
 }

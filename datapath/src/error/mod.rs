@@ -62,9 +62,7 @@ impl Error {
             Self::Stopped => None,
         }
     }
-}
 
-impl Error {
     /// The stage to blame, and which of its [`kinds`] of trouble this is; a stop is none.
     pub fn trouble(&self) -> Option<(Stage, &'static str)> {
         let kind = match self {

@@ -1,13 +1,14 @@
 //! The open disk: positional writes from any thread, the held first MiB, the commit.
 
-use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use super::direct::Direct;
 use super::options::HELD_BYTES;
@@ -15,7 +16,7 @@ use super::pacer::Pacer;
 use super::unfinished::Unfinished;
 use super::zero::{ZERO_BLOCK, data_runs};
 use crate::error::{Error, TargetError};
-use crate::observe::{Observer, Stage};
+use crate::observe::{Observer, SharedTime, Stage};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -40,12 +41,21 @@ pub struct Disk {
     /// The first [`HELD_BYTES`], as far as they were given.
     pub(super) held: Mutex<Vec<u8>>,
     pub(super) written: AtomicU64,
-    /// Nanoseconds of writes that the observer was not told of yet, of all threads together.
-    pub(super) busy: AtomicU64,
+    /// Times that the observer was not told of yet.
+    pub(super) busy: Busy,
     /// The file, until it is complete; a device and a disk that is changed in place are never removed.
     pub(super) unfinished: Option<Arc<Unfinished>>,
     /// True if a disk that exists is changed where it is: nothing of it is held back, hidden or removed.
     pub(super) in_place: bool,
+}
+
+/// Times of work at the target, of all threads together.
+#[derive(Debug, Default)]
+pub(super) struct Busy {
+    /// Writes and zeroing.
+    writing: SharedTime,
+    /// Compressed clusters, which the writing threads inflate.
+    pub(super) inflating: SharedTime,
 }
 
 impl Disk {
@@ -57,18 +67,16 @@ impl Disk {
     /// Tells `observer` how much was written, and how long that took.
     pub(crate) fn tell(&self, observer: &dyn Observer) {
         observer.target_written(self.written_bytes());
-        let nanos = self.busy.swap(0, Ordering::Relaxed);
-        observer.spent(Stage::Target, Duration::from_nanos(nanos));
+        observer.spent(Stage::Target, self.busy.writing.take());
+        observer.spent(Stage::Format, self.busy.inflating.take());
     }
 
-    /// The write by `work` took its time. Returns that as well.
-    pub(super) fn time<T>(&self, work: impl FnOnce() -> T) -> (T, Duration) {
+    /// Does the `work` of writing, whose time is the target's.
+    pub(super) fn time<T>(&self, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let value = work();
-        let time = began.elapsed();
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.busy.fetch_add(nanos, Ordering::Relaxed);
-        (value, time)
+        self.busy.writing.add(began.elapsed());
+        value
     }
 
     /// True if ranges that are not written read as zeros, so that zeros in the data need no writing.

@@ -1,7 +1,7 @@
 //! Inflating whole clusters whose size is known.
 //!
-//! Deflate is undone by libdeflate, which wants all of input and output at once. A cluster is complete when it is full, whether or
-//! not its stream says that it ends there, as for QEMU.
+//! Deflate is undone by libdeflate, which wants all of input and output at once. A deflate or zstd cluster is complete when
+//! it is full, whether or not its stream says that it ends there, as for QEMU; a zlib one has to be whole, for its checksum.
 
 use diskimage::Compression;
 use flate2::{Decompress, FlushDecompress};

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
 
 use super::direct::Direct;
-use super::disk::{Disk, Kind};
+use super::disk::{Busy, Disk, Kind};
 use super::kind::{Found, classify, follow, look};
 use super::options::{Cache, HELD_BYTES, Options};
 use super::pacer::Pacer;
@@ -106,7 +106,7 @@ impl Disk {
             zeroed: false,
             held: Mutex::new(Vec::new()),
             written: AtomicU64::new(0),
-            busy: AtomicU64::new(0),
+            busy: Busy::default(),
             unfinished: None,
             in_place: false,
         }

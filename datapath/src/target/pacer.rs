@@ -1,9 +1,10 @@
 //! The way through the page cache, on which bytes must not pile up.
 
-use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
 
 /// Bytes in the page cache that are flushed while more are written: they must neither fill the memory of a pod, which
 /// counts its page cache, nor all wait for the final fsync. At most twice as many are dirty.

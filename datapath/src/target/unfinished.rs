@@ -6,7 +6,6 @@
 //! shows that it is not complete, a lock on its inode that it is being written, and it is only ever removed, replaced or
 //! called complete while its name leads to the inode that is meant.
 
-use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -15,6 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 

@@ -29,8 +29,7 @@ impl Disk {
         bounce: &mut Bounce,
     ) -> Result<(), TargetError> {
         if offset >= HELD_BYTES || self.in_place {
-            let (written, _) = self.time(|| self.write_behind_held(offset, slices, bounce));
-            return written;
+            return self.time(|| self.write_behind_held(offset, slices, bounce));
         }
         let mut at = offset;
         let mut rest = Vec::new();
@@ -38,7 +37,7 @@ impl Disk {
             rest.extend(self.hold(at, slice));
             at += slice.len() as u64;
         }
-        self.write_behind_held(HELD_BYTES, &rest, bounce)
+        self.time(|| self.write_behind_held(HELD_BYTES, &rest, bounce))
     }
 
     fn write_behind_held(

@@ -38,6 +38,10 @@ impl Disk {
     /// Makes a range read as zeros: deallocated unless preallocation was asked for, else zeroed by the device, else
     /// written. Parts of blocks at its ends are written.
     pub(crate) fn zero_range(&self, range: Range<u64>) -> Result<(), TargetError> {
+        self.time(|| self.zero_now(range))
+    }
+
+    fn zero_now(&self, range: Range<u64>) -> Result<(), TargetError> {
         let aligned = range.start.next_multiple_of(ALIGNMENT).min(range.end);
         // The end of a device is a multiple of its blocks, whatever their size.
         let whole_end = if range.end >= self.capacity {
@@ -100,9 +104,14 @@ impl Frontier {
         }
     }
 
+    /// True if everything before `end` reads as zeros or was written by us.
+    pub(super) fn is_past(&self, end: u64) -> bool {
+        self.zeroed_to >= end.min(self.limit)
+    }
+
     /// Zeroes whole windows until everything before `end` reads as zeros or was written by us.
     pub(super) fn advance(&mut self, disk: &Disk, end: u64) -> Result<(), Error> {
-        while self.zeroed_to < end.min(self.limit) {
+        while !self.is_past(end) {
             if self.stop.is_cancelled() {
                 return Err(Error::Stopped);
             }
@@ -110,7 +119,7 @@ impl Frontier {
             // Windows begin and end at multiples of any block size, or at the end of the device.
             debug_assert!(self.zeroed_to.is_multiple_of(PAGE as u64));
             let window = self.zeroed_to..window_end;
-            if disk.punch(&window).is_err() {
+            if disk.time(|| disk.punch(&window)).is_err() {
                 disk.zero_range(window)?;
             }
             self.zeroed_to = window_end;

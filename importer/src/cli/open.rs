@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use daemon::env::{ProcessEnv, Strings};
 use daemon::tls::{self, Roots};
-use datapath::error::{SourceError, errno_text};
+use datapath::error::errno_text;
 use datapath::source::Source;
 use sources::Credentials;
 use sources::file::FileSource;
@@ -36,11 +36,7 @@ pub(super) struct Context {
 impl Context {
     /// Opens what is on this machine: a path, or `-`.
     pub(super) fn open_local(&self, path: &Path) -> Result<Box<dyn Source>, CommandFailed> {
-        if path.as_os_str() == "-" {
-            boxed(FileSource::stdin(self.stop.clone()))
-        } else {
-            boxed(FileSource::open(path, self.stop.clone()))
-        }
+        Ok(Box::new(FileSource::open(path, self.stop.clone())?))
     }
 
     /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object was given and will be verified.
@@ -50,7 +46,7 @@ impl Context {
         is_checked: bool,
     ) -> Result<Box<dyn Source>, CommandFailed> {
         let mut place = Place::parse(&arguments.source, particulars(arguments)).map_err(usage)?;
-        if let Some(path) = place.local_path() {
+        if let Place::File(path) = &place {
             return self.open_local(path);
         }
         let network = self.network(arguments, is_checked)?;
@@ -113,10 +109,6 @@ fn particulars(arguments: &SourceArgs) -> Particulars {
             previous: arguments.previous_checkpoint.clone(),
         },
     }
-}
-
-fn boxed(source: Result<impl Source + 'static, SourceError>) -> Result<Box<dyn Source>, CommandFailed> {
-    Ok(Box::new(source?))
 }
 
 /// The failure for what can never work: a mistake of the command line, not of the source.

@@ -14,6 +14,7 @@ mod regions;
 
 use std::iter;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -183,6 +184,7 @@ async fn read_in_turns<R: Remote>(
             })
         })
         .collect();
+    let mut closed = pin!(outlet.closed());
     let mut turn = 0;
     for piece in pieces {
         let range = match piece {
@@ -198,7 +200,13 @@ async fn read_in_turns<R: Remote>(
         turn += 1;
         let mut left = range.end - range.start;
         while left > 0 {
-            let Some(packed) = lane.chunks.next().await else {
+            // Without the look at the outlet the lanes would read on until the slowest has brought its chunk.
+            let next = tokio::select! {
+                biased;
+                next = lane.chunks.next() => next,
+                () = closed.as_mut() => return Err(stopped()),
+            };
+            let Some(packed) = next else {
                 lane.outcome().await?;
                 let message = "a connection to the source ended too early";
                 return Err(SourceError::new(SourceErrorKind::Io, message));

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderValue, header};
@@ -13,12 +12,9 @@ use url::Url;
 use crate::http::{BoxFuture, Dialect, RefusedRequest, Verdict};
 use crate::network::Network;
 use crate::objects::{
-    Connector, ObjectOptions, StoreError, advised, credential_failure, patience, take_no_proxy,
+    Connector, MACHINE_LIMIT, ObjectOptions, StoreError, advised, credential_failure, patience, take_no_proxy,
 };
 use crate::policy::{Cloud, Found};
-
-/// Longest wait for the token of a machine: elsewhere than at Google there is none.
-const MACHINE_LIMIT: Duration = Duration::from_secs(3);
 
 /// The variable that Google's libraries find a key file by.
 const KEY_FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";

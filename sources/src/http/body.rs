@@ -59,6 +59,8 @@ impl Object {
         outlet: &Outlet,
     ) -> Result<(), SourceError> {
         let mut packing = outlet.packing(self.pool.clone(), range.start);
+        // One for all pieces: each would take a lock of the token that all connections share.
+        let mut closed = pin!(outlet.closed());
         let mut left = range.end - range.start;
         while left > 0 {
             let mut next = pin!(download.next());
@@ -69,8 +71,9 @@ impl Object {
             let received = match early {
                 Some(received) => received,
                 None => tokio::select! {
+                    biased;
                     received = next => received,
-                    () = outlet.closed() => return Err(stopped()),
+                    () = closed.as_mut() => return Err(stopped()),
                 },
             };
             let chunk = match received {

@@ -1,11 +1,11 @@
 //! One request: which headers go where, redirects, and what counts as a failure.
 
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::{Arc, Once};
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use parking_lot::Mutex;
 use reqwest::Response;
 use url::{Origin, Url};
 

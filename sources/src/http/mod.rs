@@ -29,7 +29,6 @@ mod object;
 mod promise;
 mod status;
 
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -39,6 +38,7 @@ use datapath::decode::CONTENT_CODINGS;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
 use http::{HeaderMap, StatusCode, header};
+use parking_lot::Mutex;
 use reqwest::Response;
 use url::Url;
 

@@ -1,10 +1,10 @@
 //! A session with the engine: a token for a password, and XML with it.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{Method, StatusCode, header};
+use parking_lot::Mutex;
 use url::{Url, form_urlencoded};
 
 use crate::credentials::Credentials;

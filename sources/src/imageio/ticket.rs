@@ -1,9 +1,9 @@
 //! The ticket of a transfer: it expires unless somebody reads, and a slow disk may keep us from reading.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use super::transfer::Shared;

@@ -19,7 +19,6 @@ mod stream;
 mod uri;
 mod wire;
 
-use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +29,7 @@ use datapath::buffer::{CHUNK_BYTES, Pool};
 use datapath::error::SourceError;
 use datapath::source::{Body, Source};
 use datapath::target::is_known_zero;
+use parking_lot::Mutex;
 
 use self::connection::Connection;
 use self::download::Download;

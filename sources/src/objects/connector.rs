@@ -22,6 +22,9 @@ use crate::words::plain;
 /// Longest document with credentials; real ones have some kilobytes.
 const MAX_DOCUMENT_BYTES: usize = 256 << 10;
 
+/// Longest wait for the credentials of a machine: where no such service is, its address may lead nowhere.
+pub(crate) const MACHINE_LIMIT: Duration = Duration::from_secs(3);
+
 /// Lets the library use an [`Agent`].
 #[derive(Debug, Clone)]
 pub(crate) struct Connector(Agent);

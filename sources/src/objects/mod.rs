@@ -10,7 +10,7 @@ mod key;
 mod options;
 mod stored;
 
-pub(super) use self::connector::{Connector, credential_failure, patience, take_no_proxy};
+pub(super) use self::connector::{Connector, MACHINE_LIMIT, credential_failure, patience, take_no_proxy};
 pub(super) use self::document::{StoreError, advised};
 pub(super) use self::key::{encoded, survives_urls};
 pub use self::options::{Addressing, ObjectOptions, Store};

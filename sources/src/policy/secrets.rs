@@ -1,10 +1,10 @@
 //! Secrets and connections that anybody on the way can listen to.
 
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use datapath::error::{SourceError, SourceErrorKind};
+use parking_lot::Mutex;
 use url::{Origin, Url};
 
 use super::Policy;

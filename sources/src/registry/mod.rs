@@ -29,7 +29,6 @@ mod session;
 mod store;
 mod wording;
 
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -38,6 +37,7 @@ use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
 use datapath::storage::Storage;
 use http::{HeaderMap, HeaderValue, header};
+use parking_lot::Mutex;
 
 use self::image::Image;
 use self::layer::{Disk, find_disk};
@@ -109,6 +109,14 @@ impl RegistrySource {
 pub fn resolve_digest(reference: &str, network: &Arc<Network>) -> Result<String, SourceError> {
     let store = open_store(reference, network)?;
     Ok(store.top().map_err(pulled)?.digest.to_string())
+}
+
+/// The server that `reference` names; none for what is on this machine.
+pub(crate) fn host(reference: &str) -> Option<String> {
+    match Endpoint::parse(reference) {
+        Ok(Endpoint::Registry(reference)) => Some(reference.host().to_owned()),
+        _ => None,
+    }
 }
 
 fn open_store(reference: &str, network: &Arc<Network>) -> Result<Box<dyn Store>, SourceError> {

@@ -1,12 +1,12 @@
 //! The manners of S3: signatures, regions, versions, and the meaning of its refusals.
 
-use parking_lot::RwLock;
 use std::sync::OnceLock;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderName, HeaderValue, header};
 use object_store::aws::{AwsAuthorizer, AwsCredential};
 use object_store::client::{HttpRequest, HttpRequestBody};
+use parking_lot::RwLock;
 use url::Url;
 
 use super::keys::Keys;

@@ -12,11 +12,8 @@ use url::Url;
 use super::place::domain;
 use crate::credentials::Credentials;
 use crate::network::Network;
-use crate::objects::{Connector, credential_failure, patience, take_no_proxy};
+use crate::objects::{Connector, MACHINE_LIMIT, credential_failure, patience, take_no_proxy};
 use crate::policy::{Cloud, Found, Lent, Policy};
-
-/// Longest wait for the credentials of a machine: where no such service is, its address may lead nowhere.
-const MACHINE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Age up to which renewed credentials count as new: another connection's failure has asked for them.
 const JUST_NOW: Duration = Duration::from_secs(10);

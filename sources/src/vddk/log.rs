@@ -1,9 +1,10 @@
 //! The log of nbdkit: kept for those who look for the reason, without passwords.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Lines that are kept.
 const MAX_LINES: usize = 1000;

@@ -1,10 +1,10 @@
 //! The turn to send, when several requests bring the parts of one upload.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
+use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

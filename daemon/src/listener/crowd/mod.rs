@@ -5,13 +5,13 @@
 
 mod rank;
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::rank::Rank;
