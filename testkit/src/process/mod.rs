@@ -19,7 +19,8 @@ use crate::tools;
 
 pub use finished::Finished;
 
-/// Bytes that a worker may have in memory at most (ARCHITECTURE.md, "Memory"): 64 MiB, the pages of its code included.
+/// Bytes that a worker may have in memory at most (ARCHITECTURE.md, "Memory"): 64 MiB, the pages of its code included, and 12 more
+/// in a debug build, which the gate runs.
 // A debug build has 17 MB of code resident and a release build 9, and its allocations vary more: beside three busy test programs
 // its peak was 4 MB above that of a quiet machine (xz of many blocks, slow target: 69 MiB).
 pub const PEAK_RSS_BYTES: u64 = (64 << 20) + if cfg!(debug_assertions) { 12 << 20 } else { 0 };
