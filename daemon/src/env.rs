@@ -26,9 +26,7 @@ pub struct ProcessEnv;
 
 impl Strings for ProcessEnv {
     fn get(&self, name: &str) -> Option<String> {
-        // Tests run as one user on one machine, where a pod has paths, ports and names of its own. Namespaces for each process would need
-        // the servers of a test inside as well; release builds, which images are made of, are deaf instead.
-        if name.starts_with(OF_TESTS) && !cfg!(debug_assertions) {
+        if !is_heard(name, cfg!(debug_assertions)) {
             return None;
         }
         std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
@@ -43,6 +41,13 @@ impl Strings for ProcessEnv {
         });
         sorted(all.filter(|(name, _)| name.starts_with(prefix)))
     }
+}
+
+/// True if variable `name` counts in such a build.
+// Tests run as one user on one machine, where a pod has paths, ports and names of its own. Namespaces for each process would need
+// the servers of a test inside as well; release builds, which images are made of, are deaf instead.
+fn is_heard(name: &str, is_debug: bool) -> bool {
+    is_debug || !name.starts_with(OF_TESTS)
 }
 
 impl Strings for HashMap<String, String> {
@@ -251,6 +256,13 @@ mod tests {
             ("H_2".to_owned(), "b".to_owned()),
         ];
         assert_eq!(env.with_prefix("H_"), expected);
+    }
+
+    #[test]
+    fn only_debug_builds_hear_the_variables_of_tests() {
+        let of_tests = crate::paths::TEST_ROOT_VARIABLE;
+        assert!(is_heard(of_tests, true) && !is_heard(of_tests, false));
+        assert!(is_heard("OWNER_UID", true) && is_heard("OWNER_UID", false));
     }
 
     #[test]

@@ -17,7 +17,8 @@ static PROCESS: OnceLock<Budget> = OnceLock::new();
 pub const PROCESS_BYTES: u64 = 256 << 20;
 
 /// Memory of a process besides what its image asks for: code, stacks, TLS, sockets, and all buffers of the data path. Ordinary
-/// images take 20 to 50 MiB in all, and tests hold them below this (`testkit::process::PEAK_RSS_BYTES`).
+/// images take 20 to 50 MiB in all, and tests hold them below this, with 12 more in a debug build, which the gate runs
+/// (`testkit::process::PEAK_RSS_BYTES`).
 pub const RESERVE_BYTES: u64 = 64 << 20;
 
 /// Of a process that has little, the reserve is this part, in percent: the 64 MiB of `xz -9` still fit into 96 MiB.

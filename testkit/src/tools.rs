@@ -51,6 +51,9 @@ const PACKAGES: [(&str, &str); 38] = [
     ("zstd", "zstd"),
 ];
 
+/// The programs that compress what comes in with `-c`, one for each codec that is recognized by its content and named like it.
+pub const COMPRESSORS: [&str; 4] = ["gzip", "xz", "zstd", "bzip2"];
+
 /// The folders of administrators' programs; a user's `PATH` often lacks it.
 const SYSTEM_FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 

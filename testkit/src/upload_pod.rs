@@ -1,6 +1,7 @@
 //! An upload pod: the environment, certificates and volumes that CDI's controller gives to `cdi-uploadserver`, in a
 //! temporary folder.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -277,11 +278,14 @@ impl Server {
     #[track_caller]
     pub fn wait_for_status(&self, wanted: &[&str]) {
         let mut connection = self.connect();
-        let complaint = || format!("{wanted:?}\n{}", self.log());
+        let last = RefCell::new(String::new());
+        let complaint = || format!("{wanted:?} in the status {}\n{}", last.borrow(), self.log());
         wait::until(STATE_PATIENCE, complaint, || {
             let status = connection.exchange(&Request::new("GET", "/v1beta1/status"), &[]);
             let status = status.or_fail("the status").text();
-            wanted.iter().all(|part| status.contains(part))
+            let is_so = wanted.iter().all(|part| status.contains(part));
+            last.replace(status);
+            is_so
         });
     }
 

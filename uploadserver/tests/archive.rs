@@ -46,7 +46,7 @@ fn contents(folder: &Path) -> String {
 fn an_archive_fills_the_volume_whatever_wraps_it() {
     let tree = tree();
     let archive = tar(tree.path(), &["."]);
-    for program in ["cat", "gzip", "xz", "zstd", "bzip2"] {
+    for program in ["cat"].into_iter().chain(tools::COMPRESSORS) {
         let body = match program {
             "cat" => archive.clone(),
             _ => tools::filter(program, ["-c"], &archive),

@@ -73,7 +73,9 @@ impl Figures {
 mod tests {
     use std::path::Path;
 
-    use datapath::error::{DecodeError, FormatError, SourceError, SourceErrorKind, TargetError};
+    use datapath::error::{
+        DecodeError, FormatError, SourceError, SourceErrorKind, TargetError, TargetRefused,
+    };
     use rustix::io::Errno;
 
     use super::*;
@@ -82,8 +84,8 @@ mod tests {
         SourceError::new(kind, "x").into()
     }
 
-    fn target(errno: Errno) -> Error {
-        TargetError::new("write", Path::new("/d"), errno.into()).into()
+    fn target(cause: impl Into<std::io::Error>) -> Error {
+        TargetError::new("write", Path::new("/d"), cause.into()).into()
     }
 
     #[test]
@@ -91,6 +93,7 @@ mod tests {
         let registry = Registry::default();
         let figures = Figures::new(&registry, "cdi_x");
         let before = registry.encode();
+        let codec = "gzip";
         for (error, labels) in [
             (source(SourceErrorKind::Connect), ["source", "connect"]),
             (source(SourceErrorKind::Status(503)), ["source", "status"]),
@@ -101,6 +104,30 @@ mod tests {
             (source(SourceErrorKind::NotResumable), ["source", "not-resumable"]),
             (source(SourceErrorKind::Invalid), ["source", "invalid"]),
             (source(SourceErrorKind::Io), ["source", "io"]),
+            (
+                Error::Checksum {
+                    expected: String::new(),
+                    calculated: String::new(),
+                },
+                ["source", "checksum"],
+            ),
+            (
+                DecodeError::Truncated { codec, offset: 1 }.into(),
+                ["decode", "truncated"],
+            ),
+            (
+                DecodeError::TrailingGarbage { codec, offset: 1 }.into(),
+                ["decode", "corrupt"],
+            ),
+            (
+                DecodeError::Barren {
+                    codec,
+                    consumed: 2,
+                    decoded: 1,
+                }
+                .into(),
+                ["decode", "barren"],
+            ),
             (DecodeError::Empty.into(), ["decode", "empty"]),
             (
                 DecodeError::TooDeep { limit: 4 }.into(),
@@ -109,6 +136,30 @@ mod tests {
             (
                 FormatError::Endless { passed: 2, most: 1 }.into(),
                 ["format", "endless"],
+            ),
+            (
+                FormatError::Parking { parked: 2, budget: 1 }.into(),
+                ["format", "memory"],
+            ),
+            (
+                FormatError::TooLarge {
+                    virtual_size: 2,
+                    available: 1,
+                }
+                .into(),
+                ["format", "too-large"],
+            ),
+            (
+                FormatError::Base {
+                    found: String::new(),
+                    expected: String::new(),
+                }
+                .into(),
+                ["format", "base"],
+            ),
+            (
+                target(std::io::Error::other(TargetRefused::InUse)),
+                ["target", "refused"],
             ),
             (target(Errno::NOSPC), ["target", "no-space"]),
             (target(Errno::IO), ["target", "io"]),

@@ -72,18 +72,20 @@ pub enum DecodeError {
 
 impl DecodeError {
     /// The names of all kinds.
+    // `kind` takes them apart, so that it can have no other.
     pub(super) const KINDS: [&'static str; 6] =
         ["truncated", "corrupt", "memory", "barren", "unsupported", "empty"];
 
     /// The kind, a coarse one.
     pub(super) const fn kind(&self) -> &'static str {
+        let [truncated, corrupt, memory, barren, unsupported, empty] = Self::KINDS;
         match self {
-            Self::Truncated { .. } => "truncated",
-            Self::Corrupt { .. } | Self::TrailingGarbage { .. } => "corrupt",
-            Self::Memory { .. } => "memory",
-            Self::Barren { .. } => "barren",
-            Self::TooDeep { .. } | Self::Unsupported(_) => "unsupported",
-            Self::Empty | Self::ShortHeader => "empty",
+            Self::Truncated { .. } => truncated,
+            Self::Corrupt { .. } | Self::TrailingGarbage { .. } => corrupt,
+            Self::Memory { .. } => memory,
+            Self::Barren { .. } => barren,
+            Self::TooDeep { .. } | Self::Unsupported(_) => unsupported,
+            Self::Empty | Self::ShortHeader => empty,
         }
     }
 }

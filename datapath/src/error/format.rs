@@ -67,18 +67,20 @@ pub enum FormatError {
 
 impl FormatError {
     /// The names of all kinds.
+    // `kind` takes them apart, so that it can have no other.
     pub(super) const KINDS: [&'static str; 6] =
         ["image", "archive", "memory", "endless", "too-large", "base"];
 
     /// The kind, a coarse one.
     pub(super) fn kind(&self) -> &'static str {
+        let [image, archive, memory, endless, too_large, base] = Self::KINDS;
         match self {
-            Self::Image(_) => "image",
-            Self::Archive(_) if !self.is_too_large() => "archive",
-            Self::Archive(_) | Self::TooLarge { .. } => "too-large",
-            Self::Head(_) | Self::Tables(_) | Self::Waiting(_) | Self::Parking { .. } => "memory",
-            Self::Endless { .. } => "endless",
-            Self::Base { .. } => "base",
+            Self::Image(_) => image,
+            Self::Archive(_) if !self.is_too_large() => archive,
+            Self::Archive(_) | Self::TooLarge { .. } => too_large,
+            Self::Head(_) | Self::Tables(_) | Self::Waiting(_) | Self::Parking { .. } => memory,
+            Self::Endless { .. } => endless,
+            Self::Base { .. } => base,
         }
     }
 

@@ -33,6 +33,7 @@ pub(super) const CHECKSUM: &str = "checksum";
 
 impl SourceErrorKind {
     /// The names of all kinds but that of a stop, which is no trouble; and that of a wrong checksum.
+    // `name` takes them apart, so that it can have no other.
     pub(super) const NAMES: [&'static str; 10] = [
         "connect",
         "status",
@@ -48,16 +49,28 @@ impl SourceErrorKind {
 
     /// The lower-case name.
     pub const fn name(self) -> &'static str {
+        let [
+            connect,
+            status,
+            changed,
+            length,
+            digest,
+            stalled,
+            not_resumable,
+            invalid,
+            io,
+            _,
+        ] = Self::NAMES;
         match self {
-            Self::Connect => "connect",
-            Self::Status(_) => "status",
-            Self::Changed => "changed",
-            Self::Length => "length",
-            Self::Digest => "digest",
-            Self::Stalled => "stalled",
-            Self::NotResumable => "not-resumable",
-            Self::Invalid => "invalid",
-            Self::Io => "io",
+            Self::Connect => connect,
+            Self::Status(_) => status,
+            Self::Changed => changed,
+            Self::Length => length,
+            Self::Digest => digest,
+            Self::Stalled => stalled,
+            Self::NotResumable => not_resumable,
+            Self::Invalid => invalid,
+            Self::Io => io,
             Self::Stopped => "stopped",
         }
     }

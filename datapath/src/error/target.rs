@@ -42,14 +42,16 @@ pub enum TargetRefused {
 
 impl TargetError {
     /// The names of all kinds.
+    // `kind` takes them apart, so that it can have no other.
     pub(super) const KINDS: [&'static str; 3] = ["no-space", "refused", "io"];
 
     /// The kind, a coarse one.
     pub(super) fn kind(&self) -> &'static str {
+        let [no_space, refused, io] = Self::KINDS;
         match self.refusal() {
-            _ if self.is_no_space() => "no-space",
-            Some(_) => "refused",
-            None => "io",
+            _ if self.is_no_space() => no_space,
+            Some(_) => refused,
+            None => io,
         }
     }
 

@@ -29,7 +29,7 @@ pub fn objects() -> &'static [Object] {
             bytes: raw.clone(),
             disk: raw,
         }];
-        for program in ["gzip", "xz", "zstd", "bzip2"] {
+        for program in tools::COMPRESSORS {
             let packed = objects[0].packed(program);
             objects.push(packed);
         }

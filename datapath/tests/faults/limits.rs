@@ -138,7 +138,7 @@ impl Body for &'static Repeated {
 fn a_bomb_ends_with_the_size_error_as_soon_as_the_target_is_full() {
     const UNIT_BYTES: usize = 16 << 20;
     let zeros = vec![0; UNIT_BYTES];
-    for program in ["gzip", "xz", "zstd", "bzip2"] {
+    for program in tools::COMPRESSORS {
         // A TiB of zeros. Leaked, as the data path wants a body that lives on its own.
         let source: &'static Repeated = Box::leak(Box::new(Repeated {
             unit: tools::filter(program, ["-c"], &zeros).into(),

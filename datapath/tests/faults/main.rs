@@ -14,6 +14,7 @@ use std::path::Path;
 
 use common::objects::{self, Object};
 use testkit::images::{Compression, Content, Spec};
+use testkit::tools;
 
 /// Objects of some ten kilobytes, for faults at every sector of them. All of the disk is in the held first MiB.
 fn small_objects(folder: &Path) -> Vec<Object> {
@@ -35,7 +36,7 @@ fn small_objects(folder: &Path) -> Vec<Object> {
         disk: plain.disk.clone(),
     };
     let mut objects = vec![plain.packed("gzip"), objects::image(&packed_clusters, folder)];
-    for program in ["gzip", "xz", "zstd", "bzip2"] {
+    for program in tools::COMPRESSORS {
         objects.push(raw.packed(program));
     }
     objects.extend([plain, raw]);

@@ -1,6 +1,7 @@
 //! Endpoints: an image in a registry, in an archive or in a directory.
 //!
-//! Not the type of `oci-client`: containers/image, and so CDI, reads `docker://` with rules of its own, and the other two forms.
+//! Not the `Reference` of `oci-spec`, which has the same grammar (distribution's): of nearly every mistake it says only "invalid
+//! reference format" where ours say which part is wrong, and it brings a regex engine and derive macros.
 
 use std::fmt;
 use std::path::PathBuf;

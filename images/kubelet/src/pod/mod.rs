@@ -24,6 +24,10 @@ use crate::volumes::{Mounted, Objects};
 /// Time that a container may run, and for which one is waited for that should become ready.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Time after a look at a pod in vain, beside that of `wait`: each is a TLS handshake in the pod's namespace, beside tests that
+/// measure time.
+const PAUSE: Duration = Duration::from_millis(40);
+
 /// A pod with its containers. Whatever still runs is killed when it is dropped.
 pub struct RunningPod<'a> {
     network: &'a Network,
@@ -118,7 +122,13 @@ impl RunningPod<'_> {
                 .collect::<String>()
         };
         let complaint = || format!("the pod {complaint}: {}", logs());
-        wait::until(PATIENCE, complaint, || done(self));
+        wait::until(PATIENCE, complaint, || {
+            let is_done = done(self);
+            if !is_done {
+                std::thread::sleep(PAUSE);
+            }
+            is_done
+        });
     }
 }
 

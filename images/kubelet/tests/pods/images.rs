@@ -168,6 +168,18 @@ fn the_prep_pod_of_clones_finds_its_shell() {
 }
 
 #[test]
+fn the_upload_proxy_is_the_one_without_a_shell() {
+    for image in Image::ALL {
+        for shell in ["/bin/sh", "/bin/bash"] {
+            let ended = run(image, Some(&[shell, "-c", "exit 3"]), &[]);
+            // As of a command that is not found.
+            let code = if image == Image::UploadProxy { 127 } else { 3 };
+            assert_eq!(ended.code, code, "{shell} of {}: {}", image.name(), ended.log);
+        }
+    }
+}
+
+#[test]
 fn a_worker_has_no_rights() {
     let script =
         "id -u; grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; touch /x || echo read-only";
