@@ -150,6 +150,15 @@ pub struct OutputArgs {
     pub log: LogArgs,
 }
 
+/// `-q` or `-v` of a server, which says what happens without either.
+#[derive(Debug, Clone, Args)]
+#[command(mut_arg("quiet", |quiet| quiet.conflicts_with("verbose")))]
+pub struct ServerOutputArgs {
+    /// Verbosity.
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
 impl LogArgs {
     /// Logs of a command of `program` go to stderr from now on: without `-v` there are warnings alone, since it prints what became of it.
     pub fn begin(&self, program: &'static str) {
@@ -165,10 +174,14 @@ impl LogArgs {
     }
 }
 
-impl OutputArgs {
+impl ServerOutputArgs {
     /// Logs of a server go to stderr from now on, which says at least what happens: nothing else tells what became of an upload.
-    pub fn begin_server(&self, program: &'static str) {
-        let steps = if self.quiet { 0 } else { self.log.verbose.max(1) };
+    pub fn begin(&self, program: &'static str) {
+        let OutputArgs {
+            quiet,
+            log: LogArgs { verbose },
+        } = self.output;
+        let steps = if quiet { 0 } else { verbose.max(1) };
         log(program, verbosity(steps), io::stderr);
     }
 }
@@ -252,6 +265,26 @@ mod tests {
         assert_eq!(said(command.get_about()).as_deref(), Some("Does one thing"));
         let long = said(command.get_long_about());
         assert_eq!(long.as_deref(), Some("Does one thing.\n\nAt length."));
+    }
+
+    #[test]
+    fn only_a_server_is_either_quiet_or_verbose() {
+        #[derive(Parser)]
+        struct Job {
+            #[command(flatten)]
+            output: OutputArgs,
+        }
+        #[derive(Parser)]
+        struct Server {
+            #[command(flatten)]
+            _output: ServerOutputArgs,
+        }
+        let job = Job::try_parse_from(["job", "-q", "-v"]).unwrap();
+        assert!(job.output.quiet && job.output.log.verbose == 1);
+        for (words, is_allowed) in [(&["-q"][..], true), (&["-vv"], true), (&["-q", "-v"], false)] {
+            let words = ["server"].iter().chain(words);
+            assert_eq!(Server::try_parse_from(words).is_ok(), is_allowed);
+        }
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Failed for ServeFailed {
 
 /// Serves as `arguments` say.
 pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
-    arguments.output.begin_server(PROGRAM);
+    arguments.output.begin(PROGRAM);
     let prints_address = arguments.print_address;
     let config = config(arguments)?;
     let hint = hint(&config);
