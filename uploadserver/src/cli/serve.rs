@@ -48,7 +48,8 @@ impl Failed for ServeFailed {
         match self {
             Self::Signalled(signal) => Exit::Signalled(*signal),
             Self::Usage(_) => Exit::Usage,
-            _ => Exit::Internal,
+            Self::Target { .. } => Exit::Target,
+            Self::Tls(_) | Self::Start(_) | Self::Process(_) | Self::Broken(_) => Exit::Internal,
         }
     }
 }
