@@ -23,7 +23,7 @@ const WORKSPACE: &str = include_str!("../../../Cargo.toml");
 /// The shape of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// `I0929 02:13:54.319027       1 main.rs:12] message key=value`, in UTC.
+    /// `I0929 02:13:54.319027       1 job.rs:12] message key=value`, in UTC.
     Klog,
     /// `cdi-importer: message key=value`.
     Plain,
@@ -314,7 +314,7 @@ mod tests {
         let (prefix, message) = text.split_once("] ").unwrap();
         assert_eq!(message, "Starting importer bytes=12\n");
         let (head, place) = prefix.rsplit_once(' ').unwrap();
-        assert!(place.starts_with("mod.rs:"), "{place}");
+        assert!(place.starts_with("logging/mod.rs:"), "{place}");
         assert!(
             head.starts_with('I') && head.ends_with(&format!(" {:>7}", std::process::id())),
             "{head}"
