@@ -8,9 +8,9 @@ use daemon::signal::Signal;
 pub const HELP: &str = "\
 Exit codes:
   0  success                              5  no space, or the target is too small
-  1  internal error                       6  the checksum does not match
+  1  internal error, or another failure   6  the checksum does not match
   2  wrong usage                          7  the target cannot be written, or refuses
-  3  the source cannot be read      128 + n  ended by signal n
+  3  the source cannot be read      128 + n  ended by signal n (cdi-uploadproxy: 0)
   4  the image is corrupt or refused";
 
 /// The end of a program, as scripts and controllers see it. Codes that CDI's contract gives another meaning to are those of the program
@@ -19,7 +19,7 @@ Exit codes:
 pub enum Exit {
     /// Done. The work of the upload proxy is to serve until it is stopped: a signal that it has obeyed is a success.
     Done,
-    /// A bug, a system that refuses the most basic things, or a pod whose termination message says why.
+    /// A bug, a server that cannot start or cannot keep what it has promised, or a pod whose termination message says why.
     Internal,
     /// A command line that cannot be carried out.
     Usage,

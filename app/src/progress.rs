@@ -28,7 +28,7 @@ const SPINNER: &str = "{spinner} {binary_bytes} read  {binary_bytes_per_sec}";
 #[derive(Debug, Clone, Args)]
 pub struct ProgressArgs {
     /// Display of progress
-    #[arg(long, value_enum, default_value_t = Progress::Auto, conflicts_with = "quiet", help_heading = "Output")]
+    #[arg(long, value_enum, default_value_t = Progress::Auto, help_heading = "Output")]
     pub progress: Progress,
 
     /// Verbosity.
@@ -214,5 +214,29 @@ impl Write for LogWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn quiet_wins_over_any_display() {
+        #[derive(Parser)]
+        struct Cli {
+            #[command(flatten)]
+            shown: ProgressArgs,
+        }
+        for progress in ["auto", "bar", "plain", "json", "none"] {
+            let Cli { shown } = Cli::try_parse_from(["job", "-q", "--progress", progress]).unwrap();
+            let display = Display::begin("job", shown.progress, &shown.output);
+            assert!(
+                display.quiet && matches!(display.kind, Kind::Nothing),
+                "{progress}"
+            );
+        }
     }
 }

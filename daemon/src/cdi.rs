@@ -1,6 +1,6 @@
 //! Names of CDI's protocol between its proxy, upload servers and cloners (contract §2.4, §2.7): paths, headers and certificates.
 
-/// The versions of the paths of uploads; both mean the same.
+/// The versions of the paths of uploads. CDI's five are below both and mean the same; ours are below the first alone.
 pub const VERSIONS: [&str; 2] = ["/v1beta1/", "/v1alpha1/"];
 
 /// Uploads in one request.

@@ -3,11 +3,15 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
+use app::exit::Exit;
+use app::job::{self, Ended};
 use daemon::env::Strings;
 use daemon::flags::{Flags, OwnFlag};
 use daemon::paths::Paths;
 use daemon::report::{self, ReportError};
+use daemon::signal::Shutdown;
 
 use crate::image::{self, Unknown};
 
@@ -60,19 +64,30 @@ impl DetectionFailed {
 
 /// Writes the size of the disk that `arguments` name into the termination message.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    let paths = Paths::from_env(env);
-    app::start::start(PROGRAM, &FLAGS, arguments, async |flags, _| {
-        match detect(&flags, &paths.termination_log()) {
-            Ok(bytes) => {
-                tracing::info!("Size-detection binary has completed: {bytes} bytes");
-                ExitCode::SUCCESS
-            }
-            Err(failure) => {
-                tracing::error!("{failure}");
-                ExitCode::from(failure.exit_code())
-            }
-        }
+    let message = Paths::from_env(env).termination_log();
+    app::start::start(PROGRAM, &FLAGS, arguments, |flags, shutdown| {
+        run(flags, message, shutdown)
     })
+}
+
+async fn run(flags: Flags, message: PathBuf, shutdown: Shutdown) -> ExitCode {
+    let work = move || detect(&flags, &message);
+    // Nothing to clean up: a signal ends it at once, also while the volume does not answer.
+    match job::run(&shutdown, Duration::ZERO, || (), work).await {
+        Ended::Returned(Ok(bytes)) => {
+            tracing::info!("Size-detection binary has completed: {bytes} bytes");
+            Exit::Done.into()
+        }
+        Ended::Returned(Err(failure)) => {
+            tracing::error!("{failure}");
+            failure.exit_code().into()
+        }
+        Ended::Panicked(sentence) => {
+            tracing::error!("{sentence}");
+            Exit::Internal.into()
+        }
+        Ended::Overdue(signal) => Exit::Signalled(signal).into(),
+    }
 }
 
 /// Bytes of the disk, which are in the file `message` then.

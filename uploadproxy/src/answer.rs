@@ -73,8 +73,6 @@ pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incom
         Route::Page(_) | Route::Unknown => whole(reply::refuse(reply::not_found(), request, &peer)),
     };
     marks.set(&mut reply);
-    // Chromium sends a request again by itself when a connection breaks that it has used before: all of a part of a resumable
-    // upload, from an offset that is long past. It gets a new connection for each.
     if precedes {
         let close = HeaderValue::from_static("close");
         reply.headers_mut().insert(header::CONNECTION, close);

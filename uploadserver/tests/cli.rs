@@ -105,6 +105,22 @@ fn one_upload_after_another_replaces_the_disk() {
 }
 
 #[test]
+fn a_target_that_cannot_be_used_has_its_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certs, disk) = (folder.path().join("certs"), folder.path().join("disk.img"));
+    std::fs::write(disk, "a disk").unwrap();
+    for (option, target, sentence) in [
+        ("--dir", Path::new("/nonexistent"), "it is not a directory"),
+        ("--dir", folder.path(), "--force replaces it"),
+        ("--device", folder.path(), "it is not a block device"),
+    ] {
+        let program = serve().arg(option).arg(target);
+        let finished = program.arg("--self-signed").arg(&certs).run();
+        finished.assert_failure(7, sentence);
+    }
+}
+
+#[test]
 fn wrong_flags_are_refused_with_a_sentence() {
     for (args, sentence) in [
         (&["serve"][..], "--dir"),

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{Args, Command, FromArgMatches, Parser, Subcommand};
+use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use daemon::logging::{self, LogFormat, LogOptions};
 use tracing_subscriber::fmt::MakeWriter;
@@ -67,7 +67,7 @@ where
             complain(program, &failed);
             failed.exit()
         }),
-        Ok(Err(common)) => print(&common.text(program, command)).map_err(|error| {
+        Ok(Err(common)) => print(&common.text::<P>(program)).map_err(|error| {
             complain(program, format_args!("cannot write to stdout: {error}"));
             Exit::Internal
         }),
@@ -103,8 +103,10 @@ fn framed(own: Command) -> Command {
 }
 
 impl Common {
-    /// The text that `program` prints.
-    fn text(&self, program: &str, mut command: Command) -> Vec<u8> {
+    /// The text that `program` prints, whose command line is `P`.
+    fn text<P: CommandFactory>(&self, program: &str) -> Vec<u8> {
+        // Anew: in a command that has parsed something `help` has no subcommands.
+        let mut command = framed(P::command());
         let mut text = Vec::new();
         match self {
             Self::Completions { shell } => clap_complete::generate(*shell, &mut command, program, &mut text),
@@ -148,6 +150,15 @@ pub struct OutputArgs {
     pub log: LogArgs,
 }
 
+/// `-q` or `-v` of a server, which says what happens without either.
+#[derive(Debug, Clone, Args)]
+#[command(mut_arg("quiet", |quiet| quiet.conflicts_with("verbose")))]
+pub struct ServerOutputArgs {
+    /// Verbosity.
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
 impl LogArgs {
     /// Logs of a command of `program` go to stderr from now on: without `-v` there are warnings alone, since it prints what became of it.
     pub fn begin(&self, program: &'static str) {
@@ -163,10 +174,14 @@ impl LogArgs {
     }
 }
 
-impl OutputArgs {
+impl ServerOutputArgs {
     /// Logs of a server go to stderr from now on, which says at least what happens: nothing else tells what became of an upload.
-    pub fn begin_server(&self, program: &'static str) {
-        let steps = if self.quiet { 0 } else { self.log.verbose.max(1) };
+    pub fn begin(&self, program: &'static str) {
+        let OutputArgs {
+            quiet,
+            log: LogArgs { verbose },
+        } = self.output;
+        let steps = if quiet { 0 } else { verbose.max(1) };
         log(program, verbosity(steps), io::stderr);
     }
 }
@@ -222,8 +237,6 @@ pub fn complain(program: &str, sentence: impl Display) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -231,24 +244,58 @@ mod tests {
         assert_eq!([0, 1, 2, 3, 9].map(verbosity), [0, 1, 3, 5, 5]);
     }
 
+    /// Does one thing.
+    ///
+    /// At length.
+    #[derive(Parser)]
+    struct Cli {
+        #[command(subcommand)]
+        _command: Own,
+    }
+
+    #[derive(Subcommand)]
+    enum Own {
+        Do,
+    }
+
     #[test]
     fn the_frame_leaves_a_program_its_own_description() {
-        /// Does one thing.
-        ///
-        /// At length.
-        #[derive(Parser)]
-        struct Cli {
-            #[command(subcommand)]
-            _command: Own,
-        }
-        #[derive(Subcommand)]
-        enum Own {
-            Do,
-        }
         let command = framed(Cli::command());
         let said = |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string);
         assert_eq!(said(command.get_about()).as_deref(), Some("Does one thing"));
         let long = said(command.get_long_about());
         assert_eq!(long.as_deref(), Some("Does one thing.\n\nAt length."));
+    }
+
+    #[test]
+    fn only_a_server_is_either_quiet_or_verbose() {
+        #[derive(Parser)]
+        struct Job {
+            #[command(flatten)]
+            output: OutputArgs,
+        }
+        #[derive(Parser)]
+        struct Server {
+            #[command(flatten)]
+            _output: ServerOutputArgs,
+        }
+        let job = Job::try_parse_from(["job", "-q", "-v"]).unwrap();
+        assert!(job.output.quiet && job.output.log.verbose == 1);
+        for (words, is_allowed) in [(&["-q"][..], true), (&["-vv"], true), (&["-q", "-v"], false)] {
+            let words = ["server"].iter().chain(words);
+            assert_eq!(Server::try_parse_from(words).is_ok(), is_allowed);
+        }
+    }
+
+    #[test]
+    fn a_completion_script_knows_what_help_can_be_asked_for() {
+        let completions = Common::Completions { shell: Shell::Bash };
+        let script = String::from_utf8(completions.text::<Cli>("one")).unwrap();
+        for subcommand in ["do", "completions", "man"] {
+            assert!(
+                script.contains(&format!("help,{subcommand})")),
+                "{subcommand}: {script}"
+            );
+        }
     }
 }

@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use app::command_line::{self, Failed};
@@ -34,7 +35,7 @@ const PROGRAM: &str = "cdi-cloner";
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     command_line::main(PROGRAM, arguments, |cli: Cli| match cli.command {
-        Command::Clone(arguments) => clone_volume(&arguments),
+        Command::Clone(arguments) => clone_volume(arguments),
         Command::Pack(arguments) => {
             arguments.log.begin(PROGRAM);
             under_signals(pack(arguments))
@@ -52,19 +53,24 @@ fn under_signals<T>(job: impl Future<Output = Result<T, CommandFailed>>) -> Resu
     })
 }
 
-fn clone_volume(arguments: &CloneArgs) -> Result<(), CommandFailed> {
+fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), CommandFailed> {
     let shown = &arguments.shown;
     let display = Display::begin(PROGRAM, shown.progress, &shown.output);
     let tally = Arc::new(Tally::default());
+    let estimate = Arc::new(AtomicU64::new(0));
+    let view = View {
+        tally: Arc::clone(&tally),
+        estimate: Arc::clone(&estimate),
+    };
     let started = Instant::now();
-    let result = ends(arguments).and_then(|(source, client)| {
-        let view = View {
-            tally: Arc::clone(&tally),
-            estimate: volume_bytes(&source, &arguments.source),
-        };
-        let cloning = async { Ok(clone::run(source, &client, arguments.encoding.into(), &tally).await?) };
-        display.during(view, || under_signals(cloning))
-    });
+    let encoding = arguments.encoding;
+    let cloning = async {
+        // Counting the bytes of a large tree takes a while, and signals have to be seen meanwhile.
+        let opened = tokio::task::spawn_blocking(move || ends(&arguments, &estimate)).await;
+        let (source, client) = opened.map_err(|_| CommandFailed::Internal(app::panics::first()))??;
+        Ok(clone::run(source, &client, encoding.into(), &tally).await?)
+    };
+    let result = display.during(view, || under_signals(cloning));
     let (volume, stream, seconds) = (
         tally.volume_bytes(),
         tally.stream_bytes(),
@@ -91,8 +97,8 @@ fn clone_volume(arguments: &CloneArgs) -> Result<(), CommandFailed> {
     result.map(drop)
 }
 
-/// The two ends of a clone.
-fn ends(arguments: &CloneArgs) -> Result<(Source, Client), CommandFailed> {
+/// The two ends of a clone, and in `estimate` about how many bytes will be read.
+fn ends(arguments: &CloneArgs, estimate: &AtomicU64) -> Result<(Source, Client), CommandFailed> {
     let source = open(&arguments.source)?;
     let (certificate, key) = (read(&arguments.cert)?, read(&arguments.key)?);
     let authorities = read(&arguments.ca)?;
@@ -101,11 +107,10 @@ fn ends(arguments: &CloneArgs) -> Result<(Source, Client), CommandFailed> {
         key: &key,
         authorities: &authorities,
     };
-    let client = Client::new(&arguments.url, &identity);
-    Ok((
-        source,
-        client.map_err(|error| CommandFailed::Usage(error.to_string()))?,
-    ))
+    let client =
+        Client::new(&arguments.url, &identity).map_err(|error| CommandFailed::Usage(error.to_string()))?;
+    estimate.store(volume_bytes(&source, &arguments.source), Ordering::Relaxed);
+    Ok((source, client))
 }
 
 async fn pack(arguments: PackArgs) -> Result<(), CommandFailed> {

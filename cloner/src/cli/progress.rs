@@ -1,6 +1,7 @@
 //! A running clone in numbers, words and events.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use app::progress::{Watched, emit};
 use indicatif::BinaryBytes;
@@ -32,8 +33,14 @@ pub(super) enum Event {
 /// The view of a clone that is displayed.
 pub(super) struct View {
     pub(super) tally: Arc<Tally>,
-    /// About as many bytes will be read.
-    pub(super) estimate: u64,
+    /// About as many bytes will be read; 0 until they are counted.
+    pub(super) estimate: Arc<AtomicU64>,
+}
+
+impl View {
+    fn estimate(&self) -> u64 {
+        self.estimate.load(Ordering::Relaxed)
+    }
 }
 
 impl Watched for View {
@@ -43,21 +50,22 @@ impl Watched for View {
 
     fn total(&self) -> Option<u64> {
         // An estimate may be too small.
-        Some(self.estimate.max(self.position()))
+        let estimate = Some(self.estimate()).filter(|estimate| *estimate > 0);
+        estimate.map(|estimate| estimate.max(self.position()))
     }
 
     fn line(&mut self) -> String {
         line(
             self.tally.volume_bytes(),
             self.tally.stream_bytes(),
-            self.estimate,
+            self.estimate(),
         )
     }
 
     fn emit(&mut self) {
         emit(&Event::Progress {
             source_bytes: self.tally.volume_bytes(),
-            source_total: self.estimate,
+            source_total: self.estimate(),
             sent_bytes: self.tally.stream_bytes(),
         });
     }

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use testkit::process::Program;
 use testkit::upstream::{Reads, Script, Then};
 use testkit::wait;
 
-use super::{MIB, Scene};
+use super::{BINARY, MIB, Scene};
 
 /// What the controller's `kubevirt_cdi_clone_progress_total\{ownerUID="uid"\} (\d{1,3}\.?\d*)` would capture.
 fn controller_reads(text: &str) -> Option<f64> {
@@ -52,4 +53,23 @@ fn a_clone_without_an_owner_has_no_series_and_works() {
     assert!(!pod.scrape().contains("kubevirt_cdi_clone_progress_total{"));
     running.signal(Signal::INT);
     assert_eq!(running.wait().code(), 130);
+}
+
+#[test]
+fn a_signal_is_obeyed_before_the_first_byte_is_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nothing writes to it: to read it takes for ever.
+    let pipe = folder.path().join("pipe");
+    Program::new("mkfifo").arg(&pipe).run().assert_success("mkfifo");
+    let mut program = Program::new(BINARY)
+        .arg("clone")
+        .arg(folder.path())
+        .arg("https://localhost:1/v1beta1/upload");
+    for option in ["--cert", "--key", "--ca"] {
+        program = program.arg(option).arg(&pipe);
+    }
+    let running = program.start();
+    running.wait_for_handlers();
+    running.signal(Signal::TERM);
+    running.wait().assert_failure(143, "stopped by SIGTERM");
 }

@@ -15,7 +15,7 @@ const TEXT_BYTES: usize = 4 << 10;
 pub(super) struct Line {
     level: Level,
     target: &'static str,
-    /// `file.rs:12`.
+    /// `file.rs:12`, or `folder/mod.rs:12`.
     place: String,
     message: String,
     fields: Vec<(&'static str, Value)>,
@@ -24,10 +24,7 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn of(event: &Event<'_>) -> Self {
         let metadata = event.metadata();
-        let file = metadata
-            .file()
-            .and_then(|path| path.rsplit('/').next())
-            .unwrap_or("unknown");
+        let file = metadata.file().map_or("unknown", name_of);
         let mut fields = Fields::default();
         event.record(&mut fields);
         Self {
@@ -136,6 +133,18 @@ impl Fields {
     }
 }
 
+/// The name of a file, with its folder where the name alone tells nothing: many folders have one of these.
+fn name_of(path: &str) -> &str {
+    let behind_slash = |nth| {
+        let slash = path.rmatch_indices('/').nth(nth);
+        slash.and_then(|(at, _)| path.get(at + 1..)).unwrap_or(path)
+    };
+    match behind_slash(0) {
+        "lib.rs" | "main.rs" | "mod.rs" => behind_slash(1),
+        name => name,
+    }
+}
+
 /// The time of day, to the microsecond.
 fn clock(date: OffsetDateTime) -> String {
     let (hour, minute, second, microsecond) = date.to_hms_micro();
@@ -222,6 +231,19 @@ mod tests {
                 .klog(moment(), 1_234_567)
                 .contains(".319027 1234567 transfer")
         );
+    }
+
+    #[test]
+    fn a_file_whose_name_tells_nothing_is_named_with_its_folder() {
+        for (path, name) in [
+            ("daemon/src/logging/line.rs", "line.rs"),
+            ("daemon/src/logging/mod.rs", "logging/mod.rs"),
+            ("/build/poller/src/lib.rs", "src/lib.rs"),
+            ("src/main.rs", "src/main.rs"),
+            ("mod.rs", "mod.rs"),
+        ] {
+            assert_eq!(name_of(path), name, "{path}");
+        }
     }
 
     #[test]

@@ -6,7 +6,6 @@
 mod line;
 
 use std::io::{self, Write};
-use std::path::Path;
 use std::time::SystemTime;
 
 use line::{Fields, Line};
@@ -18,10 +17,13 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
+/// The manifest of the workspace.
+const WORKSPACE: &str = include_str!("../../../Cargo.toml");
+
 /// The shape of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// `I0929 02:13:54.319027       1 main.rs:12] message key=value`, in UTC.
+    /// `I0929 02:13:54.319027       1 job.rs:12] message key=value`, in UTC.
     Klog,
     /// `cdi-importer: message key=value`.
     Plain,
@@ -87,7 +89,7 @@ struct LogLayer<W> {
 
 impl<W> LogLayer<W> {
     fn shows(&self, metadata: &Metadata<'_>) -> bool {
-        let limit = match is_ours(metadata.file(), metadata.module_path(), metadata.target()) {
+        let limit = match is_ours(metadata.module_path(), metadata.target()) {
             true => self.options.level(),
             false => LevelFilter::WARN,
         };
@@ -98,11 +100,25 @@ impl<W> LogLayer<W> {
 /// True for an event of our code, which follows the verbosity. All others may only warn: HTTP libraries print headers, and so
 /// credentials, when they debug.
 ///
-/// No list of crates to be kept: cargo compiles the files of a workspace by their path within it, and all others by an absolute one.
-/// An event under the name of another crate is not ours.
-fn is_ours(file: Option<&str>, module: Option<&str>, target: &str) -> bool {
-    let krate = |path: &str| path.split("::").next().map(str::to_owned);
-    file.is_some_and(|file| Path::new(file).is_relative()) && module.and_then(krate) == krate(target)
+/// An event under the name of another crate is not ours. Asked once for each place that logs.
+fn is_ours(module: Option<&str>, target: &str) -> bool {
+    let krate = crate_of(target);
+    module.map(crate_of) == Some(krate) && members().any(|member| member.replace('-', "_") == krate)
+}
+
+/// The crate of a path of modules.
+fn crate_of(path: &str) -> &str {
+    path.split("::").next().unwrap_or(path)
+}
+
+/// Members of the workspace, which have the names of their folders: no list of our crates to be kept. (The path of a file would not
+/// tell: compilers are told to change it.)
+fn members() -> impl Iterator<Item = &'static str> {
+    let list = WORKSPACE.split("members = [").nth(1).unwrap_or_default();
+    let list = list.split(']').next().unwrap_or_default();
+    // What stands between quotes.
+    let folders = list.split('"').skip(1).step_by(2);
+    folders.map(|folder| folder.rsplit('/').next().unwrap_or(folder))
 }
 
 impl<S, W> Layer<S> for LogLayer<W>
@@ -153,8 +169,11 @@ where
 
 #[cfg(test)]
 mod tests {
-    use parking_lot::Mutex;
+    use std::fs;
+    use std::path::{Path, PathBuf};
     use std::sync::Arc;
+
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -218,25 +237,48 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_of_the_workspace_is_ours_without_being_listed() {
-        for (file, module, target, is_ours) in [
-            ("brand_new/src/lib.rs", "brand_new", "brand_new", true),
-            ("brand_new/src/a/mod.rs", "brand_new::a", "brand_new::a", true),
-            (
-                "/registry/src/hyper-1.0.0/src/client.rs",
-                "hyper::client",
-                "hyper::client",
-                false,
-            ),
-            ("daemon/src/lib.rs", "daemon", "hyper", false),
+    fn only_an_event_of_our_crates_under_their_own_name_is_ours() {
+        for (module, target, is_ours) in [
+            ("daemon", "daemon", true),
+            ("containerimage_server", "containerimage_server", true),
+            ("hyper::client", "hyper::client", false),
+            ("daemon::listener", "hyper", false),
+            ("hyper::client", "daemon::listener", false),
+            ("daemonic", "daemonic", false),
         ] {
-            assert_eq!(
-                super::is_ours(Some(file), Some(module), target),
-                is_ours,
-                "{file}"
-            );
+            assert_eq!(super::is_ours(Some(module), target), is_ours, "{target}");
         }
-        assert!(!super::is_ours(None, Some("daemon"), "daemon"));
+        assert!(!super::is_ours(None, "daemon"));
+    }
+
+    #[test]
+    fn every_crate_of_the_workspace_is_known_by_the_name_of_its_folder() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut named = Vec::new();
+        for folder in folders(&root).into_iter().chain(folders(&root.join("images"))) {
+            let Ok(manifest) = fs::read_to_string(folder.join("Cargo.toml")) else {
+                continue;
+            };
+            if manifest.contains("[workspace]") {
+                // The fuzz targets are another workspace.
+                continue;
+            }
+            let (_, name) = manifest.split_once("[package]\nname = \"").unwrap();
+            let (name, _) = name.split_once('"').unwrap();
+            assert!(folder.ends_with(name), "{}", folder.display());
+            let krate = name.replace('-', "_");
+            assert!(is_ours(Some(&krate), &krate), "{name}");
+            named.push(name.to_owned());
+        }
+        named.sort();
+        let mut members: Vec<_> = members().collect();
+        members.sort();
+        assert_eq!(named, members);
+    }
+
+    fn folders(path: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(path).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
     }
 
     #[test]
@@ -272,7 +314,7 @@ mod tests {
         let (prefix, message) = text.split_once("] ").unwrap();
         assert_eq!(message, "Starting importer bytes=12\n");
         let (head, place) = prefix.rsplit_once(' ').unwrap();
-        assert!(place.starts_with("mod.rs:"), "{place}");
+        assert!(place.starts_with("logging/mod.rs:"), "{place}");
         assert!(
             head.starts_with('I') && head.ends_with(&format!(" {:>7}", std::process::id())),
             "{head}"

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 use testkit::fail::OrFail;
 use testkit::loopdev::LoopDevice;
@@ -21,9 +22,13 @@ impl Pod {
         pod
     }
 
-    fn run(&self, arguments: &[&str]) -> Finished {
+    fn program(&self, arguments: &[&str]) -> Program {
         let program = Program::new(BINARY).env("CDI_WORKERS_TEST_ROOT", self.0.path());
-        program.args(arguments.iter().copied()).run()
+        program.args(arguments.iter().copied())
+    }
+
+    fn run(&self, arguments: &[&str]) -> Finished {
+        self.program(arguments).run()
     }
 
     fn detect(&self, image: &Path) -> Finished {
@@ -86,6 +91,24 @@ fn exit_codes_tell_what_is_wrong_and_no_size_is_left() {
     std::fs::remove_dir(pod.0.path().join("dev")).or_fail("no place for the message");
     pod.detect(&missing)
         .assert_failure(4, "cannot write the termination message");
+}
+
+#[test]
+fn the_first_signal_ends_it_however_long_the_volume_takes() {
+    let pod = Pod::new();
+    let image = pod.0.path().join("disk.img");
+    std::fs::write(&image, "disk").or_fail("a disk");
+    // As a file of a volume that does not answer: nothing reads from it, so it cannot be opened for writing.
+    let message = pod.0.path().join("dev/termination-log");
+    let made = Program::new("mkfifo").arg(&message).run();
+    made.assert_success("mkfifo");
+    let running = pod
+        .program(&["-v=1", "-image-path", &image.display().to_string()])
+        .start();
+    running.wait_for_handlers();
+    running.signal(Signal::TERM);
+    let finished = running.wait();
+    finished.assert_failure(143, "received SIGTERM: stopping");
 }
 
 #[test]

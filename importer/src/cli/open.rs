@@ -84,7 +84,8 @@ impl Context {
                 retries: arguments.retries,
                 ..Patience::default()
             },
-            // Without verified certificates no host is a cloud's own, so none gets an identity that was found on this machine.
+            // Without verified certificates no host is a cloud's own, so none gets an identity that was found on this machine, unless
+            // --ambient-identity says so.
             policy: Policy::command_line(&ProcessEnv, !arguments.insecure, &granted),
             is_checked,
             ..Network::new(self.handle.clone(), self.stop.clone(), Arc::new(tls))

@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 
 use crate::fail::OrFail;
 use crate::output::Output;
-use crate::tools;
+use crate::{tools, wait};
 
 pub use finished::Finished;
 
@@ -230,6 +230,19 @@ impl Running {
     /// The process; the wrapper's, if there is one.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Waits until the program catches signals. The handler of SIGINT is the last that ours install (proc(5), `SigCgt`).
+    #[track_caller]
+    pub fn wait_for_handlers(&self) {
+        let file = format!("/proc/{}/status", self.id());
+        let complaint = || format!("{} catches no signals", self.name);
+        wait::until(LINE_PATIENCE, complaint, || {
+            let status = std::fs::read_to_string(&file).or_fail(&file);
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = u64::from_str_radix(caught.or_fail(&file).trim(), 16).or_fail(&file);
+            (caught >> (Signal::INT.as_raw() - 1)) & 1 == 1
+        });
     }
 
     /// Waits for a line with `needle` in it on standard error and returns the line. Fails the test when the program

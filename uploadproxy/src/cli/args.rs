@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
-use app::command_line::OutputArgs;
+use app::command_line::ServerOutputArgs;
 use app::command_line::values::{LISTEN, Time, byte_rate, listen};
 use clap::{Args, Parser, Subcommand, ValueHint};
 
@@ -131,7 +131,7 @@ pub(super) struct ServerArgs {
 
     /// Verbosity.
     #[command(flatten)]
-    pub(super) output: OutputArgs,
+    pub(super) output: ServerOutputArgs,
 }
 
 impl ServerArgs {

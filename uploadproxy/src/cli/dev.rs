@@ -56,7 +56,7 @@ pub(super) enum DevFailed {
 
 /// Serves until Ctrl-C.
 pub(super) fn run(arguments: &DevArgs) -> Result<(), DevFailed> {
-    arguments.server.output.begin_server(PROGRAM);
+    arguments.server.output.begin(PROGRAM);
     start::on_runtime(async |shutdown| serve_both(arguments, &shutdown).await)
 }
 

@@ -36,7 +36,7 @@ pub(super) enum ServeFailed {
 
 /// Serves as `arguments` say.
 pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
-    arguments.server.output.begin_server(PROGRAM);
+    arguments.server.output.begin(PROGRAM);
     let key = token::read(&arguments.public_key)?;
     let verifier = Verifier::new(&key).map_err(|source| ServeFailed::Key {
         path: arguments.public_key.clone(),

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
-use app::command_line::OutputArgs;
+use app::command_line::ServerOutputArgs;
 use app::command_line::values::{LISTEN, Time, byte_rate, listen};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use daemon::cdi::CLIENT_NAME;
@@ -162,7 +162,7 @@ pub(super) struct ServeArgs {
 
     /// Verbosity.
     #[command(flatten)]
-    pub(super) output: OutputArgs,
+    pub(super) output: ServerOutputArgs,
 }
 
 fn speed_limit_help() -> String {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use app::command_line::values::url;
-use app::command_line::{Failed, print_summary};
+use app::command_line::{Failed, complain, print};
 use app::exit::Exit;
 use app::start::{self, CannotStart};
 use daemon::cdi::UPLOAD;
@@ -48,22 +48,25 @@ impl Failed for ServeFailed {
         match self {
             Self::Signalled(signal) => Exit::Signalled(*signal),
             Self::Usage(_) => Exit::Usage,
-            _ => Exit::Internal,
+            Self::Target { .. } => Exit::Target,
+            Self::Tls(_) | Self::Start(_) | Self::Process(_) | Self::Broken(_) => Exit::Internal,
         }
     }
 }
 
 /// Serves as `arguments` say.
 pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
-    arguments.output.begin_server(PROGRAM);
+    arguments.output.begin(PROGRAM);
     let prints_address = arguments.print_address;
     let config = config(arguments)?;
     let hint = hint(&config);
     let ready = move |address: SocketAddr| {
+        // The server serves all the same when stdout or stderr is closed.
         if prints_address {
-            print_summary(PROGRAM, &format!("{address}\n"));
+            if let Err(error) = print(format!("{address}\n").as_bytes()) {
+                complain(PROGRAM, format_args!("cannot write to stdout: {error}"));
+            }
         } else {
-            // The server serves all the same when stderr is closed.
             writeln!(io::stderr(), "{}", hint(&url(address))).ok();
         }
     };

@@ -57,7 +57,7 @@ pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<I
         // From here on a client that goes away leaves an upload that ends in time.
         tokio::spawn(end_in_time(Arc::clone(&job), server.config.resume));
     }
-    tracing::info!("resumable upload {} begins", job.id);
+    job.span.in_scope(|| tracing::info!("resumable upload begins"));
     let reply = append(server, peer, &job, asked, request).await;
     protocol::created(reply, &job.id)
 }

@@ -148,14 +148,16 @@ fn read_blank(reader: &mut EnvReader<'_>, content: &str) -> Option<SourceConfig>
 }
 
 fn read_made(reader: &mut EnvReader<'_>, kind: &str, content: &str) -> Option<Made> {
-    let (variable, reason) = match (kind, content) {
-        ("http" | "s3" | "gcs" | "registry" | "imageio" | "vddk", "kubevirt") => return Some(Made::Disk),
-        ("http" | "s3" | "gcs", "archive") => return Some(Made::Directory),
+    // A store may hold what any HTTP server may.
+    let is_store = STORES.iter().any(|store| store.name == kind);
+    let (variable, reason) = match (if is_store { "http" } else { kind }, content) {
+        ("http" | "registry" | "imageio" | "vddk", "kubevirt") => return Some(Made::Disk),
+        ("http", "archive") => return Some(Made::Directory),
         ("registry" | "imageio", content) => (
             CONTENT_TYPE,
             format!("Unsupported content type {content} when importing from {kind}"),
         ),
-        ("http" | "s3" | "gcs" | "vddk", other) => (
+        ("http" | "vddk", other) => (
             CONTENT_TYPE,
             format!("Unable to process data: Unknown content type: {other}"),
         ),
