@@ -24,8 +24,13 @@ pub(crate) enum AttemptFailed {
 
 impl AttemptFailed {
     pub(super) fn transient(kind: SourceErrorKind, cause: impl Into<String>) -> Self {
+        Self::passing(SourceError::new(kind, cause))
+    }
+
+    /// Another attempt may succeed, at any time.
+    pub(super) fn passing(error: SourceError) -> Self {
         Self::Transient {
-            error: SourceError::new(kind, cause),
+            error,
             retry_after: None,
         }
     }

@@ -74,7 +74,7 @@ impl Payload {
         match self {
             Self::Form(_) => Ok(None),
             Self::Whole(whole) => checksum::stated(&whole.trailers, false)
-                .map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string())),
+                .map_err(|error| SourceError::of(SourceErrorKind::Invalid, error)),
         }
     }
 

@@ -109,6 +109,12 @@ impl SourceError {
         Self::new(kind, format!("{what}: {cause}")).because(cause)
     }
 
+    /// A failure of `kind` whose sentence is that of `cause`.
+    pub fn of(kind: SourceErrorKind, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let cause = cause.into();
+        Self::new(kind, cause.to_string()).because(cause)
+    }
+
     /// Keeps `cause` for those who follow the chain of causes. The sentence says already what the user should know of it.
     #[must_use]
     pub fn because(self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {

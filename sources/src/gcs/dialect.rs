@@ -106,10 +106,7 @@ impl GcsDialect {
         };
         let secret = "the token for Google Cloud Storage";
         self.network.policy.reveal(secret, request.url())?;
-        let token = provider
-            .get_credential()
-            .await
-            .map_err(|error| credential_failure(&error))?;
+        let token = provider.get_credential().await.map_err(credential_failure)?;
         let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.bearer)).map_err(|_| {
             let message = "the token for Google Cloud Storage holds a character that no token has";
             SourceError::new(SourceErrorKind::Invalid, message)
@@ -175,7 +172,7 @@ fn provider(network: &Arc<Network>, key_file: Option<&str>) -> Result<GcpCredent
     if let Some(file) = key_file {
         builder = builder.with_application_credentials(file);
     }
-    let store = builder.build().map_err(|error| credential_failure(&error))?;
+    let store = builder.build().map_err(credential_failure)?;
     Ok(Arc::clone(store.credentials()))
 }
 

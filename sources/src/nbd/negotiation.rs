@@ -105,7 +105,7 @@ impl Haggling {
         let secure = TlsConnector::from(Arc::clone(tls))
             .connect(server, self.stream)
             .await
-            .map_err(|error| no_tls(&error))?;
+            .map_err(no_tls)?;
         Ok(Self {
             stream: Box::new(secure),
         })
@@ -224,13 +224,12 @@ impl Haggling {
 }
 
 /// The reason why the handshake failed: a certificate does not get better by looking again.
-fn no_tls(error: &io::Error) -> AttemptFailed {
-    let message = format!("TLS with the NBD server failed: {error}");
+fn no_tls(error: io::Error) -> AttemptFailed {
     let refused = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
-    if refused {
-        AttemptFailed::Final(SourceError::new(SourceErrorKind::Connect, message))
-    } else {
-        AttemptFailed::transient(SourceErrorKind::Connect, message)
+    let error = SourceError::caused(SourceErrorKind::Connect, "TLS with the NBD server failed", error);
+    match refused {
+        true => AttemptFailed::Final(error),
+        false => AttemptFailed::passing(error),
     }
 }
 

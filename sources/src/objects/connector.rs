@@ -89,13 +89,14 @@ pub(crate) fn take_no_proxy(network: &Network) -> Arc<Network> {
 }
 
 /// The error for credentials that could not be had; trying again may help if no service answered.
-pub(crate) fn credential_failure(error: &object_store::Error) -> SourceError {
-    let kind = if is_silence(error) {
+pub(crate) fn credential_failure(error: object_store::Error) -> SourceError {
+    let kind = if is_silence(&error) {
         SourceErrorKind::Io
     } else {
         SourceErrorKind::Invalid
     };
-    SourceError::new(kind, format!("no credentials: {}", plain(&error.to_string())))
+    let sentence = format!("no credentials: {}", plain(&error.to_string()));
+    SourceError::new(kind, sentence).because(error)
 }
 
 fn is_silence(error: &(dyn Error + 'static)) -> bool {

@@ -21,7 +21,7 @@ impl Digest {
         let checksum = hash(Algorithm::Sha256, bytes).parse();
         checksum
             .map(Self)
-            .map_err(|error: ChecksumError| SourceError::new(SourceErrorKind::Invalid, error.to_string()))
+            .map_err(|error: ChecksumError| SourceError::of(SourceErrorKind::Invalid, error))
     }
 
     /// Fails unless it is the digest of `bytes`, which `what` names in the error.

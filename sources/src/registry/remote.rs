@@ -88,7 +88,7 @@ impl Remote {
         is_checked: bool,
     ) -> Result<HttpSource, SourceError> {
         let url = self.base.join(&format!("{}/{path}", self.reference.repository));
-        let url = url.map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string()))?;
+        let url = url.map_err(|error| SourceError::of(SourceErrorKind::Invalid, error))?;
         let dialect = RegistryDialect::new(Arc::clone(&self.session));
         let config = HttpConfig {
             user_agent: CONNECT_AGENT.to_owned(),
@@ -183,32 +183,26 @@ impl Store for Remote {
 
 /// The answer to `GET /v2/`, over TLS or, if certificates do not matter and TLS does not work, without.
 async fn greet(agent: &Agent, host: &str, insecure: bool) -> Result<Answer, SourceError> {
-    let worded = |error: &SourceError| {
-        let message = format!("pinging container registry {host}: {error}");
-        SourceError::new(error.kind(), message)
+    let worded = |error: SourceError| {
+        let what = format!("pinging container registry {host}");
+        SourceError::caused(error.kind(), what, error)
     };
     let greeting = |scheme: &str| {
         let url = Url::parse(&format!("{scheme}://{host}/v2/"));
-        let url = url.map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string()))?;
+        let url = url.map_err(|error| SourceError::of(SourceErrorKind::Invalid, error))?;
         Ok(move || agent.request(Method::GET, url.clone()).headers(user_agent()))
     };
-    let secure = greeting("https").map_err(|error| worded(&error))?;
+    let secure = greeting("https").map_err(worded)?;
     if insecure {
         // Once, without patience: a registry without TLS fails it each time.
         match agent.send(secure(), MAX_PING_BYTES).await {
             Ok(answer) => return Ok(answer),
-            Err(error) => tracing::info!("{}: trying without TLS", worded(&error)),
+            Err(error) => tracing::info!("{}: trying without TLS", worded(error)),
         }
-        let plain = greeting("http").map_err(|error| worded(&error))?;
-        return agent
-            .send_patiently(plain, MAX_PING_BYTES)
-            .await
-            .map_err(|error| worded(&error));
+        let plain = greeting("http").map_err(worded)?;
+        return agent.send_patiently(plain, MAX_PING_BYTES).await.map_err(worded);
     }
-    agent
-        .send_patiently(secure, MAX_PING_BYTES)
-        .await
-        .map_err(|error| worded(&error))
+    agent.send_patiently(secure, MAX_PING_BYTES).await.map_err(worded)
 }
 
 /// The digest of a manifest, as the registry announces it.

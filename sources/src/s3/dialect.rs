@@ -1,5 +1,6 @@
 //! The manners of S3: signatures, regions, versions, and the meaning of its refusals.
 
+use std::error::Error;
 use std::sync::OnceLock;
 
 use datapath::error::{SourceError, SourceErrorKind};
@@ -14,7 +15,6 @@ use super::place::relocated;
 use crate::http::{BoxFuture, Dialect, RefusedRequest, Verdict};
 use crate::objects::{StoreError, advised};
 use crate::policy::Cloud;
-use crate::words::plain;
 
 /// Asks for the checksums that S3 keeps, which it says about whole objects only.
 const CHECKSUM_MODE: (HeaderName, HeaderValue) = (
@@ -153,15 +153,14 @@ fn is_passing(refusal: &RefusedRequest<'_>, error: &StoreError) -> bool {
 
 /// Signs the URL and the headers of S3.
 fn sign(request: &mut reqwest::Request, key: &AwsCredential, region: &str) -> Result<(), SourceError> {
-    let unusable = |reason: String| {
-        let message = format!("cannot sign the request: {}", plain(&reason));
-        SourceError::new(SourceErrorKind::Invalid, message)
+    let unusable = |cause: Box<dyn Error + Send + Sync>| {
+        SourceError::caused(SourceErrorKind::Invalid, "cannot sign the request", cause)
     };
     let mut signed: HttpRequest = http::Request::builder()
         .method(request.method())
         .uri(request.url().as_str())
         .body(HttpRequestBody::empty())
-        .map_err(|error| unusable(error.to_string()))?;
+        .map_err(|error| unusable(error.into()))?;
     // Proxies may change the other headers, and S3 would then compute another signature.
     let amazon = request
         .headers()
@@ -172,7 +171,7 @@ fn sign(request: &mut reqwest::Request, key: &AwsCredential, region: &str) -> Re
         .extend(amazon.map(|(name, value)| (name.clone(), value.clone())));
     AwsAuthorizer::new(key, "s3", region)
         .try_authorize(&mut signed, None)
-        .map_err(|error| unusable(error.to_string()))?;
+        .map_err(|error| unusable(error.into()))?;
     for (name, value) in signed.headers() {
         let mut value = value.clone();
         value.set_sensitive(name == header::AUTHORIZATION || name == TOKEN);

@@ -151,10 +151,7 @@ impl Keys {
         }
         let provider = self.current.lock().await.provider.clone();
         let Some(provider) = provider else { return Ok(None) };
-        let key = provider
-            .get_credential()
-            .await
-            .map_err(|error| credential_failure(&error))?;
+        let key = provider.get_credential().await.map_err(credential_failure)?;
         check(&key)?;
         // A signature shows no key, but a token is one.
         if key.token.is_some() {
@@ -212,7 +209,7 @@ impl Keys {
             (Origin::Machine, Some(lent)) => with_variables(builder, &MACHINE, lent),
             _ => with_key(builder, &given(&self.network))?,
         };
-        let store = builder.build().map_err(|error| credential_failure(&error))?;
+        let store = builder.build().map_err(credential_failure)?;
         Ok(Arc::clone(store.credentials()))
     }
 

@@ -159,7 +159,9 @@ fn trust(options: &VddkOptions, network: &Arc<Network>) -> Result<Arc<rustls::Cl
                 "neither certificates nor a thumbprint are given: the vSphere server is not verified"
             );
             let config = daemon::tls::insecure_client_config();
-            config.map(Arc::new).map_err(|error| invalid(error.to_string()))
+            config
+                .map(Arc::new)
+                .map_err(|error| SourceError::of(SourceErrorKind::Invalid, error))
         }
         _ => Ok(Arc::clone(&network.tls)),
     }

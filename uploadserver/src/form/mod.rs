@@ -70,8 +70,8 @@ impl FileField {
                 Ok(chunk) => return Ok(chunk),
                 Err(error @ multer::Error::StreamReadFailed(_)) => return Err(gone(&error)),
                 Err(error) => {
-                    let message = format!("malformed form: {error}");
-                    return Err(SourceError::new(SourceErrorKind::Invalid, message));
+                    let what = "malformed form";
+                    return Err(SourceError::caused(SourceErrorKind::Invalid, what, error));
                 }
             }
         }
