@@ -1,4 +1,5 @@
 //! The stream that runs between the stages: reference-counted chunks of bytes, pulled in order.
+//! Their size is [`CHUNK_BYTES`](crate::buffer::CHUNK_BYTES).
 
 use bytes::{Bytes, BytesMut};
 

@@ -1,4 +1,5 @@
-//! Common parts of the object stores. Their bytes move through [`super::http`]; a store is a dialect of it.
+//! Common parts of the object stores. Their bytes move through [`super::http`]; a store is a dialect of it,
+//! and stands in [`STORES`](crate::place::STORES).
 //!
 //! The library `object_store` signs and finds credentials, of which there are many chains, but moves no bytes: its
 //! reader knows neither our proxies, roots and patience nor `x-amz-checksum-*`, and its retries would be a second
