@@ -4,7 +4,6 @@
 //! has are to be, so applying it again after an interruption leads to the same disk. Nothing is hidden or removed when
 //! it fails, for the disk below may be all that there is of the earlier stages.
 
-use std::ops::Range;
 use std::path::PathBuf;
 
 use diskimage::{Error as ImageError, Format, HEAD_BYTES, Image};
@@ -19,9 +18,6 @@ use crate::observe::{Phase, Stage};
 use crate::options::{Payload, Reading, Writing};
 use crate::source::Source;
 use crate::target::{self, Cache, Disk, Writer, with_writer};
-
-/// Zeroed at once; bounds how long a request to stop waits.
-const ZERO_STEP_BYTES: u64 = 256 << 20;
 
 /// The disk that a delta is applied to.
 #[derive(Debug, Clone)]
@@ -65,12 +61,12 @@ pub fn apply(
     let mut input = decode::undo(meter, reading, &writing.decode_limits(&reading.limits))?;
     let image = open(&mut input, base, reading)?;
     let mut delta = Mapped::start(image, source, &mut input, reading, writing.route)?;
-    let facts = delta.facts(input.layers());
+    let facts = delta.image_facts(input.layers());
     reading.observer.image(&facts);
 
     reading.observer.phase(Phase::Transfer);
     // In place: the base stays visible all the time, since applying the delta again repairs what an interruption leaves.
-    let disk = Disk::open_in_place(&target_options(base), delta.virtual_size())?;
+    let disk = Disk::open_in_place(&target_options(base), delta.facts.virtual_size)?;
     write(&mut delta, &mut input, &disk, reading, writing)?;
     let checksum = input.finish()?;
     reading.check_stop()?;
@@ -80,7 +76,7 @@ pub fn apply(
     reading.observer.phase(Phase::Complete);
     Ok(Report {
         facts,
-        virtual_size: delta.virtual_size(),
+        virtual_size: delta.facts.virtual_size,
         source_bytes: input.readings().position(),
         written_bytes,
         checksum,
@@ -114,20 +110,20 @@ fn write(
     let readings = input.readings();
     with_writer(
         disk,
-        delta.clusters(),
-        Some(delta.virtual_size()),
+        delta.facts.clusters,
+        Some(delta.facts.virtual_size),
         writing.workers,
         &reading.stop,
         |writer| {
             readings.time(Stage::Format, || {
                 let copied = delta.copy(input, writer, reading, writing, tick);
-                readings.pass_over(writer.waited());
+                readings.pass_over(writer.waited);
                 copied
             })
         },
     )?;
     for range in delta.zeros() {
-        zero(disk, range.start.0..range.end.0, reading)?;
+        disk.zero_in_steps(range.start.0..range.end.0, &reading.stop)?;
     }
     Ok(())
 }
@@ -138,11 +134,11 @@ fn check_base(backing_file: &str, expected: &str) -> Result<(), Error> {
     if found == expected {
         return Ok(());
     }
-    let error = FormatError::Base {
+    Err(FormatError::Base {
         found: found.to_owned(),
         expected: expected.to_owned(),
-    };
-    Err(error.into())
+    }
+    .into())
 }
 
 fn target_options(base: &Base) -> target::Options {
@@ -155,17 +151,6 @@ fn target_options(base: &Base) -> target::Options {
         overwrite: false,
         mode: None,
     }
-}
-
-fn zero(disk: &Disk, range: Range<u64>, reading: &Reading) -> Result<(), Error> {
-    let mut start = range.start;
-    while start < range.end {
-        reading.check_stop()?;
-        let end = range.end.min(start.saturating_add(ZERO_STEP_BYTES));
-        disk.zero_range(start..end)?;
-        start = end;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -69,28 +69,8 @@ impl Header {
     /// Reads a header; what is wrong with it, if its numbers do not go together.
     pub(crate) fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, String> {
         // By pattern: no index and no conversion is left that could fail.
-        let [
-            kind,
-            r0,
-            r1,
-            r2,
-            s0,
-            s1,
-            s2,
-            s3,
-            l0,
-            l1,
-            l2,
-            l3,
-            l4,
-            l5,
-            l6,
-            l7,
-            c0,
-            c1,
-            c2,
-            c3,
-        ] = *bytes;
+        let [kind, r0, r1, r2, s0, s1, s2, s3, rest @ ..] = *bytes;
+        let [l0, l1, l2, l3, l4, l5, l6, l7, checksum @ ..] = rest;
         let kind = match kind {
             1 => Kind::Stored,
             2 => Kind::Zstd,
@@ -105,7 +85,7 @@ impl Header {
             kind,
             stored: u32::from_le_bytes([s0, s1, s2, s3]),
             length: u64::from_le_bytes([l0, l1, l2, l3, l4, l5, l6, l7]),
-            checksum: u32::from_le_bytes([c0, c1, c2, c3]),
+            checksum: u32::from_le_bytes(checksum),
         };
         if header.is_plausible() {
             Ok(header)

@@ -125,6 +125,13 @@ impl Budget {
     }
 }
 
+impl Default for Grant {
+    /// Nothing yet, of the budget of the process.
+    fn default() -> Self {
+        Budget::default().grant()
+    }
+}
+
 /// A part of a [`Budget`], as long as this lives.
 #[derive(Debug)]
 pub struct Grant {

@@ -53,15 +53,9 @@ impl<T> Queue<T> {
     /// [`Queue::done`].
     pub(crate) fn pop(&self) -> Option<(T, usize)> {
         let mut state = self.state.lock();
-        loop {
-            if let Some(item) = state.items.pop_front() {
-                return Some(item);
-            }
-            if state.closed {
-                return None;
-            }
-            self.changed.wait(&mut state);
-        }
+        let is_waiting = |state: &mut State<T>| state.items.is_empty() && !state.closed;
+        self.changed.wait_while(&mut state, is_waiting);
+        state.items.pop_front()
     }
 
     /// Frees the room of an item with this number of bytes.

@@ -77,7 +77,7 @@ pub fn transfer(
         |writer| {
             readings.time(Stage::Format, || {
                 let copied = image.copy(&mut input, writer, reading, writing, tick);
-                readings.pass_over(writer.waited());
+                readings.pass_over(writer.waited);
                 copied
             })
         },

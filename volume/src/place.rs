@@ -83,12 +83,10 @@ impl Volume {
         let length = std::fs::metadata(&path)
             .map_err(|source| TargetError::new("open", &path, source))?
             .len();
-        let free = target::free_space(target::folder_of(&path))?;
+        let volume = Self::on_filesystem(path, None)?;
         Ok(Self {
-            path,
-            is_device: false,
-            available: length.saturating_add(free),
-            free,
+            available: length.saturating_add(volume.free),
+            ..volume
         })
     }
 

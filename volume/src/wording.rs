@@ -2,7 +2,7 @@
 //! the cause.
 
 use datapath::Error;
-use datapath::error::{DecodeError, TargetError};
+use datapath::error::DecodeError;
 use datapath::observe::Phase;
 
 const INFO: &str = "Unable to obtain information about data source: ";
@@ -57,13 +57,9 @@ pub fn transfer(error: &Error, phase: Phase, made: Made) -> String {
         Error::Target(target) if phase == Phase::Resize && made == Made::Disk => {
             format!("{RESIZE}Resize of image failed: {target}")
         }
-        Error::Target(target) => write(transfer, target),
+        Error::Target(target) => format!("{transfer}unable to write to file: {target}"),
         Error::Checksum { .. } | Error::Decode(_) | Error::Stopped => format!("{transfer}{error}"),
     }
-}
-
-fn write(transfer: &str, error: &TargetError) -> String {
-    format!("{transfer}unable to write to file: {error}")
 }
 
 /// The sentence for a body that breaks before it is known what it is.
@@ -78,7 +74,7 @@ pub fn raw_too_large(error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use datapath::error::{FormatError, SourceError, SourceErrorKind};
+    use datapath::error::{FormatError, SourceError, SourceErrorKind, TargetError};
     use rustix::io::Errno;
 
     use super::*;

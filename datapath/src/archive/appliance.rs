@@ -9,7 +9,7 @@ use super::manifest;
 use super::name::printable;
 use crate::chunks::Chunks;
 use crate::digest::{Algorithm, Checksum, Hashing};
-use crate::error::{ArchiveErrorKind, Error};
+use crate::error::{ArchiveErrorKind, Error, FormatError};
 
 /// Names that end like this are disk images. An OVF description may refer to any of them, though nearly all are `.vmdk`; what
 /// it says is not looked at.
@@ -164,13 +164,8 @@ impl Manifests {
         }
         // Of all manifests together: an archive may have any number of them.
         self.bytes = self.bytes.saturating_add(*size);
-        if self.bytes > MAX_MANIFEST_BYTES {
-            return Err(entries.refuse(ArchiveErrorKind::Limit {
-                what: "a manifest in bytes",
-                needed: self.bytes,
-                limit: MAX_MANIFEST_BYTES,
-            }));
-        }
+        let checked = ArchiveErrorKind::check_limit("a manifest in bytes", self.bytes, MAX_MANIFEST_BYTES);
+        entries.located(checked)?;
         let mut text = Vec::new();
         while let Some((_, bytes)) = entries.next_data()? {
             text.extend_from_slice(&bytes);
@@ -216,16 +211,13 @@ fn disk_size(entries: &Entries, kind: &Kind) -> Result<u64, Error> {
 }
 
 /// `error`, in which a file that is no tar at all is called no appliance.
-fn no_appliance(error: Error) -> Error {
-    match error {
-        Error::Format(crate::error::FormatError::Archive(mut refusal))
-            if refusal.kind == ArchiveErrorKind::NotTar =>
-        {
-            refusal.kind = ArchiveErrorKind::NotAppliance;
-            crate::error::FormatError::Archive(refusal).into()
-        }
-        other => other,
+fn no_appliance(mut error: Error) -> Error {
+    if let Error::Format(FormatError::Archive(refusal)) = &mut error
+        && refusal.kind == ArchiveErrorKind::NotTar
+    {
+        refusal.kind = ArchiveErrorKind::NotAppliance;
     }
+    error
 }
 
 fn is_disk(name: &[u8]) -> bool {

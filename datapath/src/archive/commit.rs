@@ -41,44 +41,52 @@ struct Commit<'s> {
     kept: u64,
 }
 
+/// A directory of the tree, and that of the target which it becomes.
+#[derive(Clone, Copy)]
+struct Sides<'d> {
+    from: &'d Directory,
+    to: &'d Directory,
+    /// The path of `to` below the target.
+    path: &'d [u8],
+}
+
 impl Commit<'_> {
     fn run(&mut self, names: u64) -> Result<(), Unplaced> {
         let Staging { tree, target, .. } = self.staging;
         tree.sync_filesystem()?;
         self.staging.check_whole(names)?;
-        self.merge(tree, target, &mut Vec::new())?;
+        self.merge(Sides {
+            from: tree,
+            to: target,
+            path: b"",
+        })?;
         Ok(target.sync_filesystem()?)
     }
 
-    /// Moves what is in `from` to `to`, which is the directory `path` of the target.
-    fn merge(&mut self, from: &Directory, to: &Directory, path: &mut Vec<u8>) -> Result<(), Unplaced> {
+    /// Moves what is in the one directory to the other.
+    fn merge(&mut self, sides: Sides<'_>) -> Result<(), Unplaced> {
         loop {
-            let names = from.names(BATCH, |_| true)?;
+            let names = sides.from.names(BATCH, |_| true)?;
             if names.is_empty() {
                 return Ok(());
             }
             for name in names {
-                self.place(from, to, path, &name)?;
+                self.place(sides, &name)?;
             }
         }
     }
 
-    fn place(
-        &mut self,
-        from: &Directory,
-        to: &Directory,
-        path: &mut Vec<u8>,
-        name: &[u8],
-    ) -> Result<(), Unplaced> {
+    fn place(&mut self, sides: Sides<'_>, name: &[u8]) -> Result<(), Unplaced> {
+        let Sides { from, to, path } = sides;
         let new_is_directory = from.status(name)?.is_some_and(|status| status.is_directory());
         match to.status(name)? {
-            None => self.move_in(from, to, path, name),
+            None => self.move_in(sides, name, false),
             Some(old) if old.is_directory() && new_is_directory => {
                 // Only root may look into the one that is there: that of the archive is dropped if nothing is in it.
                 if path.is_empty() && name == LOST_AND_FOUND && from.remove_directory(name)? {
                     return Ok(());
                 }
-                self.merge_directories(from, to, path, name)
+                self.merge_directories(sides, name)
             }
             Some(old) if old.is_directory() && !is_empty(&to.open_child(name)?)? => {
                 Err(ArchiveErrorKind::Occupied(printable(name)).into())
@@ -86,73 +94,46 @@ impl Commit<'_> {
             Some(old) if Some(old.inode) == self.archive => {
                 Err(TargetError::refused("replace", &to.path_of(name), TargetRefused::Source).into())
             }
-            Some(_) => self.replace(from, to, path, name),
+            Some(_) => self.move_in(sides, name, true),
         }
     }
 
     /// `name` is a directory on both sides.
-    fn merge_directories(
-        &mut self,
-        from: &Directory,
-        to: &Directory,
-        path: &mut Vec<u8>,
-        name: &[u8],
-    ) -> Result<(), Unplaced> {
-        let Some(staged) = from.status(name)? else {
+    fn merge_directories(&mut self, sides: Sides<'_>, name: &[u8]) -> Result<(), Unplaced> {
+        let Some(staged) = sides.from.status(name)? else {
             return Ok(());
         };
-        let before = path.len();
-        if before > 0 {
-            path.push(b'/');
-        }
-        path.extend_from_slice(name);
-        let (old, new) = (
-            to.open_child(name)?,
-            from.open_child_for_work(name, staged.attributes.mode)?,
-        );
+        let path = match sides.path {
+            [] => name.to_vec(),
+            path => [path, b"/", name].concat(),
+        };
+        let to = sides.to.open_child(name)?;
+        let from = sides.from.open_child_for_work(name, staged.attributes.mode)?;
         // Before the first entry moves in, which changes its time: an undone commit gives that back.
-        self.remember(&old, path)?;
-        self.merge(&new, &old, path)?;
-        old.adopt(staged.attributes)?;
-        path.truncate(before);
-        from.remove_directory(name)?;
+        if let Some(old) = to.status(b".")? {
+            self.journal.add_attributes(&path, old.attributes)?;
+        }
+        self.merge(Sides {
+            from: &from,
+            to: &to,
+            path: &path,
+        })?;
+        to.adopt(staged.attributes)?;
+        sides.from.remove_directory(name)?;
         Ok(())
     }
 
-    fn remember(&mut self, directory: &Directory, path: &[u8]) -> Result<(), Unplaced> {
-        if let Some(old) = directory.status(b".")? {
-            self.journal.add_attributes(path, old.attributes)?;
-        }
-        Ok(())
-    }
-
-    fn move_in(
-        &mut self,
-        from: &Directory,
-        to: &Directory,
-        path: &[u8],
-        name: &[u8],
-    ) -> Result<(), Unplaced> {
-        self.journal.add(path, name, false)?;
-        let moved = move_anything((from, name), (to, name));
-        if moved.is_err() {
-            self.journal.take_back(name);
-        }
-        Ok(moved?)
-    }
-
-    fn replace(
-        &mut self,
-        from: &Directory,
-        to: &Directory,
-        path: &[u8],
-        name: &[u8],
-    ) -> Result<(), Unplaced> {
-        let number = number_name(self.kept);
-        self.journal.add(path, name, true)?;
-        let moved = replace_anything((from, name), (to, name), (&self.staging.kept, &number));
+    /// Moves `name`, to where nothing is or into the place of what it `replaces`.
+    fn move_in(&mut self, sides: Sides<'_>, name: &[u8], replaces: bool) -> Result<(), Unplaced> {
+        self.journal.add(sides.path, name, replaces)?;
+        let (new, place) = ((sides.from, name), (sides.to, name));
+        let moved = if replaces {
+            replace_anything(new, place, (&self.staging.kept, &number_name(self.kept)))
+        } else {
+            move_anything(new, place)
+        };
         match moved {
-            Ok(()) => self.kept += 1,
+            Ok(()) => self.kept += u64::from(replaces),
             Err(_) => self.journal.take_back(name),
         }
         Ok(moved?)

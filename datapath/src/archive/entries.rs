@@ -146,8 +146,7 @@ impl Entries {
 
     fn entry(&mut self, header: &Header<'_>, extended: Extended) -> Result<Entry, Error> {
         let mut pax = self.global.inherited();
-        let read = pax.read(&extended.pax);
-        self.located(read)?;
+        self.located(pax.read(&extended.pax))?;
         let sparse_name = pax.sparse.name.take();
         let name = sparse_name
             .or(pax.path.take())
@@ -359,13 +358,7 @@ impl Entries {
     /// The data of a header that describes another one.
     fn contents(&mut self, header: &Header<'_>, what: &'static str, limit: u64) -> Result<Vec<u8>, Error> {
         let size = self.located(header.size())?;
-        if size > limit {
-            return Err(self.refuse(ArchiveErrorKind::Limit {
-                what,
-                needed: size,
-                limit,
-            }));
-        }
+        self.located(ArchiveErrorKind::check_limit(what, size, limit))?;
         self.set_data(Layout::whole(size), size);
         let mut contents = Vec::new();
         while let Some((_, bytes)) = self.data()? {

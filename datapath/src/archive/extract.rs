@@ -151,10 +151,7 @@ impl<'a> Extraction<'a> {
             ArchiveErrorKind::Name(reason) => refused(reason),
             other => other.into(),
         })?;
-        let Some((from, old)) = self.tree.find_parent(&target_path)? else {
-            return Err(refused("is not a file that came before it in the archive"));
-        };
-        let Some(status) = from.status(old)? else {
+        let Some((from, old, status)) = self.tree.find(&target_path)? else {
             return Err(refused("is not a file that came before it in the archive"));
         };
         // A symbolic link gets a second name itself: nothing follows it.

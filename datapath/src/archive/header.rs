@@ -122,15 +122,12 @@ fn read_regions(bytes: &[u8], regions: &mut Regions) -> Result<(), ArchiveErrorK
             break;
         }
         let parse = |bytes| number::field(bytes).and_then(|value| u64::try_from(value).ok());
-        match (parse(offset), parse(length)) {
-            (Some(offset), Some(length)) => regions.push(offset, length)?,
-            _ => {
-                return Err(ArchiveErrorKind::Number {
-                    field: "sparse region",
-                    value: printable(entry),
-                });
-            }
-        }
+        let region = parse(offset).zip(parse(length));
+        let (offset, length) = region.ok_or_else(|| ArchiveErrorKind::Number {
+            field: "sparse region",
+            value: printable(entry),
+        })?;
+        regions.push(offset, length)?;
     }
     Ok(())
 }

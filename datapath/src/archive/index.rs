@@ -15,7 +15,7 @@ use crate::error::{ArchiveErrorKind, Error, SourceError, SourceErrorKind, errno_
 const READ_BYTES: usize = 4096;
 
 /// Files that may be wanted of one archive.
-const MAX_PLACES: usize = 1 << 16;
+const MAX_PLACES: u64 = 1 << 16;
 
 /// A file of an archive that lies in one piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,8 @@ pub fn index(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<Place>, 
             Kind::File { stored, .. } => stored,
             _ => 0,
         };
-        let end = offset.checked_add(stored).and_then(next_block);
+        let end = offset.checked_add(stored);
+        let end = end.and_then(|end| end.checked_next_multiple_of(BLOCK_BYTES as u64));
         if let Kind::File {
             size,
             is_sparse: false,
@@ -58,22 +59,17 @@ pub fn index(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<Place>, 
         } = entry.kind
             && wanted(&entry.name)
         {
-            if places.len() == MAX_PLACES {
-                return Err(entries.refuse(ArchiveErrorKind::Limit {
-                    what: "a number of files",
-                    needed: MAX_PLACES as u64 + 1,
-                    limit: MAX_PLACES as u64,
-                }));
-            }
+            let count = places.len() as u64 + 1;
+            entries.located(ArchiveErrorKind::check_limit(
+                "a number of files",
+                count,
+                MAX_PLACES,
+            ))?;
             let name = entry.name;
             places.push(Place { name, offset, size });
         }
         at = end.ok_or_else(|| entries.truncated(stored))?;
     }
-}
-
-fn next_block(offset: u64) -> Option<u64> {
-    offset.checked_next_multiple_of(BLOCK_BYTES as u64)
 }
 
 /// The bytes of a file from some place on, little by little.

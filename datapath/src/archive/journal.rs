@@ -2,11 +2,11 @@
 
 use super::directory::Attributes;
 use crate::error::ArchiveErrorKind;
-use crate::memory::{Budget, Grant};
+use crate::memory::Grant;
 
 /// Memory of a journal: about half a million names that were moved one by one, which is only done in directories that
 /// both the archive and the target have.
-const MAX_BYTES: usize = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// One step of a commit, to be undone if a later one fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,7 @@ const MOVED: u8 = b'+';
 const REPLACED: u8 = b'~';
 
 /// The steps in order, each a byte and a name with a NUL behind it.
+#[derive(Default)]
 pub(super) struct Journal {
     steps: Vec<u8>,
     directory: Vec<u8>,
@@ -32,18 +33,6 @@ pub(super) struct Journal {
     /// Bytes in `attributes`.
     attribute_bytes: usize,
     memory: Grant,
-}
-
-impl Default for Journal {
-    fn default() -> Self {
-        Self {
-            steps: Vec::new(),
-            directory: Vec::new(),
-            attributes: Vec::new(),
-            attribute_bytes: 0,
-            memory: Budget::default().grant(),
-        }
-    }
 }
 
 impl Journal {
@@ -88,16 +77,11 @@ impl Journal {
     }
 
     fn count(&mut self, more: usize) -> Result<(), ArchiveErrorKind> {
-        let needed = self.steps.len() + self.attribute_bytes + more;
-        if needed <= MAX_BYTES {
-            // Lists grow to twice their length.
-            return Ok(self.memory.grow_to(2 * needed as u64)?);
-        }
-        Err(ArchiveErrorKind::Limit {
-            what: "a list in bytes of what replaces or joins what is there",
-            needed: needed as u64,
-            limit: MAX_BYTES as u64,
-        })
+        let needed = (self.steps.len() + self.attribute_bytes + more) as u64;
+        let what = "a list in bytes of what replaces or joins what is there";
+        ArchiveErrorKind::check_limit(what, needed, MAX_BYTES)?;
+        // Lists grow to twice their length.
+        Ok(self.memory.grow_to(2 * needed)?)
     }
 
     /// The steps in order.

@@ -15,12 +15,10 @@ impl Entries {
     pub(super) fn old_sparse_file(&mut self, header: &Header<'_>, pax: &Pax) -> Result<Kind, Error> {
         let stored = self.size(header, pax)?;
         let mut regions = Regions::default();
-        let read = header.sparse_regions(&mut regions);
-        let mut more = self.located(read)?;
+        let mut more = self.located(header.sparse_regions(&mut regions))?;
         while more {
             let block = self.block()?;
-            let read = more_regions(&block, &mut regions);
-            more = self.located(read)?;
+            more = self.located(more_regions(&block, &mut regions))?;
         }
         let size = self.located(header.real_size())?;
         self.sparse_file(regions, Some(size), stored, stored)
@@ -74,8 +72,7 @@ impl Entries {
         for _ in 0..count {
             let offset = self.map_number(end)?;
             let length = self.map_number(end)?;
-            let pushed = regions.push(offset, length);
-            self.located(pushed)?;
+            self.located(regions.push(offset, length))?;
         }
         let bytes = self.cursor.offset() - start;
         self.skip(bytes.next_multiple_of(BLOCK_BYTES as u64) - bytes)?;

@@ -7,7 +7,7 @@ pub(super) const PATH_MAX_BYTES: usize = 4096;
 /// Longest component (`NAME_MAX` of Linux).
 const NAME_MAX_BYTES: usize = 255;
 /// Directories inside each other. Each is an open descriptor while it is worked in, of which a process may have 1024.
-const MAX_DEPTH: usize = 128;
+const MAX_DEPTH: u64 = 128;
 /// Longest part of a name that messages show.
 const SHOWN_CHARS: usize = 200;
 
@@ -38,13 +38,7 @@ pub(super) fn components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKind> {
             component => found.push(component),
         }
     }
-    if found.len() > MAX_DEPTH {
-        return Err(ArchiveErrorKind::Limit {
-            what: "a depth of directories",
-            needed: found.len() as u64,
-            limit: MAX_DEPTH as u64,
-        });
-    }
+    ArchiveErrorKind::check_limit("a depth of directories", found.len() as u64, MAX_DEPTH)?;
     Ok(found)
 }
 

@@ -28,20 +28,16 @@ fn base_256(first: u8, rest: &[u8]) -> Option<i64> {
 
 /// Digits between spaces or NULs.
 fn octal(bytes: &[u8]) -> Option<i64> {
-    let is_blank = |byte: &u8| matches!(byte, b' ' | 0);
-    let start = bytes
-        .iter()
-        .position(|byte| !is_blank(byte))
-        .unwrap_or(bytes.len());
-    let digits = bytes.get(start..)?;
-    let end = digits.iter().position(is_blank).unwrap_or(digits.len());
-    digits
-        .get(..end)?
-        .iter()
-        .try_fold(0i64, |value, digit| match digit {
-            b'0'..=b'7' => value.checked_mul(8)?.checked_add(i64::from(digit - b'0')),
-            _ => None,
-        })
+    let mut parts = bytes.split(|byte| matches!(byte, b' ' | 0));
+    let number = parts.find(|part| !part.is_empty()).unwrap_or_default();
+    i64::try_from(digits(number, 8)?).ok()
+}
+
+fn digits(bytes: &[u8], radix: u32) -> Option<u64> {
+    bytes.iter().try_fold(0u64, |value, byte| {
+        let digit = char::from(*byte).to_digit(radix)?;
+        value.checked_mul(radix.into())?.checked_add(digit.into())
+    })
 }
 
 /// Fills a field as GNU tar does: octal digits and a NUL, or base 256 for what has more digits or is negative.
@@ -77,10 +73,7 @@ pub(super) fn decimal(bytes: &[u8]) -> Option<u64> {
     if bytes.is_empty() {
         return None;
     }
-    bytes.iter().try_fold(0u64, |value, digit| match digit {
-        b'0'..=b'9' => value.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
-        _ => None,
-    })
+    digits(bytes, 10)
 }
 
 /// Seconds in decimal, maybe negative, maybe with a fraction (pax, "mtime"). What is below a nanosecond is rounded down.

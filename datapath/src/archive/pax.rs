@@ -154,13 +154,11 @@ fn parse<T>(
     if value.is_empty() {
         return Ok(None);
     }
-    match parse(value) {
-        Some(parsed) => Ok(Some(parsed)),
-        None => Err(ArchiveErrorKind::Number {
-            field,
-            value: printable(value),
-        }),
-    }
+    let parsed = parse(value).ok_or_else(|| ArchiveErrorKind::Number {
+        field,
+        value: printable(value),
+    })?;
+    Ok(Some(parsed))
 }
 
 /// Key and value of the first record, `"%d %s=%s\n"` with the length of all of it in front, and the other records.

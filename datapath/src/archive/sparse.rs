@@ -1,7 +1,7 @@
 //! The places of the stored bytes of a file: all over it, or between holes.
 
 use crate::error::ArchiveErrorKind;
-use crate::memory::{Budget, Grant};
+use crate::memory::Grant;
 
 /// Regions that a file may have: 16 MiB of memory. A disk of 64 GiB has as many if every other 32 KiB of it are a hole.
 pub(super) const MAX_REGIONS: u64 = 1 << 20;
@@ -16,19 +16,10 @@ struct Region {
 }
 
 /// Regions in the order in which they are read, no more than may be kept.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Regions {
     list: Vec<Region>,
     memory: Grant,
-}
-
-impl Default for Regions {
-    fn default() -> Self {
-        Self {
-            list: Vec::new(),
-            memory: Budget::default().grant(),
-        }
-    }
 }
 
 impl Regions {
@@ -68,14 +59,12 @@ pub(super) struct Layout {
 impl Layout {
     /// A file without holes.
     pub(super) fn whole(size: u64) -> Self {
-        let whole = Region {
+        let mut regions = Regions::default();
+        regions.list.push(Region {
             offset: 0,
             length: size,
-        };
-        Self::of(Regions {
-            list: vec![whole],
-            ..Regions::default()
-        })
+        });
+        Self::of(regions)
     }
 
     /// A file of `size` bytes, of which `stored` lie in the archive. The map has to agree with both.
@@ -135,14 +124,7 @@ impl Layout {
 
 /// Fails before there are more regions than may be kept.
 pub(super) fn check_count(count: u64) -> Result<(), ArchiveErrorKind> {
-    if count <= MAX_REGIONS {
-        return Ok(());
-    }
-    Err(ArchiveErrorKind::Limit {
-        what: "a number of regions in a sparse map",
-        needed: count,
-        limit: MAX_REGIONS,
-    })
+    ArchiveErrorKind::check_limit("a number of regions in a sparse map", count, MAX_REGIONS)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! turn one of them into a link. A directory gets its mode and time whenever it is left: so they are kept in the
 //! filesystem, not in memory.
 
-use super::directory::{Attributes, Directory, WORKABLE};
+use super::directory::{Attributes, Directory, Status, WORKABLE};
 use super::name::printable;
 use super::unplaced::Unplaced;
 use crate::error::ArchiveErrorKind;
@@ -92,15 +92,9 @@ impl<'s> Tree<'s> {
         Ok((self.current(), name))
     }
 
-    /// The directory that holds `path`, if all that leads to it are directories; nothing is changed.
-    pub(super) fn find_parent<'p>(
-        &self,
-        path: &[&'p [u8]],
-    ) -> Result<Option<(Directory, &'p [u8])>, Unplaced> {
-        let Some((name, parents)) = path.split_last() else {
-            return Ok(None);
-        };
-        Ok(walk(self.root, parents)?.map(|directory| (directory, *name)))
+    /// The directory that holds `path`, if all that leads to it are directories, and what is there; nothing is changed.
+    pub(super) fn find<'p>(&self, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, Unplaced> {
+        find(self.root, path)
     }
 
     /// Leaves all directories. Returns the number of names in the tree, and what the archive says of the root.
@@ -154,14 +148,8 @@ impl<'s> Tree<'s> {
 
     /// A directory that is only implied takes after the one that is already there, if any.
     fn attributes_in_target(&self, path: &[&[u8]]) -> Result<Option<Attributes>, Unplaced> {
-        let Some((name, parents)) = path.split_last() else {
-            return Ok(None);
-        };
-        let Some(parent) = walk(self.target, parents)? else {
-            return Ok(None);
-        };
-        let there = parent.status(name)?.filter(|status| status.is_directory());
-        Ok(there.map(|status| Attributes {
+        let there = find(self.target, path)?.filter(|(_, _, status)| status.is_directory());
+        Ok(there.map(|(_, _, status)| Attributes {
             mtime: None,
             ..status.attributes
         }))
@@ -179,14 +167,21 @@ impl<'s> Tree<'s> {
     }
 }
 
-/// The directory `path` below `root`, if all of it are directories.
-fn walk(root: &Directory, path: &[&[u8]]) -> Result<Option<Directory>, Unplaced> {
+/// A directory, and a name in it with its status.
+type Found<'p> = (Directory, &'p [u8], Status);
+
+/// What is at `path` below `root`, if all that leads to it are directories.
+fn find<'p>(root: &Directory, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, Unplaced> {
+    let Some((name, parents)) = path.split_last() else {
+        return Ok(None);
+    };
     let mut current = root.open_child(b".")?;
-    for name in path {
-        match current.status(name)? {
-            Some(status) if status.is_directory() => current = current.open_child(name)?,
+    for parent in parents {
+        match current.status(parent)? {
+            Some(status) if status.is_directory() => current = current.open_child(parent)?,
             _ => return Ok(None),
         }
     }
-    Ok(Some(current))
+    let there = current.status(name)?;
+    Ok(there.map(|status| (current, *name, status)))
 }

@@ -4,10 +4,11 @@ use super::entries::Entries;
 use crate::error::{ArchiveErrorKind, Error, TargetError};
 
 /// A refusal, or any other error of the data path.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 pub(super) enum Unplaced {
-    Refused(ArchiveErrorKind),
-    Other(Error),
+    Refused(#[from] ArchiveErrorKind),
+    Other(#[from] Error),
 }
 
 impl Unplaced {
@@ -17,18 +18,6 @@ impl Unplaced {
             Self::Refused(kind) => archive.refuse(kind),
             Self::Other(error) => error,
         }
-    }
-}
-
-impl From<ArchiveErrorKind> for Unplaced {
-    fn from(kind: ArchiveErrorKind) -> Self {
-        Self::Refused(kind)
-    }
-}
-
-impl From<Error> for Unplaced {
-    fn from(error: Error) -> Self {
-        Self::Other(error)
     }
 }
 

@@ -17,21 +17,22 @@ use crate::target::ZEROS;
 enum Next {
     Magic,
     Header,
-    /// Payload of a stored frame: the bytes that are left, and the checksum of what came before them.
-    Stored {
-        header: Header,
-        left: usize,
-        checksum: u32,
-    },
-    /// Payload of a compressed frame, and the checksum of what came before it.
-    Zstd {
-        header: Header,
-        checksum: u32,
-    },
+    Stored(Payload),
+    Zstd(Payload),
     /// The rest of `unpacked`, from this index on.
     Unpacked(usize),
     Zeros(u64),
     Ended,
+}
+
+/// The payload of a frame.
+#[derive(Clone, Copy)]
+struct Payload {
+    header: Header,
+    /// Bytes of it that are left.
+    left: usize,
+    /// The checksum of what came before them.
+    checksum: u32,
 }
 
 /// Reads frames.
@@ -85,17 +86,18 @@ impl Frames {
             .announced
             .checked_add(header.length)
             .ok_or_else(|| self.corrupt("its frames stand for more than 2^64 bytes"))?;
+        let payload = Payload {
+            left: usize::try_from(header.stored).unwrap_or(usize::MAX),
+            header,
+            checksum,
+        };
         match header.kind {
             Kind::Zeros => {
                 self.verify(&header, checksum)?;
                 Ok(Next::Zeros(header.length))
             }
-            Kind::Zstd => Ok(Next::Zstd { header, checksum }),
-            _ => Ok(Next::Stored {
-                left: stored_bytes(&header),
-                header,
-                checksum,
-            }),
+            Kind::Zstd => Ok(Next::Zstd(payload)),
+            _ => Ok(Next::Stored(payload)),
         }
     }
 
@@ -121,37 +123,32 @@ impl Frames {
     }
 
     /// Copied, so that it lies in memory as it will lie on the disk.
-    fn stored(
-        &mut self,
-        header: Header,
-        left: usize,
-        checksum: u32,
-        output: &mut Filling,
-    ) -> Result<Next, Error> {
-        let part = self.some(left.min(output.room().len()))?;
+    fn stored(&mut self, mut payload: Payload, output: &mut Filling) -> Result<Next, Error> {
+        let part = self.some(payload.left.min(output.room().len()))?;
         output.fill_from(&mut &part[..]);
-        let checksum = crc32c::crc32c_append(checksum, &part);
-        if part.len() < left {
-            let left = left - part.len();
-            return Ok(Next::Stored {
-                header,
-                left,
-                checksum,
-            });
+        payload.checksum = crc32c::crc32c_append(payload.checksum, &part);
+        payload.left -= part.len();
+        if payload.left > 0 {
+            return Ok(Next::Stored(payload));
         }
-        self.verify(&header, checksum)?;
+        self.verify(&payload.header, payload.checksum)?;
         Ok(Next::Header)
     }
 
     /// `None` if there is no room for it in what is being filled, which has to be handed out before.
-    fn zstd(&mut self, header: Header, checksum: u32, output: &mut Filling) -> Result<Option<Next>, Error> {
+    fn zstd(&mut self, payload: Payload, output: &mut Filling) -> Result<Option<Next>, Error> {
+        let Payload {
+            header,
+            left,
+            checksum,
+        } = payload;
         let length = usize::try_from(header.length).unwrap_or(usize::MAX);
         let fits = output.room().len() >= length;
         if !fits && !output.is_empty() {
             return Ok(None);
         }
         // The checksum first: zstd never sees bytes that were damaged on the way.
-        let payload = self.payload(stored_bytes(&header))?;
+        let payload = self.joined(left)?;
         self.verify(&header, crc32c::crc32c_append(checksum, &payload))?;
         let room = if fits {
             &mut output.room()[..length]
@@ -174,7 +171,7 @@ impl Frames {
     }
 
     /// The next `want` bytes in one piece: as they came, or joined.
-    fn payload(&mut self, want: usize) -> Result<Bytes, Error> {
+    fn joined(&mut self, want: usize) -> Result<Bytes, Error> {
         let first = self.some(want)?;
         if first.len() == want {
             return Ok(first);
@@ -258,12 +255,8 @@ impl Chunks for Frames {
                         break;
                     }
                     match payload {
-                        Next::Stored {
-                            header,
-                            left,
-                            checksum,
-                        } => self.stored(header, left, checksum, output)?,
-                        Next::Zstd { header, checksum } => match self.zstd(header, checksum, output)? {
+                        Next::Stored(payload) => self.stored(payload, output)?,
+                        Next::Zstd(payload) => match self.zstd(payload, output)? {
                             Some(next) => next,
                             None => break,
                         },
@@ -277,8 +270,4 @@ impl Chunks for Frames {
         self.decoded += bytes.as_ref().map_or(0, Bytes::len) as u64;
         Ok(bytes)
     }
-}
-
-fn stored_bytes(header: &Header) -> usize {
-    usize::try_from(header.stored).unwrap_or(usize::MAX)
 }

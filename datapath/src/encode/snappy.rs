@@ -104,9 +104,7 @@ impl Encoder {
 }
 
 fn put_header(kind: u8, length: usize, stream: &mut Vec<u8>) {
-    let mut header = [0; HEADER_BYTES];
+    stream.put_u8(kind);
     // Three bytes of length: no chunk is as long as 16 MiB.
-    header[1..].copy_from_slice(&length.to_le_bytes()[..HEADER_BYTES - 1]);
-    header[0] = kind;
-    stream.extend_from_slice(&header);
+    stream.put_uint_le(length as u64, HEADER_BYTES - 1);
 }

@@ -172,3 +172,13 @@ pub enum ArchiveErrorKind {
         first: String,
     },
 }
+
+impl ArchiveErrorKind {
+    /// Fails if there is more of `what` than `limit`.
+    pub(crate) fn check_limit(what: &'static str, needed: u64, limit: u64) -> Result<(), Self> {
+        if needed <= limit {
+            return Ok(());
+        }
+        Err(Self::Limit { what, needed, limit })
+    }
+}

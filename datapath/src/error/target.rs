@@ -115,20 +115,16 @@ struct StillVisible {
 /// lower case, without Rust's ` (os error N)`.
 pub fn errno_text(error: &std::io::Error) -> String {
     let text = error.to_string();
-    match text.find(" (os error ") {
-        Some(end) => {
-            let mut text = text;
-            text.truncate(end);
-            let mut chars = text.chars();
-            match chars.next() {
-                // "Is a directory" → "is a directory", but "RPC …" and the like stay as they are.
-                Some(first) if !chars.as_str().starts_with(char::is_uppercase) => {
-                    first.to_lowercase().chain(chars).collect()
-                }
-                _ => text,
-            }
+    let Some((words, _)) = text.split_once(" (os error ") else {
+        return text;
+    };
+    let mut chars = words.chars();
+    match chars.next() {
+        // "Is a directory" → "is a directory", but "RPC …" and the like stay as they are.
+        Some(first) if !chars.as_str().starts_with(char::is_uppercase) => {
+            first.to_lowercase().chain(chars).collect()
         }
-        None => text,
+        _ => words.to_owned(),
     }
 }
 

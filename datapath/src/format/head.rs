@@ -60,15 +60,13 @@ pub(crate) fn open_mapped(format: Format, input: &mut Input, memory: &Budget) ->
         let Err(diskimage::Error::ShortHeader { needed, .. }) = opened else {
             return Ok(opened?);
         };
-        match more(needed, &head, wanted) {
-            Some(more) => {
-                let mut grant = memory.grant();
-                grant.resize(more as u64).map_err(FormatError::Head)?;
-                input.hold_head(grant);
-                wanted = more;
-            }
-            None => return Ok(opened?),
-        }
+        let Some(more) = more(needed, &head, wanted) else {
+            return Ok(opened?);
+        };
+        let mut grant = memory.grant();
+        grant.resize(more as u64).map_err(FormatError::Head)?;
+        input.hold_head(grant);
+        wanted = more;
     }
 }
 

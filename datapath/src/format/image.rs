@@ -46,16 +46,9 @@ impl Image {
             Route::Auto => look_ahead(ending, source, input)?,
             Route::OnePass => None,
         };
-        Ok(match footer {
-            Some(virtual_size) => Self::Raw {
-                virtual_size: Some(virtual_size),
-                ending: Ending::Footer,
-            },
-            None => Self::Raw {
-                virtual_size: input.length().map(whole_sectors),
-                ending,
-            },
-        })
+        let ending = if footer.is_some() { Ending::Footer } else { ending };
+        let virtual_size = footer.or_else(|| input.length().map(whole_sectors));
+        Ok(Self::Raw { virtual_size, ending })
     }
 
     /// Facts about the image, of which the source or the layers of `input` tell some.
@@ -71,7 +64,7 @@ impl Image {
                 virtual_size: *virtual_size,
                 route: RouteTaken::Raw,
             },
-            Self::Mapped(mapped) => mapped.facts(layers),
+            Self::Mapped(mapped) => mapped.image_facts(layers),
         }
     }
 
@@ -79,7 +72,7 @@ impl Image {
     pub(crate) fn clusters(&self) -> Option<Clusters> {
         match self {
             Self::Raw { .. } => None,
-            Self::Mapped(mapped) => mapped.clusters(),
+            Self::Mapped(mapped) => mapped.facts.clusters,
         }
     }
 
@@ -101,8 +94,8 @@ impl Image {
             Self::Mapped(mut mapped) => {
                 mapped.copy(input, writer, reading, writing, tick)?;
                 Copied {
-                    virtual_size: mapped.virtual_size(),
-                    format: mapped.format(),
+                    virtual_size: mapped.facts.virtual_size,
+                    format: mapped.facts.format,
                 }
             }
         };
@@ -118,14 +111,10 @@ fn whole_sectors(bytes: u64) -> u64 {
 
 /// Bytes of the disk by the footer behind it, if the source can be asked for that before everything else.
 fn look_ahead(ending: Ending, source: &dyn Source, input: &mut Input) -> Result<Option<u64>, Error> {
-    if !source
-        .length()
-        .is_some_and(|length| ending.is_worth_a_look(length))
-    {
+    let is_worth_it = |length| ending.is_worth_a_look(length);
+    if !source.length().is_some_and(is_worth_it) {
         return Ok(None);
     }
-    match ranged_length(source, input) {
-        Some(length) => ending.disk_size_ahead(source, length),
-        None => Ok(None),
-    }
+    let length = ranged_length(source, input);
+    length.map_or(Ok(None), |length| ending.disk_size_ahead(source, length))
 }

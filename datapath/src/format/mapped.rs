@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use diskimage::{Clusters, Facts, Format, Guest, Host, Image, Sink, Stream};
+use diskimage::{Facts, Guest, Host, Image, Sink, Stream};
 
 use super::park::Park;
 use super::tables::{fetch_map, ranged_length};
@@ -22,18 +22,9 @@ use crate::target::Writer;
 
 /// An image with a map, ready to be converted.
 pub(crate) struct Mapped {
-    facts: Facts,
+    pub(crate) facts: Facts,
     stream: Box<Stream>,
-    map: Map,
-}
-
-/// The time at which the map is known.
-#[derive(Clone, Copy)]
-enum Map {
-    /// Before the first data byte.
-    First,
-    /// While the image passes.
-    Passing,
+    route: RouteTaken,
 }
 
 impl Mapped {
@@ -59,46 +50,28 @@ impl Mapped {
             Route::Auto => ranged_length(source, input),
             Route::OnePass => None,
         };
-        let (stream, map) = match length {
+        let (stream, route) = match length {
             Some(length) => {
                 let map = fetch_map(image, length, source, input, memory)?;
-                (map.into_stream(), Map::First)
+                (map.into_stream(), RouteTaken::Ranged)
             }
-            None => (Stream::one_pass(image, memory.grant())?, Map::Passing),
+            None => (Stream::one_pass(image, memory.grant())?, RouteTaken::OnePass),
         };
         Ok(Self {
             facts,
             stream: Box::new(stream),
-            map,
+            route,
         })
     }
 
     /// Facts about the image, which lies below `layers`.
-    pub(crate) fn facts(&self, layers: Vec<&'static str>) -> ImageFacts {
+    pub(crate) fn image_facts(&self, layers: Vec<&'static str>) -> ImageFacts {
         ImageFacts {
             layers,
             format: self.facts.format,
             virtual_size: Some(self.facts.virtual_size),
-            route: match self.map {
-                Map::First => RouteTaken::Ranged,
-                Map::Passing => RouteTaken::OnePass,
-            },
+            route: self.route,
         }
-    }
-
-    /// The format.
-    pub(crate) fn format(&self) -> Format {
-        self.facts.format
-    }
-
-    /// Bytes of the disk.
-    pub(crate) fn virtual_size(&self) -> u64 {
-        self.facts.virtual_size
-    }
-
-    /// The clusters, where some are compressed.
-    pub(crate) fn clusters(&self) -> Option<Clusters> {
-        self.facts.clusters
     }
 
     /// The ranges that a delta makes zero, when all of it has passed.
@@ -113,26 +86,15 @@ impl Mapped {
         writer: &mut Writer<'_>,
         reading: &Reading,
         writing: &Writing,
-        tick: impl FnMut(&Writer<'_>),
+        mut tick: impl FnMut(&Writer<'_>),
     ) -> Result<(), Error> {
-        match self.map {
-            Map::First => copy_mapped(&mut self.stream, input, writer, tick),
-            Map::Passing => {
-                let park = Park::new(&self.facts, writer, writing, &reading.limits.memory);
-                copy_one_pass(&mut self.stream, input, writer, park, tick)
-            }
+        if self.route == RouteTaken::OnePass {
+            let park = Park::new(&self.facts, writer, writing, &reading.limits.memory);
+            return copy_one_pass(&mut self.stream, input, OnePass { writer, park }, tick);
         }
+        let mut sink = KnownMap { writer };
+        pass_mapped(&mut self.stream, input, &mut sink, |sink| tick(sink.writer))
     }
-}
-
-/// Converts an image whose map is known.
-fn copy_mapped(
-    stream: &mut Stream,
-    input: &mut Input,
-    writer: &mut Writer<'_>,
-    mut tick: impl FnMut(&Writer<'_>),
-) -> Result<(), Error> {
-    pass_mapped(stream, input, &mut KnownMap { writer }, |sink| tick(sink.writer))
 }
 
 /// Passes an image whose map is known to `sink`. Bytes that nothing maps are skipped where the source can.
@@ -158,11 +120,9 @@ pub(crate) fn pass_mapped<S: Sink<Error = Error>>(
 fn copy_one_pass(
     stream: &mut Stream,
     input: &mut Input,
-    writer: &mut Writer<'_>,
-    park: Park,
+    mut sink: OnePass<'_, '_>,
     mut tick: impl FnMut(&Writer<'_>),
 ) -> Result<(), Error> {
-    let mut sink = OnePass { writer, park };
     while let Some(chunk) = input.next_chunk()? {
         stream.push(chunk, &mut sink)?;
         tick(sink.writer);

@@ -5,6 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::buffer::CHUNK_BYTES;
+use crate::pack::Packed;
 
 /// Disk bytes of a unit of work. Larger writes gained nothing in measurements; smaller ones cost system calls.
 pub(super) const BATCH_BYTES: u64 = 1 << 20;
@@ -71,7 +72,7 @@ impl Collector {
     pub(super) fn add_plain(&mut self, offset: u64, bytes: Bytes) -> bool {
         let length = bytes.len() as u64;
         let end = offset + length;
-        let Pinned { bytes, held } = self.pins.pin(bytes);
+        let Packed { bytes, held } = self.pins.pin(bytes);
         self.count(length, held);
         // One segment is one write: neighbours are joined.
         match self.segments.last_mut() {
@@ -97,7 +98,7 @@ impl Collector {
 
     /// Adds a compressed cluster that becomes `length` bytes. True when it is time to hand out what was collected.
     pub(super) fn add_compressed(&mut self, offset: u64, bytes: Bytes, length: u64) -> bool {
-        let Pinned { bytes, held } = self.pins.pin(bytes);
+        let Packed { bytes, held } = self.pins.pin(bytes);
         self.count(length, held);
         self.segments.push(Segment {
             offset,
@@ -139,12 +140,6 @@ impl Collector {
     }
 }
 
-/// A piece for a batch, and the memory that it keeps from being used again.
-struct Pinned {
-    bytes: Bytes,
-    held: usize,
-}
-
 /// Counts what pieces really hold: a few bytes of a chunk keep the whole chunk.
 #[derive(Default)]
 struct Pins {
@@ -156,19 +151,19 @@ struct Pins {
 
 impl Pins {
     /// Returns `bytes` for the current batch, with the memory that they keep; small lonely ones are copied.
-    fn pin(&mut self, bytes: Bytes) -> Pinned {
+    fn pin(&mut self, bytes: Bytes) -> Packed {
         let (start, length) = (bytes.as_ptr().addr(), bytes.len());
         let continues = (self.last.start..=self.last.end).contains(&start);
         self.last = start..start + length;
         if continues && self.pinned {
-            return Pinned { bytes, held: length };
+            return Packed { bytes, held: length };
         }
         self.pinned = continues || length >= SMALL_BYTES;
         if self.pinned {
             let held = length.max(CHUNK_BYTES);
-            Pinned { bytes, held }
+            Packed { bytes, held }
         } else {
-            Pinned {
+            Packed {
                 bytes: Bytes::copy_from_slice(&bytes),
                 held: length,
             }

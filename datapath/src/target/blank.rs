@@ -9,9 +9,6 @@ use super::options::{HELD_BYTES, Options};
 use super::place::{device_size, is_block_device};
 use crate::error::{Error, TargetError};
 
-/// Zeroed at once; bounds how long a stop request waits.
-const STEP_BYTES: u64 = 256 << 20;
-
 /// Makes the target an empty disk of `available` bytes (or of the whole device, if that is less). A device is zeroed
 /// only if preallocation is asked for: without it CDI leaves the content of a blank block volume alone, and syncs it.
 pub fn create_blank(options: &Options, stop: &CancellationToken) -> Result<(), Error> {
@@ -28,15 +25,7 @@ pub fn create_blank(options: &Options, stop: &CancellationToken) -> Result<(), E
     let disk = Disk::open(options, Some(size))?;
     if !disk.is_zeroed() {
         // The first MiB was zeroed when the device was opened.
-        let mut at = HELD_BYTES.min(size);
-        while at < size {
-            if stop.is_cancelled() {
-                return Err(Error::Stopped);
-            }
-            let end = size.min(at + STEP_BYTES);
-            disk.zero_range(at..end)?;
-            at = end;
-        }
+        disk.zero_in_steps(HELD_BYTES..size, stop)?;
     }
     disk.commit(size, options.mode)?;
     Ok(())

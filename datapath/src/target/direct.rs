@@ -13,7 +13,7 @@ const LEAST_DIRECT_BYTES: usize = 64 << 10;
 /// A second descriptor that bypasses the page cache.
 #[derive(Debug)]
 pub(super) struct Direct {
-    file: File,
+    pub(super) file: File,
     /// Least bytes of a piece for which bypassing the page cache pays.
     least: usize,
     /// Some filesystems accept `O_DIRECT` and refuse the write, or want larger blocks.
@@ -32,11 +32,6 @@ impl Direct {
             least,
             refused: AtomicBool::new(false),
         }
-    }
-
-    /// The descriptor.
-    pub(super) fn file(&self) -> &File {
-        &self.file
     }
 
     /// Uses the page cache from now on, since direct writes were refused.

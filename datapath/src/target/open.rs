@@ -145,15 +145,7 @@ impl Disk {
 
     /// Allocates blocks that read as zeros; `false` if the filesystem cannot.
     pub(super) fn allocate(&self, range: std::ops::Range<u64>) -> Result<bool, TargetError> {
-        if range.is_empty() {
-            return Ok(true);
-        }
-        match rustix::fs::fallocate(
-            &self.file,
-            FallocateFlags::empty(),
-            range.start,
-            range.end - range.start,
-        ) {
+        match self.fallocate(FallocateFlags::empty(), &range) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
             Err(errno) => Err(TargetError::new("allocate", &self.path, errno.into())),

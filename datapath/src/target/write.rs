@@ -82,9 +82,9 @@ impl Disk {
             |slice: &&[u8]| slice.len().is_multiple_of(PAGE) && slice.as_ptr().addr().is_multiple_of(PAGE);
         // Chunks are aligned like the object, so that bytes of a raw image need no copy on their way to a direct write.
         let written = if pages.iter().all(aligned) {
-            write_all(direct.file(), offset, pages)
+            write_all(&direct.file, offset, pages)
         } else {
-            write_all(direct.file(), offset, &[bounce.join(pages)])
+            write_all(&direct.file, offset, &[bounce.join(pages)])
         };
         match written {
             Ok(()) => {

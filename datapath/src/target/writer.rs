@@ -54,7 +54,7 @@ pub struct Writer<'s> {
     coverage: Option<Coverage>,
     frontier: Frontier,
     /// Time for which the disk made its feeder wait.
-    waited: Duration,
+    pub(crate) waited: Duration,
 }
 
 /// Runs `feed` with a writer on `disk` whose work is done by `threads` threads; returns when all of it is written.
@@ -120,15 +120,7 @@ impl Drop for Closer<'_> {
 /// Zeroes what was not written, beginning behind the held first MiB.
 fn fill_gaps(disk: &Disk, coverage: &Coverage, size: u64, stop: &CancellationToken) -> Result<(), Error> {
     for gap in coverage.gaps(size) {
-        let mut at = gap.start.max(HELD_BYTES);
-        while at < gap.end {
-            if stop.is_cancelled() {
-                return Err(Error::Stopped);
-            }
-            let end = gap.end.min(at + (256 << 20));
-            disk.zero_range(at..end)?;
-            at = end;
-        }
+        disk.zero_in_steps(gap.start.max(HELD_BYTES)..gap.end, stop)?;
     }
     Ok(())
 }
@@ -137,11 +129,6 @@ impl Writer<'_> {
     /// The disk below.
     pub fn disk(&self) -> &Disk {
         self.shared.disk
-    }
-
-    /// Time for which the disk made its feeder wait.
-    pub(crate) fn waited(&self) -> Duration {
-        self.waited
     }
 
     /// Bytes that belong at `offset`.

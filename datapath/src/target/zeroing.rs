@@ -16,6 +16,9 @@ use crate::error::{Error, TargetError};
 
 /// Zeroed at once; bounds how long a device can keep a stop request waiting.
 const WINDOW_BYTES: u64 = 1 << 30;
+/// The same where there is no haste, and the zeros may have to be written.
+const STEP_BYTES: u64 = 256 << 20;
+
 /// Zeros written at once where nothing better works.
 const ZEROS_BYTES: usize = 1 << 20;
 /// Ranges are zeroed in units of this; larger than any logical block in use (512, 4096, and 16384 of some NVMe).
@@ -28,7 +31,7 @@ impl Disk {
         self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, range)
     }
 
-    fn fallocate(&self, flags: FallocateFlags, range: &Range<u64>) -> Result<(), Errno> {
+    pub(super) fn fallocate(&self, flags: FallocateFlags, range: &Range<u64>) -> Result<(), Errno> {
         if range.is_empty() {
             return Ok(());
         }
@@ -39,6 +42,20 @@ impl Disk {
     /// written. Parts of blocks at its ends are written.
     pub(crate) fn zero_range(&self, range: Range<u64>) -> Result<(), TargetError> {
         self.time(|| self.zero_now(range))
+    }
+
+    /// Makes a range of any length read as zeros, unless it is stopped.
+    pub(crate) fn zero_in_steps(&self, range: Range<u64>, stop: &CancellationToken) -> Result<(), Error> {
+        let mut at = range.start;
+        while at < range.end {
+            if stop.is_cancelled() {
+                return Err(Error::Stopped);
+            }
+            let end = range.end.min(at.saturating_add(STEP_BYTES));
+            self.zero_range(at..end)?;
+            at = end;
+        }
+        Ok(())
     }
 
     fn zero_now(&self, range: Range<u64>) -> Result<(), TargetError> {

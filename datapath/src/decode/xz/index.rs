@@ -4,7 +4,7 @@ use flate2::Crc;
 use sha2::{Digest, Sha256};
 
 use super::super::decoder::{Fault, cut};
-use super::framing::{MAX_VLI_BYTES, vli};
+use super::framing::{MAX_VLI_BYTES, corrupt, vli};
 
 /// Bytes at the cursor that [`Index::step`] wants to see, unless the stream ends before: a record is two integers.
 pub(super) const RECORD_BYTES: usize = 2 * MAX_VLI_BYTES;
@@ -101,9 +101,7 @@ impl Index {
         };
         if count != self.seen.count {
             let seen = self.seen.count;
-            return Err(Fault::Corrupt(format!(
-                "its index lists {count} blocks, it has {seen}"
-            )));
+            return corrupt(&format!("its index lists {count} blocks, it has {seen}"));
         }
         self.place = Place::Records;
         Ok(Progress::More)
@@ -122,9 +120,7 @@ impl Index {
 
     fn end_of_records(&mut self) -> Result<Progress, Fault> {
         if self.listed.digest.clone().finalize() != self.seen.digest.clone().finalize() {
-            return Err(Fault::Corrupt(
-                "the sizes in its index are not those of its blocks".to_owned(),
-            ));
+            return corrupt("the sizes in its index are not those of its blocks");
         }
         self.place = Place::Padding;
         Ok(Progress::More)
@@ -137,7 +133,7 @@ impl Index {
             return Ok(Progress::Short);
         };
         if padding.iter().any(|byte| *byte != 0) {
-            return Err(Fault::Corrupt("the padding of its index is not zero".to_owned()));
+            return corrupt("the padding of its index is not zero");
         }
         cut(head, zeros);
         self.place = Place::Checksum;
@@ -150,7 +146,7 @@ impl Index {
             return Ok(Progress::Short);
         };
         if self.crc.sum() != u32::from_le_bytes(*crc) {
-            return Err(Fault::Corrupt("the CRC32 of its index does not match".to_owned()));
+            return corrupt("the CRC32 of its index does not match");
         }
         self.bytes += crc.len() as u64;
         *head = rest;

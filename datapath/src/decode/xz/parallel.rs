@@ -38,7 +38,7 @@ impl Parallel {
 
     fn next(&mut self) -> Result<Option<Placed>, Error> {
         loop {
-            match self.workers.pool().step(matches!(self.rest, Rest::More)) {
+            match self.workers.pool.step(matches!(self.rest, Rest::More)) {
                 Step::Deliver(chunk) => return Ok(Some(chunk)),
                 Step::Fail(error) => return Err(error.into()),
                 Step::Feed => self.feed()?,
@@ -54,7 +54,7 @@ impl Parallel {
 
     /// Reads a part of the file. An error in it has to wait: a block before may be bad as well.
     fn feed(&mut self) -> Result<(), Error> {
-        let pool = self.workers.pool();
+        let pool = &self.workers.pool;
         match self.walk.next_part() {
             Ok(Some(Part::Begin(block))) => pool.begin(block),
             Ok(Some(Part::Bytes(bytes))) => pool.feed(bytes),
@@ -77,7 +77,7 @@ impl Chunks for Parallel {
 
     fn next_placed(&mut self, _received: u64) -> Result<Option<Placed>, Error> {
         if !self.in_any_order {
-            self.workers.pool().allow_any_order();
+            self.workers.pool.allow_any_order();
             self.in_any_order = true;
         }
         self.next()

@@ -20,7 +20,8 @@ const MAX_THREADS: usize = 4;
 
 /// The threads; they end when this is dropped.
 pub(super) struct Workers {
-    pool: Arc<Pool>,
+    /// The state that is shared with them.
+    pub(super) pool: Arc<Pool>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -48,11 +49,6 @@ impl Workers {
             }
         }
         (workers.threads.len() > 1).then_some(workers)
-    }
-
-    /// The state that is shared with them.
-    pub(super) fn pool(&self) -> &Pool {
-        &self.pool
     }
 }
 

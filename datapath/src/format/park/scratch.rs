@@ -22,24 +22,21 @@ impl Scratch {
     pub(super) fn open(dir: &Path) -> Result<Self, TargetError> {
         let error = |source| TargetError::new("create scratch file in", dir, source);
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let file = match rustix::fs::open(dir, flags | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
-            Ok(fd) => File::from(fd),
+        let owner = Mode::RUSR | Mode::WUSR;
+        let file = match rustix::fs::open(dir, flags | OFlags::TMPFILE, owner) {
+            Ok(file) => file,
             // NFS has no O_TMPFILE: a named file that loses its name at once is the same.
             Err(_) => {
                 let path = dir.join(format!(".cdi-parked-{}", std::process::id()));
-                let fd = rustix::fs::open(
-                    &path,
-                    flags | OFlags::CREATE | OFlags::EXCL,
-                    Mode::RUSR | Mode::WUSR,
-                )
-                .map_err(|errno| error(errno.into()))?;
+                let file = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, owner)
+                    .map_err(|errno| error(errno.into()))?;
                 std::fs::remove_file(&path).map_err(error)?;
-                File::from(fd)
+                file
             }
         };
         Ok(Self {
             dir: dir.to_owned(),
-            file,
+            file: file.into(),
             end: 0,
             clusters: HashMap::new(),
         })

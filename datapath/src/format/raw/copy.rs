@@ -42,7 +42,7 @@ pub fn copy(
         tick(output.writer);
     }
     // Every byte came once, so their number is where the last one ends.
-    if let Some(virtual_size) = ending.disk_size(tail.last(), received)? {
+    if let Some(virtual_size) = ending.disk_size(&tail.last, received)? {
         return Ok(Copied {
             virtual_size,
             format: Format::Vhd,

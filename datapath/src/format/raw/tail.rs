@@ -16,8 +16,8 @@ use crate::error::Error;
 pub(super) struct Tail {
     /// The end of the last byte so far.
     end: u64,
-    /// The bytes before `end`; those that are still missing in a stream that comes in any order will be filled in.
-    last: [u8; TRAILER_BYTES],
+    /// The bytes before `end`, with zeros before those of a shorter stream; those that are still missing in a stream that comes in any order will be filled in.
+    pub(super) last: [u8; TRAILER_BYTES],
     /// The beginning of the sector of the last byte.
     sector: u64,
     /// True if that sector cannot be a footer.
@@ -39,11 +39,6 @@ impl Default for Tail {
 }
 
 impl Tail {
-    /// The last bytes of the stream; of a shorter one, zeros come before them.
-    pub(super) fn last(&self) -> &[u8; TRAILER_BYTES] {
-        &self.last
-    }
-
     /// Takes the bytes at `offset` of the stream; `write` gets what is not held back, earlier parts included.
     pub(super) fn pass(
         &mut self,
@@ -184,7 +179,7 @@ mod tests {
             prop_assert!(written[..kept].iter().zip(&stream).all(|(place, byte)| *place == Some(*byte)));
             prop_assert!(written[kept..].iter().all(Option::is_none));
             let last = &stream[stream.len().saturating_sub(512)..];
-            prop_assert!(tail.last().ends_with(last));
+            prop_assert!(tail.last.ends_with(last));
 
             tail.release(|offset, bytes| {
                 let at = usize::try_from(offset).unwrap();
