@@ -2,7 +2,8 @@
 
 use std::sync::OnceLock;
 
-use datapath::error::{SourceError, SourceErrorKind};
+use async_trait::async_trait;
+use datapath::error::SourceError;
 use http::{HeaderName, HeaderValue, header};
 use object_store::aws::{AwsAuthorizer, AwsCredential};
 use object_store::client::{HttpRequest, HttpRequestBody};
@@ -11,7 +12,8 @@ use url::Url;
 
 use super::keys::Keys;
 use super::place::relocated;
-use crate::http::{BoxFuture, Dialect, RefusedRequest, Verdict};
+use crate::error::invalid;
+use crate::http::{Dialect, RefusedRequest, Verdict, text};
 use crate::objects::{StoreError, advised};
 use crate::policy::Cloud;
 use crate::words::plain;
@@ -49,7 +51,6 @@ const PASSING: [&str; 6] = [
     "Throttling",
 ];
 
-#[derive(Debug)]
 pub(super) struct S3Dialect {
     keys: Keys,
     region: RwLock<String>,
@@ -75,7 +76,62 @@ impl S3Dialect {
         self.region.read().clone()
     }
 
-    async fn sign(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
+    /// The region that this answer says the bucket is in, if requests were signed for another.
+    fn other_region(&self, refusal: &RefusedRequest<'_>, error: Option<&StoreError>) -> Option<String> {
+        let is_about_regions = refusal.status.is_redirection()
+            || error.is_some_and(|error| {
+                let code = error.code.as_str();
+                matches!(
+                    code,
+                    "AuthorizationHeaderMalformed"
+                        | "PermanentRedirect"
+                        | "IllegalLocationConstraintException"
+                )
+            });
+        let region = text(refusal.headers, BUCKET_REGION).or(error.map(|error| error.region.as_str()))?;
+        let is_region = (1..=MAX_REGION_BYTES).contains(&region.len())
+            && region
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        (is_about_regions && is_region && region != self.region()).then(|| region.to_owned())
+    }
+}
+
+fn is_passing(refusal: &RefusedRequest<'_>, error: &StoreError) -> bool {
+    let status = refusal.status.as_u16();
+    status >= 500 || matches!(status, 408 | 429) || PASSING.contains(&error.code.as_str())
+}
+
+/// Signs the URL and the headers of S3.
+fn sign(request: &mut reqwest::Request, key: &AwsCredential, region: &str) -> Result<(), SourceError> {
+    let unusable = |reason: String| invalid(format!("cannot sign the request: {}", plain(&reason)));
+    let mut signed: HttpRequest = http::Request::builder()
+        .method(request.method())
+        .uri(request.url().as_str())
+        .body(HttpRequestBody::empty())
+        .map_err(|error| unusable(error.to_string()))?;
+    // Proxies may change the other headers, and S3 would then compute another signature.
+    let amazon = request
+        .headers()
+        .iter()
+        .filter(|(name, _)| name.as_str().starts_with("x-amz-"));
+    signed
+        .headers_mut()
+        .extend(amazon.map(|(name, value)| (name.clone(), value.clone())));
+    AwsAuthorizer::new(key, "s3", region)
+        .try_authorize(&mut signed, None)
+        .map_err(|error| unusable(error.to_string()))?;
+    for (name, value) in signed.headers() {
+        let mut value = value.clone();
+        value.set_sensitive(name == header::AUTHORIZATION || name == TOKEN);
+        request.headers_mut().insert(name, value);
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl Dialect for S3Dialect {
+    async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
         let url = request.url_mut();
         if let Some(version) = self.version.get()
             && !url.query_pairs().any(|(name, _)| name == "versionId")
@@ -92,7 +148,11 @@ impl S3Dialect {
         }
     }
 
-    async fn judge(&self, refusal: RefusedRequest<'_>) -> Verdict {
+    fn accompanies(&self, to: &Url) -> bool {
+        Cloud::Amazon.owns(to)
+    }
+
+    async fn refused(&self, refusal: RefusedRequest<'_>) -> Verdict {
         let error = StoreError::parse(refusal.body);
         let code = error.as_ref().map_or("", |error| error.code.as_str());
         if let Some(region) = self.other_region(&refusal, error.as_ref()) {
@@ -119,78 +179,5 @@ impl S3Dialect {
             },
             (None, None) => Verdict::Plain,
         }
-    }
-
-    /// The region that this answer says the bucket is in, if requests were signed for another.
-    fn other_region(&self, refusal: &RefusedRequest<'_>, error: Option<&StoreError>) -> Option<String> {
-        let is_about_regions = refusal.status.is_redirection()
-            || error.is_some_and(|error| {
-                let code = error.code.as_str();
-                matches!(
-                    code,
-                    "AuthorizationHeaderMalformed"
-                        | "PermanentRedirect"
-                        | "IllegalLocationConstraintException"
-                )
-            });
-        let header = refusal
-            .headers
-            .get(BUCKET_REGION)
-            .and_then(|value| value.to_str().ok());
-        let region = header.or(error.map(|error| error.region.as_str()))?;
-        let is_region = (1..=MAX_REGION_BYTES).contains(&region.len())
-            && region
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        (is_about_regions && is_region && region != self.region()).then(|| region.to_owned())
-    }
-}
-
-fn is_passing(refusal: &RefusedRequest<'_>, error: &StoreError) -> bool {
-    let status = refusal.status.as_u16();
-    status >= 500 || matches!(status, 408 | 429) || PASSING.contains(&error.code.as_str())
-}
-
-/// Signs the URL and the headers of S3.
-fn sign(request: &mut reqwest::Request, key: &AwsCredential, region: &str) -> Result<(), SourceError> {
-    let unusable = |reason: String| {
-        let message = format!("cannot sign the request: {}", plain(&reason));
-        SourceError::new(SourceErrorKind::Invalid, message)
-    };
-    let mut signed: HttpRequest = http::Request::builder()
-        .method(request.method())
-        .uri(request.url().as_str())
-        .body(HttpRequestBody::empty())
-        .map_err(|error| unusable(error.to_string()))?;
-    // Proxies may change the other headers, and S3 would then compute another signature.
-    let amazon = request
-        .headers()
-        .iter()
-        .filter(|(name, _)| name.as_str().starts_with("x-amz-"));
-    signed
-        .headers_mut()
-        .extend(amazon.map(|(name, value)| (name.clone(), value.clone())));
-    AwsAuthorizer::new(key, "s3", region)
-        .try_authorize(&mut signed, None)
-        .map_err(|error| unusable(error.to_string()))?;
-    for (name, value) in signed.headers() {
-        let mut value = value.clone();
-        value.set_sensitive(name == header::AUTHORIZATION || name == TOKEN);
-        request.headers_mut().insert(name, value);
-    }
-    Ok(())
-}
-
-impl Dialect for S3Dialect {
-    fn authorize<'a>(&'a self, request: &'a mut reqwest::Request) -> BoxFuture<'a, Result<(), SourceError>> {
-        Box::pin(self.sign(request))
-    }
-
-    fn accompanies(&self, to: &Url) -> bool {
-        Cloud::Amazon.owns(to)
-    }
-
-    fn refused<'a>(&'a self, refusal: RefusedRequest<'a>) -> BoxFuture<'a, Verdict> {
-        Box::pin(self.judge(refusal))
     }
 }
