@@ -14,6 +14,15 @@ pub(crate) fn printable(url: &Url) -> String {
     }
 }
 
+/// `text` as a URL, of HTTP unless it says otherwise. Without `://`, `host:port` would parse as a URL of scheme `host`.
+pub(crate) fn with_scheme(text: &str) -> String {
+    if text.contains("://") {
+        text.to_owned()
+    } else {
+        format!("http://{text}")
+    }
+}
+
 /// Scheme, host and port of a URL, without the path: that of an image server is a secret too.
 pub(crate) fn origin(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();

@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::check_range;
+use crate::error::invalid;
 use crate::network::stopped;
 
 /// Longest wait for a silent pipe without a look at the stop token.
@@ -216,7 +217,7 @@ impl Body for FileBody {
                 "{}: cannot skip from byte {} to byte {offset}",
                 self.name, self.position
             );
-            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+            return Err(invalid(message));
         }
         self.position = offset;
         Ok(())

@@ -12,6 +12,7 @@
 mod address;
 mod credentials;
 mod engine;
+mod error;
 pub mod file;
 pub mod gcs;
 pub mod http;

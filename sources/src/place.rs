@@ -6,11 +6,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use datapath::source::Source;
 use tracing::Span;
 use url::Url;
 
+use crate::error::invalid;
 use crate::file::FileSource;
 use crate::gcs;
 use crate::http::{Header, HttpConfig, HttpSource, parse_endpoint};
@@ -89,7 +90,6 @@ pub fn schemes() -> impl Iterator<Item = &'static str> {
 impl Place {
     /// Tells the kinds of addresses apart. What has no scheme is a path.
     pub fn parse(text: &str, particulars: Particulars) -> Result<Self, SourceError> {
-        let invalid = |reason: String| SourceError::new(SourceErrorKind::Invalid, reason);
         let url = text.to_owned();
         let registry = |reference| Self::Registry {
             reference,
@@ -102,7 +102,7 @@ impl Place {
             .split_once("://")
             .map(|(scheme, _)| scheme.to_ascii_lowercase());
         match scheme.as_deref() {
-            None if text.is_empty() => Err(invalid("the name of the source is empty".into())),
+            None if text.is_empty() => Err(invalid("the name of the source is empty")),
             None => Ok(Self::File(text.into())),
             Some("http" | "https") => Ok(Self::Http {
                 url: parse_endpoint(text)?,
@@ -239,6 +239,7 @@ pub fn open(place: &Place, network: &Arc<Network>) -> Result<Opened, SourceError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapath::error::SourceErrorKind;
 
     fn object(name: &str, url: &str) -> Place {
         Place::Object {

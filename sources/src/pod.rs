@@ -59,14 +59,10 @@ impl PodNetwork {
     /// The network, with the certificates read; its tasks run on `handle`, until `stop`.
     pub fn open(&self, paths: &Paths, handle: Handle, stop: CancellationToken) -> Result<Network, TlsError> {
         let tls = tls::pod_client_config(paths, self.cert_dir.as_deref(), self.insecure)?;
-        let text = |secret: &Option<Secret>| {
-            secret
-                .as_ref()
-                .map(|secret| secret.expose().to_owned())
-                .unwrap_or_default()
-        };
+        let user = self.user.as_ref().map_or("", Secret::expose);
+        let password = self.password.as_ref().map_or("", Secret::expose);
         Ok(Network {
-            credentials: Credentials::new(&text(&self.user), &text(&self.password)),
+            credentials: Credentials::new(user, password),
             insecure: self.insecure,
             proxy: self.proxy.clone(),
             policy: self.policy.clone(),

@@ -3,8 +3,11 @@
 
 use std::net::IpAddr;
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use url::{Host, Url};
+
+use crate::address::with_scheme;
+use crate::error::invalid;
 
 /// Proxies by scheme and the hosts that are reached without. The default uses none.
 #[derive(Clone, Default)]
@@ -71,27 +74,16 @@ impl std::fmt::Debug for ProxyConfig {
 }
 
 fn parse_proxy(name: &str, text: &str) -> Result<Url, SourceError> {
-    // Without `://`, `host:port` would parse as a URL of scheme `host`.
-    let url = if text.contains("://") {
-        Url::parse(text)
-    } else {
-        Url::parse(&format!("http://{text}"))
-    };
-    let invalid = |reason: String| {
-        // The value may hold a password and is not repeated.
-        SourceError::new(
-            SourceErrorKind::Invalid,
-            format!("invalid proxy address in {name}: {reason}"),
-        )
-    };
-    let mut url = url.map_err(|error| invalid(error.to_string()))?;
+    // The value may hold a password and is not repeated.
+    let refused = |reason: String| invalid(format!("invalid proxy address in {name}: {reason}"));
+    let mut url = Url::parse(&with_scheme(text)).map_err(|error| refused(error.to_string()))?;
     if url.scheme() == "socks5" {
         // As in Go, the proxy resolves names; here that has a scheme of its own. It cannot fail.
         url.set_scheme("socks5h").ok();
     }
     match url.scheme() {
         "http" | "https" | "socks5h" => Ok(url),
-        other => Err(invalid(format!("scheme {other} is none of http, https, socks5"))),
+        other => Err(refused(format!("scheme {other} is none of http, https, socks5"))),
     }
 }
 

@@ -35,6 +35,10 @@ impl AttemptFailed {
         }
     }
 
+    pub(super) fn lasting(kind: SourceErrorKind, cause: impl Into<String>) -> Self {
+        Self::Final(SourceError::new(kind, cause))
+    }
+
     /// The failure with `place` before its sentence.
     pub(super) fn at(self, place: &str) -> Self {
         let at = |error: SourceError| SourceError::caused(error.kind(), place, error);

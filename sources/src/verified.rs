@@ -8,6 +8,8 @@ use datapath::digest::{Checksum, Hashing};
 use datapath::error::{Error, SourceError, SourceErrorKind};
 use datapath::source::Body;
 
+use crate::error::invalid;
+
 /// Ends well only when all its bytes have the announced digest.
 pub struct Verified {
     body: Box<dyn Body>,
@@ -61,7 +63,7 @@ impl Body for Verified {
             "{}: cannot skip to byte {offset} of a body that is verified",
             self.what
         );
-        Err(SourceError::new(SourceErrorKind::Invalid, message))
+        Err(invalid(message))
     }
 }
 

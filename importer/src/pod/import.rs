@@ -71,15 +71,19 @@ impl Import {
             tracing::info!("Checksum validation enabled: {checksum}");
         }
         let opened = self.open(remote)?;
-        match remote.made {
+        let verified = match remote.made {
             Made::Disk => self.transfer(remote, &*opened.source)?,
             Made::Directory => self.unpack(remote, &*opened.source)?,
             Made::Delta => self.apply(remote, &*opened.source)?,
+        };
+        if let Some(checksum) = verified {
+            tracing::info!("Checksum verification passed: {checksum}");
         }
         Ok(self.complete(opened, self.success()))
     }
 
-    fn transfer(&self, remote: &Remote, source: &dyn Source) -> Result<(), ImportFailed> {
+    /// Gives, as the two below do, the checksum that was verified.
+    fn transfer(&self, remote: &Remote, source: &dyn Source) -> Result<Option<String>, ImportFailed> {
         let target = self.volume.target_options(&self.config.wanted);
         let (_, payload) = remote.payload();
         let report = transfer::transfer(source, payload, &target, &self.reading(remote), &self.writing())
@@ -90,11 +94,10 @@ impl Import {
             report.source_bytes,
             report.written_bytes
         );
-        log_checksum(report.checksum.as_deref());
-        Ok(())
+        Ok(report.checksum)
     }
 
-    fn unpack(&self, remote: &Remote, source: &dyn Source) -> Result<(), ImportFailed> {
+    fn unpack(&self, remote: &Remote, source: &dyn Source) -> Result<Option<String>, ImportFailed> {
         if self.volume.is_device {
             return Err(ImportFailed::process(
                 "an archive needs a volume with a filesystem, and this one is a block device",
@@ -113,12 +116,11 @@ impl Import {
             report.data_bytes,
             target.dir.display()
         );
-        log_checksum(report.checksum.as_deref());
-        Ok(())
+        Ok(report.checksum)
     }
 
     /// The difference to what an earlier stage of a warm import brought.
-    fn apply(&self, remote: &Remote, source: &dyn Source) -> Result<(), ImportFailed> {
+    fn apply(&self, remote: &Remote, source: &dyn Source) -> Result<Option<String>, ImportFailed> {
         let base = delta::Base {
             path: self.volume.path.clone(),
             available: self.volume.available,
@@ -133,8 +135,7 @@ impl Import {
             report.written_bytes,
             base.path.display()
         );
-        log_checksum(report.checksum.as_deref());
-        Ok(())
+        Ok(report.checksum)
     }
 
     fn failed(&self, error: &Error, made: Made) -> ImportFailed {
@@ -179,11 +180,5 @@ impl Import {
             message: Some(COMPLETE.to_owned()),
             ..Termination::default()
         }
-    }
-}
-
-fn log_checksum(checksum: Option<&str>) {
-    if let Some(checksum) = checksum {
-        tracing::info!("Checksum verification passed: {checksum}");
     }
 }

@@ -27,18 +27,13 @@ const UNPROCESSABLE: u16 = 422;
 /// The reason why the DataImportCron is as it was.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CronError {
-    #[error("{name:?} cannot be the name of an object or a namespace")]
-    Name { name: String },
+    #[error("{0:?} cannot be the name of an object or a namespace")]
+    Name(String),
     #[error("Failed to connect to Kubernetes: {}", daemon::report::chain(.0))]
     Client(kube::Error),
-    #[error("Failed getting DataImportCron, cronNamespace {namespace} cronName {name}: {cause}")]
-    Get {
-        namespace: String,
-        name: String,
-        cause: String,
-    },
-    #[error("Failed updating DataImportCron, cronNamespace {namespace} cronName {name}: {cause}")]
-    Update {
+    #[error("Failed {doing} DataImportCron, cronNamespace {namespace} cronName {name}: {cause}")]
+    Call {
+        doing: &'static str,
         namespace: String,
         name: String,
         cause: String,
@@ -71,9 +66,7 @@ impl Cron {
     pub(super) fn new(mut config: Config, namespace: &str, name: &str) -> Result<Self, CronError> {
         for part in [namespace, name] {
             if !is_name(part) {
-                return Err(CronError::Name {
-                    name: part.to_owned(),
-                });
+                return Err(CronError::Name(part.to_owned()));
             }
         }
         // The variables of the environment are about the way to the registry; the cluster is in front of us.
@@ -102,26 +95,28 @@ impl Cron {
                 Err(kube::Error::Api(status)) if status.code == UNPROCESSABLE && !attempts.is_empty() => {
                     tracing::debug!("somebody else was faster: {}", status.message);
                 }
-                Err(error) => {
-                    return Err(CronError::Update {
-                        namespace: self.namespace.clone(),
-                        name: self.name.clone(),
-                        cause: words(&error),
-                    });
-                }
+                Err(error) => return Err(self.failed("updating", &error)),
             }
         }
     }
 
     async fn get(&self) -> Result<Metadata, CronError> {
         let asked = self.ask(Method::GET, "application/json", Vec::new()).await;
-        asked
-            .map(|object| object.metadata)
-            .map_err(|error| CronError::Get {
-                namespace: self.namespace.clone(),
-                name: self.name.clone(),
-                cause: words(&error),
-            })
+        let object = asked.map_err(|error| self.failed("getting", &error))?;
+        Ok(object.metadata)
+    }
+
+    /// The failure, in the API server's own words where it has said something.
+    fn failed(&self, doing: &'static str, error: &kube::Error) -> CronError {
+        CronError::Call {
+            doing,
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            cause: match error {
+                kube::Error::Api(status) => status.message.clone(),
+                other => daemon::report::chain(other),
+            },
+        }
     }
 
     async fn change(&self, changes: &Value) -> kube::Result<()> {
@@ -173,14 +168,6 @@ fn is_name(text: &str) -> bool {
     let is_known =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     !text.starts_with('.') && !text.is_empty() && text.len() <= 253 && text.bytes().all(is_known)
-}
-
-/// The failure, in the API server's own words where it has said something.
-fn words(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => daemon::report::chain(other),
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use datapath::source::Body;
 
 use super::pump::Pump;
 use super::{Remote, read_all};
+use crate::error::invalid;
 
 /// Gaps below this are read and dropped: about as many bytes are on their way already (bridge and socket buffers), and a new
 /// connection costs several round trips.
@@ -87,7 +88,7 @@ impl<R: Remote> Body for RemoteBody<R> {
         let length = self.remote.length();
         if offset < self.position || length.is_some_and(|length| offset > length) {
             let message = format!("cannot skip from byte {} to byte {offset}", self.position);
-            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+            return Err(invalid(message));
         }
         // Without ranges a new request would begin at byte 0 again: then every gap is read, however large.
         if self.is_ranged && offset - self.position >= SMALL_GAP_BYTES {

@@ -27,6 +27,7 @@ pub(crate) use self::body::RemoteBody;
 use self::pump::Pump;
 pub use self::regions::Regions;
 use self::regions::{Piece, Pieces};
+use crate::error::invalid;
 use crate::network::{Network, stopped};
 
 /// Longest segment that one of several connections reads: from here on the round trip of a request does not show.
@@ -227,7 +228,7 @@ pub(crate) fn check_range(range: &Range<u64>, length: u64) -> Result<(), SourceE
         "bytes {} to {} are not within {length} bytes",
         range.start, range.end
     );
-    Err(SourceError::new(SourceErrorKind::Invalid, message))
+    Err(invalid(message))
 }
 
 /// Joins all chunks of `next`, which are `length` bytes altogether.

@@ -1,15 +1,16 @@
 //! The manners of Google Cloud Storage: tokens, generations, and the meaning of its refusals.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use datapath::error::{SourceError, SourceErrorKind};
+use async_trait::async_trait;
+use datapath::error::SourceError;
 use http::{HeaderValue, header};
 use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder};
 use tokio::sync::OnceCell;
 use url::Url;
 
-use crate::http::{BoxFuture, Dialect, RefusedRequest, Verdict};
+use crate::error::invalid;
+use crate::http::{Dialect, RefusedRequest, Verdict};
 use crate::network::Network;
 use crate::objects::{
     Connector, MACHINE_LIMIT, ObjectOptions, StoreError, advised, credential_failure, patience, take_no_proxy,
@@ -91,8 +92,36 @@ impl GcsDialect {
     pub(super) fn pin(&self, generation: &str) {
         self.generation.get_or_init(|| generation.to_owned());
     }
+}
 
-    async fn complete(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
+/// The provider of a machine at Google, or of a workload there that is bound to an account.
+async fn of_machine(network: &Arc<Network>) -> Option<GcpCredentialProvider> {
+    let provider = provider(&take_no_proxy(network), None).ok()?;
+    let asked = tokio::time::timeout(MACHINE_LIMIT, provider.get_credential()).await;
+    if matches!(asked, Ok(Ok(_))) {
+        return Some(provider);
+    }
+    tracing::info!("this machine has no credentials for Google Cloud Storage");
+    None
+}
+
+/// The library's provider: of a file, or of the machine.
+fn provider(network: &Arc<Network>, key_file: Option<&str>) -> Result<GcpCredentialProvider, SourceError> {
+    let mut builder = GoogleCloudStorageBuilder::new()
+        // It wants one, though only credentials are asked of it.
+        .with_bucket_name("any")
+        .with_retry(patience())
+        .with_http_connector(Connector::new(network)?);
+    if let Some(file) = key_file {
+        builder = builder.with_application_credentials(file);
+    }
+    let store = builder.build().map_err(credential_failure)?;
+    Ok(Arc::clone(store.credentials()))
+}
+
+#[async_trait]
+impl Dialect for GcsDialect {
+    async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
         if let Some(generation) = self.generation.get() {
             let mut query = request.url_mut().query_pairs_mut();
             query.append_pair("generation", generation);
@@ -106,17 +135,18 @@ impl GcsDialect {
         };
         let secret = "the token for Google Cloud Storage";
         self.network.policy.reveal(secret, request.url())?;
-        let token = provider.get_credential().await.map_err(credential_failure)?;
-        let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.bearer)).map_err(|_| {
-            let message = "the token for Google Cloud Storage holds a character that no token has";
-            SourceError::new(SourceErrorKind::Invalid, message)
-        })?;
+        let token = provider
+            .get_credential()
+            .await
+            .map_err(credential_failure)?;
+        let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.bearer))
+            .map_err(|_| invalid("the token for Google Cloud Storage holds a character that no token has"))?;
         bearer.set_sensitive(true);
         request.headers_mut().insert(header::AUTHORIZATION, bearer);
         Ok(())
     }
 
-    async fn judge(&self, refusal: RefusedRequest<'_>) -> Verdict {
+    async fn refused(&self, refusal: RefusedRequest<'_>) -> Verdict {
         let status = refusal.status.as_u16();
         let is_refused_to_nobody = refusal.is_about_who_asks() && self.account.is_none();
         if is_refused_to_nobody && !self.machine.initialized() {
@@ -148,46 +178,5 @@ impl GcsDialect {
             },
             None => Verdict::Plain,
         }
-    }
-}
-
-/// The provider of a machine at Google, or of a workload there that is bound to an account.
-async fn of_machine(network: &Arc<Network>) -> Option<GcpCredentialProvider> {
-    let provider = provider(&take_no_proxy(network), None).ok()?;
-    let asked = tokio::time::timeout(MACHINE_LIMIT, provider.get_credential()).await;
-    if matches!(asked, Ok(Ok(_))) {
-        return Some(provider);
-    }
-    tracing::info!("this machine has no credentials for Google Cloud Storage");
-    None
-}
-
-/// The library's provider: of a file, or of the machine.
-fn provider(network: &Arc<Network>, key_file: Option<&str>) -> Result<GcpCredentialProvider, SourceError> {
-    let mut builder = GoogleCloudStorageBuilder::new()
-        // It wants one, though only credentials are asked of it.
-        .with_bucket_name("any")
-        .with_retry(patience())
-        .with_http_connector(Connector::new(network)?);
-    if let Some(file) = key_file {
-        builder = builder.with_application_credentials(file);
-    }
-    let store = builder.build().map_err(credential_failure)?;
-    Ok(Arc::clone(store.credentials()))
-}
-
-impl fmt::Debug for GcsDialect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GcsDialect")
-    }
-}
-
-impl Dialect for GcsDialect {
-    fn authorize<'a>(&'a self, request: &'a mut reqwest::Request) -> BoxFuture<'a, Result<(), SourceError>> {
-        Box::pin(self.complete(request))
-    }
-
-    fn refused<'a>(&'a self, refusal: RefusedRequest<'a>) -> BoxFuture<'a, Verdict> {
-        Box::pin(self.judge(refusal))
     }
 }

@@ -10,15 +10,17 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use datapath::digest::{Algorithm, Checksum};
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use http::HeaderMap;
 use url::Url;
 
 use self::dialect::GcsDialect;
-use super::http::redacted;
+use super::http::{redacted, text};
 use super::network::Network;
 use super::objects::{ObjectOptions, Store, StoredObject, encoded, open_object, survives_urls};
 use super::policy::Policy;
+use crate::address::with_scheme;
+use crate::error::invalid;
 
 /// Server of objects without an endpoint of one's own.
 const GOOGLE: &str = "https://storage.googleapis.com";
@@ -53,11 +55,7 @@ pub fn open(
     let dialect = Arc::new(GcsDialect::new(&place.url, network, options)?);
     let spoken = Arc::clone(&dialect) as _;
     let http = open_object("gcs", &what, place.url, spoken, network)?;
-    if let Some(generation) = http
-        .headers()
-        .get(GENERATION)
-        .and_then(|value| value.to_str().ok())
-    {
+    if let Some(generation) = text(http.headers(), GENERATION) {
         dialect.pin(generation);
     }
     let checksum = announced(http.headers(), http.content_encoding());
@@ -75,14 +73,14 @@ struct Place {
 impl Place {
     /// As CDI does, takes bucket and object as they are written: nothing in them is decoded.
     fn parse(endpoint: &str, policy: &Policy) -> Result<Self, SourceError> {
-        let invalid = |reason: &str| {
+        let refused = |reason: &str| {
             let endpoint = redacted(endpoint);
             let message = format!("GCS Importer: unable to parse endpoint \"{endpoint}\": {reason}");
-            SourceError::new(SourceErrorKind::Invalid, message)
+            invalid(message)
         };
         let (scheme, rest) = endpoint
             .split_once("://")
-            .ok_or_else(|| invalid("it has no scheme"))?;
+            .ok_or_else(|| refused("it has no scheme"))?;
         // Nothing is cut off at `?` or `#`, unlike with S3: names of objects may hold both, and CDI takes them as written.
         let (server, names) = match scheme {
             "gs" => {
@@ -93,18 +91,18 @@ impl Place {
                 let (host, names) = rest.split_once('/').unwrap_or((rest, ""));
                 (format!("{scheme}://{host}"), names)
             }
-            _ => return Err(invalid("its scheme is none of gs, http and https")),
+            _ => return Err(refused("its scheme is none of gs, http and https")),
         };
         let (bucket, object) = names.split_once('/').unwrap_or((names, ""));
         if bucket.is_empty() || object.is_empty() {
-            return Err(invalid("it has to name a bucket and an object: BUCKET/OBJECT"));
+            return Err(refused("it has to name a bucket and an object: BUCKET/OBJECT"));
         }
         if !survives_urls(names.as_bytes()) {
-            return Err(invalid(
+            return Err(refused(
                 "a name with a segment that is \".\" or \"..\" cannot be asked for over HTTP",
             ));
         }
-        let mut url = Url::parse(&server).map_err(|error| invalid(&error.to_string()))?;
+        let mut url = Url::parse(&server).map_err(|error| refused(&error.to_string()))?;
         let base = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{base}/{}", encoded(names.as_bytes())));
         Ok(Self {
@@ -115,18 +113,9 @@ impl Place {
     }
 }
 
-fn with_scheme(host: &str) -> String {
-    if host.contains("://") {
-        host.to_owned()
-    } else {
-        format!("http://{host}")
-    }
-}
-
 /// The CRC of the bytes that come. It is of the stored ones: of no use where the server has unpacked them.
 fn announced(headers: &HeaderMap, encoding: Option<&str>) -> Option<Checksum> {
-    let stored = headers.get(STORED_ENCODING).and_then(|value| value.to_str().ok());
-    if stored.is_some_and(|stored| stored != encoding.unwrap_or("identity")) {
+    if text(headers, STORED_ENCODING).is_some_and(|stored| stored != encoding.unwrap_or("identity")) {
         return None;
     }
     let lines = headers.get_all(HASH).iter().filter_map(|line| line.to_str().ok());

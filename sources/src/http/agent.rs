@@ -14,6 +14,7 @@ use url::Url;
 use super::cause::{Route, plain_cause, transport_failure};
 use super::status::{MAX_ASKED_PAUSE, passes_soon, retry_after_now};
 use crate::address::origin;
+use crate::error::invalid;
 use crate::network::Network;
 use crate::retry::{AttemptFailed, Patience};
 
@@ -60,10 +61,8 @@ impl Agent {
     /// Sends one request and reads its answer, which has at most `limit` bytes. Redirects are answers.
     pub async fn send(&self, request: RequestBuilder, limit: usize) -> Result<Answer, SourceError> {
         let (http, request) = request.build_split();
-        let request = request.map_err(|error| {
-            let message = format!("a request cannot be made: {}", plain_cause(error));
-            SourceError::new(SourceErrorKind::Invalid, message)
-        })?;
+        let request =
+            request.map_err(|error| invalid(format!("a request cannot be made: {}", plain_cause(error))))?;
         self.network.policy.visit(request.url())?;
         let route = Route::new(request.url(), origin(request.url()), &self.network.proxy);
         let received = tokio::time::timeout(ANSWER_LIMIT, receive(&http, request, limit, &route)).await;
@@ -117,10 +116,7 @@ async fn receive(
         if body.len() + chunk.len() > limit {
             let message =
                 format!("the answer has more than the {limit} bytes that are allowed for a document");
-            return Err(AttemptFailed::Final(SourceError::new(
-                SourceErrorKind::Length,
-                message,
-            )));
+            return Err(AttemptFailed::lasting(SourceErrorKind::Length, message));
         }
         body.extend_from_slice(&chunk);
     }
@@ -152,8 +148,5 @@ pub(super) fn client(network: &Network, user_agent: &str) -> Result<reqwest::Cli
         .no_proxy()
         .proxy(reqwest::Proxy::custom(move |url| proxy.proxy_for(url).cloned()))
         .build()
-        .map_err(|error| {
-            let message = format!("Error creating http client: {}", plain_cause(error));
-            SourceError::new(SourceErrorKind::Invalid, message)
-        })
+        .map_err(|error| invalid(format!("Error creating http client: {}", plain_cause(error))))
 }

@@ -22,7 +22,7 @@ impl Remote for Object {
     }
 
     fn length(&self) -> Option<u64> {
-        self.identity.length()
+        self.identity.length
     }
 
     fn connections(&self) -> usize {

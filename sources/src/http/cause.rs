@@ -1,8 +1,8 @@
 //! A transport failure in plain words: which server, which way, why.
 
 use std::error::Error;
-use std::io;
 use std::time::Duration;
+use std::{io, iter};
 
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use url::Url;
@@ -71,17 +71,15 @@ fn host_and_port(url: &Url) -> String {
 pub(super) fn plain_cause(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut words: Vec<String> = Vec::new();
-    let mut layer: Option<&(dyn Error + 'static)> = Some(&error);
-    while let Some(current) = layer {
-        let text = match current.downcast_ref::<io::Error>() {
+    for layer in iter::successors(Some(&error as &dyn Error), |&layer| layer.source()) {
+        let text = match layer.downcast_ref::<io::Error>() {
             Some(io) => errno_text(io),
-            None => current.to_string(),
+            None => layer.to_string(),
         };
         let repeats = words.last().is_some_and(|last| last.contains(&text));
         if !repeats && !NOISE.contains(&text.as_str()) && text != TUNNEL {
             words.push(text);
         }
-        layer = current.source();
     }
     if words.is_empty() {
         error.to_string()
@@ -92,19 +90,14 @@ pub(super) fn plain_cause(error: reqwest::Error) -> String {
 
 /// Calls `test` for each layer of `error`, the outermost first, until it is true.
 fn any_layer(error: &reqwest::Error, test: impl Fn(&(dyn Error + 'static)) -> bool) -> bool {
-    let mut layer: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(current) = layer {
-        if test(current) {
-            return true;
-        }
+    let mut layers = iter::successors(Some(error as &(dyn Error + 'static)), |&layer| {
         // What an `io::Error` wraps is not its source, but the source's source is.
-        let wrapped = current.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        layer = match wrapped {
+        match layer.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(wrapped) => Some(wrapped),
-            None => current.source(),
-        };
-    }
-    false
+            None => layer.source(),
+        }
+    });
+    layers.any(test)
 }
 
 /// The failure and its party: the name of a server, the way to it, or what it is.

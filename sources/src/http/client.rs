@@ -17,6 +17,7 @@ use super::headers::Header;
 use super::promise::{Promise, keeps_promise};
 use crate::address::{origin, printable};
 use crate::credentials::Credentials;
+use crate::error::invalid;
 use crate::network::Network;
 use crate::retry::AttemptFailed;
 
@@ -128,10 +129,7 @@ impl Client {
             "stopped after {MAX_REDIRECTS} redirects, the last one to {}",
             self.shown(&url)
         );
-        Err(AttemptFailed::Final(SourceError::new(
-            SourceErrorKind::Invalid,
-            message,
-        )))
+        Err(AttemptFailed::lasting(SourceErrorKind::Invalid, message))
     }
 
     /// The request to `url`, for the sentence about its failure.
@@ -307,7 +305,7 @@ fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Optio
     };
     let refused = |reason: &str| {
         let message = format!("{shown} redirects to a place that cannot be followed: {reason}",);
-        AttemptFailed::Final(SourceError::new(SourceErrorKind::Invalid, message))
+        AttemptFailed::Final(invalid(message))
     };
     let location = std::str::from_utf8(location.as_bytes()).map_err(|_| refused("Location is not text"))?;
     let mut target = from.join(location).map_err(|error| refused(&error.to_string()))?;

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use url::Url;
 
 use super::dialect::Dialect;
 use super::headers::Header;
 use crate::credentials::Credentials;
 use crate::engine::Regions;
+use crate::error::invalid;
 use crate::network::Network;
 
 /// The name that servers and proxies know CDI's importer by.
@@ -28,7 +29,7 @@ pub enum Continuity {
 }
 
 /// Settings of an [`HttpSource`](super::HttpSource) besides the network.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HttpConfig {
     /// The way to the server. Its credentials are not sent unless they are in `credentials`.
     pub network: Arc<Network>,
@@ -78,14 +79,14 @@ impl HttpConfig {
 
 /// An absolute HTTP or HTTPS URL.
 pub(crate) fn parse_endpoint(endpoint: &str) -> Result<Url, SourceError> {
-    let invalid = |reason: &dyn fmt::Display| {
+    let refused = |reason: &dyn fmt::Display| {
         let message = format!("unable to parse endpoint \"{}\": {reason}", redacted(endpoint));
-        SourceError::new(SourceErrorKind::Invalid, message)
+        invalid(message)
     };
-    let url = Url::parse(endpoint).map_err(|error| invalid(&error))?;
+    let url = Url::parse(endpoint).map_err(|error| refused(&error))?;
     match url.scheme() {
         "http" | "https" => Ok(url),
-        other => Err(invalid(&format!(
+        other => Err(refused(&format!(
             "unsupported protocol scheme \"{other}\", use http or https"
         ))),
     }

@@ -3,9 +3,7 @@
 //! Stores, registries and oVirt's images are HTTP with other manners. With one engine below them they all resume,
 //! wait, report and fail in the same way, and one contract is run against a real server of each.
 
-use std::fmt;
-use std::pin::Pin;
-
+use async_trait::async_trait;
 use bytes::Bytes;
 use datapath::error::SourceError;
 use http::{HeaderMap, StatusCode, header};
@@ -18,14 +16,12 @@ use crate::retry::AttemptFailed;
 /// The bytes of a refusal that are looked at: every error document of an object store or registry is shorter.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
-/// A future that a trait object can return.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
 /// The manners of one kind of server. Only its own origin hears them: what a redirect leads elsewhere to is asked
 /// without any secret.
-pub trait Dialect: Send + Sync + fmt::Debug {
+#[async_trait]
+pub trait Dialect: Send + Sync {
     /// Completes a request before it is sent, with a signature or a token. May itself ask a token service.
-    fn authorize<'a>(&'a self, request: &'a mut reqwest::Request) -> BoxFuture<'a, Result<(), SourceError>>;
+    async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError>;
 
     /// True if the place that a redirect leads to belongs to the same service, so that it may hear secrets too.
     fn accompanies(&self, _to: &Url) -> bool {
@@ -33,7 +29,7 @@ pub trait Dialect: Send + Sync + fmt::Debug {
     }
 
     /// Judges an answer that is neither a success nor a redirect.
-    fn refused<'a>(&'a self, refusal: RefusedRequest<'a>) -> BoxFuture<'a, Verdict>;
+    async fn refused(&self, refusal: RefusedRequest<'_>) -> Verdict;
 }
 
 /// An answer without the object.

@@ -39,7 +39,7 @@ impl<'a> Download<'a> {
         Self {
             object,
             position,
-            end: object.identity.length(),
+            end: object.identity.length,
             bounded: false,
             connection: response.map(|response| Connection {
                 response,
@@ -121,10 +121,7 @@ impl<'a> Download<'a> {
             && position > end
         {
             let message = format!("the server sent at least {position} bytes where {end} were announced");
-            return Err(AttemptFailed::Final(SourceError::new(
-                SourceErrorKind::Length,
-                message,
-            )));
+            return Err(AttemptFailed::lasting(SourceErrorKind::Length, message));
         }
         self.position = position;
         Ok(chunk)
@@ -208,10 +205,7 @@ impl<'a> Download<'a> {
                         .map(|value| String::from_utf8_lossy(value.as_bytes()))
                         .unwrap_or_default(),
                 );
-                Err(AttemptFailed::Final(SourceError::new(
-                    SourceErrorKind::Io,
-                    message,
-                )))
+                Err(AttemptFailed::lasting(SourceErrorKind::Io, message))
             }
         }
     }
@@ -234,10 +228,7 @@ impl<'a> Download<'a> {
                     "may be those of another version"
                 },
             );
-            return Err(AttemptFailed::Final(SourceError::new(
-                SourceErrorKind::NotResumable,
-                message,
-            )));
+            return Err(AttemptFailed::lasting(SourceErrorKind::NotResumable, message));
         }
         tracing::info!(
             bytes = self.position,

@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::{fs, io};
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use http::{HeaderName, HeaderValue};
+
+use crate::error::invalid;
 
 /// Longest header line that is read from a file. A Secret holds at most 1 MiB, servers accept far less.
 const LINE_LIMIT_BYTES: u64 = 64 * 1024;
@@ -22,17 +24,14 @@ pub fn parse_header(line: &str, secret: bool) -> Result<Option<Header>, SourceEr
     let Some((name, value)) = line.split_once(':') else {
         return Ok(None);
     };
-    let invalid = |what: &str| {
-        let message = format!("extra header {name:?} is invalid: {what}");
-        SourceError::new(SourceErrorKind::Invalid, message)
-    };
+    let refused = |what: &str| invalid(format!("extra header {name:?} is invalid: {what}"));
     let header_name: HeaderName = name
         .parse()
-        .map_err(|_| invalid("the name holds a forbidden character"))?;
+        .map_err(|_| refused("the name holds a forbidden character"))?;
     let mut value: HeaderValue = value
         .trim()
         .parse()
-        .map_err(|_| invalid("the value holds a forbidden character"))?;
+        .map_err(|_| refused("the value holds a forbidden character"))?;
     value.set_sensitive(secret);
     Ok(Some(Header {
         name: header_name,
@@ -46,14 +45,11 @@ pub fn read_secret_headers(dir: &Path) -> Result<Vec<Header>, SourceError> {
     let mut headers = Vec::new();
     match collect(dir, &mut headers) {
         Err(Trouble::Io(error)) if error.kind() == io::ErrorKind::NotFound && !dir.exists() => Ok(headers),
-        Err(Trouble::Io(error)) => {
-            let message = format!(
-                "Error getting extra headers for HTTP client: {}: {}",
-                dir.display(),
-                datapath::error::errno_text(&error)
-            );
-            Err(SourceError::new(SourceErrorKind::Invalid, message))
-        }
+        Err(Trouble::Io(error)) => Err(invalid(format!(
+            "Error getting extra headers for HTTP client: {}: {}",
+            dir.display(),
+            datapath::error::errno_text(&error)
+        ))),
         Err(Trouble::Header(error)) => Err(error),
         Ok(()) => Ok(headers),
     }

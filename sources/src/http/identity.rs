@@ -9,11 +9,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 /// The identity of the object, as a response describes it.
 #[derive(Debug, Clone)]
 pub(super) struct Identity {
-    length: Option<u64>,
+    pub(super) length: Option<u64>,
     etag: Option<HeaderValue>,
     last_modified: Option<HeaderValue>,
     encoding: Option<String>,
-    strong: Option<(HeaderName, HeaderValue)>,
+    /// The name and value of the validator that proves that two parts belong together: only a strong one does
+    /// (RFC 9110 §13.1.5).
+    pub(super) strong: Option<(HeaderName, HeaderValue)>,
 }
 
 impl Identity {
@@ -28,18 +30,8 @@ impl Identity {
         }
     }
 
-    pub(super) fn length(&self) -> Option<u64> {
-        self.length
-    }
-
     pub(super) fn encoding(&self) -> Option<&str> {
         self.encoding.as_deref()
-    }
-
-    /// The name and value of the validator that proves that two parts belong together: only a strong one does
-    /// (RFC 9110 §13.1.5).
-    pub(super) fn strong(&self) -> Option<&(HeaderName, HeaderValue)> {
-        self.strong.as_ref()
     }
 
     /// True when `later` carries the very validator that `If-Range` is sent with.
@@ -214,7 +206,7 @@ mod tests {
         ] {
             let identity = identity(&pairs, 1);
             assert_eq!(
-                identity.strong().map(|(_, value)| value.to_str().unwrap()),
+                identity.strong.as_ref().map(|(_, value)| value.to_str().unwrap()),
                 expected,
                 "{pairs:?}"
             );

@@ -35,8 +35,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use datapath::decode::CONTENT_CODINGS;
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use datapath::source::{Body, Source};
+use http::header::AsHeaderName;
 use http::{HeaderMap, StatusCode, header};
 use parking_lot::Mutex;
 use reqwest::Response;
@@ -46,17 +47,18 @@ pub use self::agent::{Agent, Answer};
 use self::client::Client;
 pub use self::config::{Continuity, HttpConfig, USER_AGENT};
 pub(crate) use self::config::{parse_endpoint, redacted};
-pub use self::dialect::{BoxFuture, Dialect, RefusedRequest, Verdict};
+pub use self::dialect::{Dialect, RefusedRequest, Verdict};
 use self::download::Download;
 pub use self::headers::{Header, parse_header, read_secret_headers};
 use self::identity::{ContentRange, Identity};
 use self::object::Object;
 pub(crate) use self::promise::keeps_promise;
 use self::status::passes_soon;
-pub(crate) use self::status::status_text;
+pub(crate) use self::status::{passes, status_text};
 use super::address::printable;
 use super::engine::{Remote, RemoteBody, check_range, collect};
 use super::retry::{AttemptFailed, within};
+use crate::error::invalid;
 
 /// Longest wait for the answer that tells whether ranges work. A server that serves one connection at a
 /// time cannot answer while the body is open; it is then simply read in order.
@@ -129,7 +131,7 @@ impl Source for HttpSource {
     }
 
     fn length(&self) -> Option<u64> {
-        self.object.identity.length()
+        self.object.identity.length
     }
 
     /// Known length, a strong validator, and ranges that were seen to work (asked once, when first needed).
@@ -137,7 +139,7 @@ impl Source for HttpSource {
         let refused = text(&self.headers, header::ACCEPT_RANGES)
             .is_some_and(|units| !units.eq_ignore_ascii_case("bytes"));
         let object = &self.object;
-        if refused || !object.is_recognizable() || object.identity.length().is_none_or(|length| length == 0) {
+        if refused || !object.is_recognizable() || object.identity.length.is_none_or(|length| length == 0) {
             return false;
         }
         *self.is_ranged.get_or_init(|| {
@@ -192,20 +194,17 @@ async fn ask_once(client: &Client) -> Result<(Response, Url), AttemptFailed> {
 
 fn check_encoding(identity: &Identity) -> Result<(), SourceError> {
     match identity.encoding() {
-        Some(coding) if !CONTENT_CODINGS.contains(&coding) => {
-            let message = format!(
-                "the server answers with Content-Encoding {coding:?} although it was asked for the object as \
-                 it is: serve it without, or with one of {}",
-                CONTENT_CODINGS.join(", ")
-            );
-            Err(SourceError::new(SourceErrorKind::Invalid, message))
-        }
+        Some(coding) if !CONTENT_CODINGS.contains(&coding) => Err(invalid(format!(
+            "the server answers with Content-Encoding {coding:?} although it was asked for the object as \
+             it is: serve it without, or with one of {}",
+            CONTENT_CODINGS.join(", ")
+        ))),
         _ => Ok(()),
     }
 }
 
 /// The value of a header, if there is one and it is text.
-fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+pub(crate) fn text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
@@ -214,7 +213,7 @@ fn warn_about(response: &Response, identity: &Identity) {
     if let Some(content_type) = content_type.filter(|text| text.starts_with("text/")) {
         tracing::warn!("Unexpected content type '{content_type}'. Content might not be a KubeVirt image.");
     }
-    if identity.length().is_none() && !response.headers().contains_key(header::TRANSFER_ENCODING) {
+    if identity.length.is_none() && !response.headers().contains_key(header::TRANSFER_ENCODING) {
         tracing::warn!("the server announces no length: a transfer that breaks cannot be told from its end");
     }
 }

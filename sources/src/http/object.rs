@@ -45,17 +45,9 @@ impl Object {
         &self.client.network().patience
     }
 
-    fn location(&self) -> Url {
-        self.location.lock().clone()
-    }
-
-    fn set_location(&self, url: Url) {
-        *self.location.lock() = url;
-    }
-
     /// Asks where the redirects ended. A signed URL may have expired since: then once more from the start.
     pub(super) async fn get(&self, part: Option<&Part>) -> Result<Response, AttemptFailed> {
-        let location = self.location();
+        let location = self.location.lock().clone();
         let (response, url) = self.client.get(&location, part).await?;
         let expired = matches!(response.status().as_u16(), 401 | 403 | 404 | 410);
         let (response, url) = if expired && location != *self.client.start() {
@@ -68,7 +60,7 @@ impl Object {
             (response, url)
         };
         if response.status().is_success() {
-            self.set_location(url);
+            *self.location.lock() = url;
         }
         Ok(response)
     }
@@ -93,7 +85,7 @@ impl Object {
 
     /// The header under which the server sends a part: of this object only.
     fn condition(&self) -> Option<(HeaderName, HeaderValue)> {
-        let (validator, value) = self.identity.strong()?.clone();
+        let (validator, value) = self.identity.strong.clone()?;
         let name = match self.continuity {
             Continuity::IfRange => header::IF_RANGE,
             Continuity::IfMatch if validator == header::ETAG => header::IF_MATCH,
@@ -105,7 +97,7 @@ impl Object {
 
     /// True if parts of the object can be told from those of another.
     pub(super) fn is_recognizable(&self) -> bool {
-        self.continuity == Continuity::Immutable || self.identity.strong().is_some()
+        self.continuity == Continuity::Immutable || self.identity.strong.is_some()
     }
 
     /// Fails when a later answer is about another object, or another version of it.
@@ -118,7 +110,7 @@ impl Object {
 
     /// 412: the validator that was sent is no longer that of the object.
     pub(super) fn gone(&self) -> SourceError {
-        match self.identity.strong() {
+        match &self.identity.strong {
             Some((name, value)) => {
                 let was = String::from_utf8_lossy(value.as_bytes());
                 changed(name.as_str(), &was, "another")

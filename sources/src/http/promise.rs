@@ -1,9 +1,10 @@
 //! The promise of an `https` URL: what comes was not changed between the server and us.
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use url::Url;
 
 use crate::address::origin;
+use crate::error::invalid;
 
 /// Tells if `url` may be asked on behalf of an import that `start` names.
 ///
@@ -20,11 +21,10 @@ pub(crate) fn keeps_promise(start: &Url, url: &Url, is_checked: bool) -> Result<
     if is_checked {
         return Ok(Promise::LeftToDigest { from, to });
     }
-    let message = format!(
+    Err(invalid(format!(
         "{from} leads to {to}, without TLS, where everybody on the way could send another image: give its checksum (of a \
          container image, the digest), or an http URL to begin with"
-    );
-    Err(SourceError::new(SourceErrorKind::Invalid, message))
+    )))
 }
 
 /// The guarantee for the bytes of a request.

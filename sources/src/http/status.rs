@@ -54,7 +54,7 @@ pub(super) fn passes_soon(error: &SourceError) -> bool {
 }
 
 /// True for what overload and trouble behind a gateway look like.
-fn passes(status: StatusCode) -> bool {
+pub(crate) fn passes(status: StatusCode) -> bool {
     status.is_server_error()
         || matches!(
             status,

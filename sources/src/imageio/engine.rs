@@ -1,14 +1,11 @@
 //! Disks, as the engine knows them.
 
-use std::sync::Arc;
-
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use http::Method;
-use url::Url;
 
 use super::Checkpoints;
 use super::session::{Session, segment};
-use crate::network::Network;
+use crate::error::invalid;
 use crate::xml::Element;
 
 /// Storage domains of one disk: that of a template may have copies in several.
@@ -23,25 +20,14 @@ pub(super) enum Subject {
     Snapshot(String),
 }
 
-/// An engine that we are logged in to.
-#[derive(Debug)]
-pub(super) struct Engine {
-    pub(super) session: Session,
-}
-
-impl Engine {
-    pub(super) async fn log_in(api: &Url, network: &Arc<Network>) -> Result<Self, SourceError> {
-        let session = Session::open(api, network).await?;
-        Ok(Self { session })
-    }
-
+impl Session {
     /// The subject of an import with these checkpoints.
     pub(super) async fn find(
         &self,
         disk_id: &str,
         checkpoints: &Checkpoints,
     ) -> Result<Subject, SourceError> {
-        self.session.call(Method::GET, "", None).await?;
+        self.call(Method::GET, "", None).await?;
         match &checkpoints.current {
             Some(snapshot) => self.snapshot_of(disk_id, snapshot).await,
             None => {
@@ -54,16 +40,13 @@ impl Engine {
     /// The disk, which has a size.
     async fn disk(&self, id: &str) -> Result<Element, SourceError> {
         let path = format!("disks/{}", segment(id)?);
-        let disk = self.session.call(Method::GET, &path, None).await?;
+        let disk = self.call(Method::GET, &path, None).await?;
         let size = disk
             .text_of("total_size")
             .and_then(|text| text.parse::<u64>().ok());
         match size {
             Some(_) => Ok(disk),
-            None => {
-                let message = format!("the engine tells no total_size of disk {id}");
-                Err(SourceError::new(SourceErrorKind::Invalid, message))
-            }
+            None => Err(invalid(format!("the engine tells no total_size of disk {id}"))),
         }
     }
 
@@ -78,15 +61,14 @@ impl Engine {
             .collect();
         // Each is a question whose answer may take minutes: ten thousand of them would not end.
         if domains.len() > MAX_DOMAINS {
-            let message = format!(
+            return Err(invalid(format!(
                 "the engine says that disk {disk_id} lies in {} storage domains, more than {MAX_DOMAINS} make no sense",
                 domains.len()
-            );
-            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+            )));
         }
         for domain in domains {
             let path = format!("storagedomains/{}/disksnapshots", segment(domain)?);
-            let snapshots = self.session.call(Method::GET, &path, None).await?;
+            let snapshots = self.call(Method::GET, &path, None).await?;
             if snapshots
                 .children("disk_snapshot")
                 .any(|found| found.id.as_deref() == Some(snapshot))
@@ -97,7 +79,6 @@ impl Engine {
         if disk.text_of("image_id") == Some(snapshot) {
             return Ok(Subject::Disk(disk_id.to_owned()));
         }
-        let message = format!("disk {disk_id} has no snapshot {snapshot}");
-        Err(SourceError::new(SourceErrorKind::Invalid, message))
+        Err(invalid(format!("disk {disk_id} has no snapshot {snapshot}")))
     }
 }

@@ -37,32 +37,22 @@ pub(super) fn parse(text: &[u8]) -> Result<Vec<Extent>, SourceError> {
     };
     let extents: Vec<Extent> =
         serde_json::from_slice(text).map_err(|error| wrong(plain(&error.to_string())))?;
-    let mut end = 0u64;
-    for extent in &extents {
-        let next = extent.start.checked_add(extent.length);
-        match next {
-            Some(next) if extent.start == end && extent.length > 0 => end = next,
-            _ => {
-                return Err(wrong(format!(
-                    "one of {} bytes begins at byte {} where byte {end} is expected",
-                    extent.length, extent.start
-                )));
-            }
-        }
-    }
-    Ok(merged(extents))
-}
-
-/// Neighbours of a kind as one: the server splits them by cluster.
-fn merged(extents: Vec<Extent>) -> Vec<Extent> {
     let mut merged: Vec<Extent> = Vec::new();
     for extent in extents {
+        let Extent { start, length, zero } = extent;
+        let end = total(&merged);
+        if start != end || length == 0 || start.checked_add(length).is_none() {
+            return Err(wrong(format!(
+                "one of {length} bytes begins at byte {start} where byte {end} is expected"
+            )));
+        }
+        // The server splits them by cluster.
         match merged.last_mut() {
-            Some(last) if last.zero == extent.zero => last.length += extent.length,
+            Some(last) if last.zero == zero => last.length += length,
             _ => merged.push(extent),
         }
     }
-    merged
+    Ok(merged)
 }
 
 #[cfg(test)]

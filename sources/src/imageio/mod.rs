@@ -24,13 +24,14 @@ use datapath::source::{Body, Source};
 use url::Url;
 
 use self::body::DiskBody;
-use self::engine::Engine;
 use self::extents::{Extent, total};
+use self::session::Session;
 use self::ticket::{Progress, Ticket};
 use self::transfer::{Format, Transfer};
 use super::engine::Regions;
 use super::http::{Continuity, HttpConfig, HttpSource, keeps_promise};
 use super::network::Network;
+use crate::error::invalid;
 
 /// The snapshots of a warm import: what is copied, and what the target already holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,9 +71,9 @@ impl ImageIoSource {
         let transfer = network
             .handle
             .block_on(begin(api, disk_id, checkpoints, network))?;
-        let url = transfer.data_url().clone();
+        let url = transfer.data_url.clone();
         keeps_promise(api, &url, network.is_checked)?.warn();
-        let extents = match transfer.format() {
+        let extents = match transfer.format {
             Format::Raw => network.block_on(holes::read(network, &url))?,
             Format::Cow => None,
         };
@@ -85,7 +86,8 @@ impl ImageIoSource {
             ..HttpConfig::at(url, network)
         };
         let progress = Arc::new(Progress::default());
-        let ticket = Ticket::keep(transfer.handle(), config.clone(), Arc::clone(&progress));
+        let shared = Arc::clone(&transfer.shared);
+        let ticket = Ticket::keep(shared, config.clone(), Arc::clone(&progress));
         let data = HttpSource::open(config)?;
         // Also without a length, which only a server has that cannot know whether it sent all.
         if let Some(extents) = &extents
@@ -145,10 +147,7 @@ pub fn disk_of_engine(address: &str) -> Result<(Url, String), SourceError> {
         url.set_path(&api);
         (!id.is_empty() && !id.contains('/')).then_some((url, id))
     });
-    split.ok_or_else(|| {
-        let message = "an oVirt disk is named by ovirt+https://ENGINE/ovirt-engine/api/disks/ID";
-        SourceError::new(SourceErrorKind::Invalid, message)
-    })
+    split.ok_or_else(|| invalid("an oVirt disk is named by ovirt+https://ENGINE/ovirt-engine/api/disks/ID"))
 }
 
 async fn begin(
@@ -157,8 +156,8 @@ async fn begin(
     checkpoints: &Checkpoints,
     network: &Arc<Network>,
 ) -> Result<Transfer, SourceError> {
-    let engine = network.unless_stopped(Engine::log_in(api, network)).await?;
-    Transfer::begin(engine, disk_id, checkpoints, Arc::clone(network)).await
+    let session = network.unless_stopped(Session::open(api, network)).await?;
+    Transfer::begin(session, disk_id, checkpoints, Arc::clone(network)).await
 }
 
 /// Ranges in which the disk has data.

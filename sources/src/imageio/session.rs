@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use url::{Url, form_urlencoded};
 
 use crate::credentials::Credentials;
+use crate::error::invalid;
 use crate::http::{Agent, Answer, USER_AGENT, status_text};
 use crate::network::Network;
 use crate::words::plain;
@@ -53,8 +54,9 @@ impl Session {
             api.set_path(&format!("{}/", api.path()));
         }
         let Some(credentials) = network.credentials.clone() else {
-            let message = "oVirt needs a user name and a password, such as admin@internal";
-            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+            return Err(invalid(
+                "oVirt needs a user name and a password, such as admin@internal",
+            ));
         };
         network.policy.reveal("the password of the oVirt engine", &api)?;
         let session = Self {
@@ -67,19 +69,12 @@ impl Session {
         Ok(session)
     }
 
-    async fn log_in(&self) -> Result<(), SourceError> {
-        let (user, password) = (self.credentials.user(), self.credentials.password());
-        let token = self.token_for(user, password).await?;
-        *self.token.lock() = token;
-        Ok(())
-    }
-
     fn token(&self) -> String {
         self.token.lock().clone()
     }
 
-    async fn token_for(&self, user: &str, password: &str) -> Result<String, SourceError> {
-        #[derive(serde::Deserialize)]
+    async fn log_in(&self) -> Result<(), SourceError> {
+        #[derive(Default, serde::Deserialize)]
         struct Token {
             access_token: Option<String>,
             error: Option<String>,
@@ -88,18 +83,17 @@ impl Session {
         let form = form(&[
             ("grant_type", "password"),
             ("scope", SCOPE),
-            ("username", user),
-            ("password", password),
+            ("username", self.credentials.user()),
+            ("password", self.credentials.password()),
         ]);
         let answer = self.post_form("../sso/oauth/token", &form).await?;
         // An answer that is no JSON, as that of a proxy in between, leaves only its status to be told.
-        let token: Token = serde_json::from_slice(&answer.body).unwrap_or(Token {
-            access_token: None,
-            error: None,
-            error_code: None,
-        });
+        let token: Token = serde_json::from_slice(&answer.body).unwrap_or_default();
         match token.access_token {
-            Some(text) if answer.status.is_success() => Ok(text),
+            Some(text) if answer.status.is_success() => {
+                *self.token.lock() = text;
+                Ok(())
+            }
             _ => {
                 let reason = token
                     .error
@@ -139,9 +133,14 @@ impl Session {
         path: &str,
         body: Option<&str>,
     ) -> Result<Element, SourceError> {
-        self.try_call(method, path, body)
-            .await?
-            .map_err(|fault| SourceError::from(fault).of(path))
+        self.try_call(method, path, body).await?.map_err(|fault| {
+            let error = SourceError::from(fault);
+            SourceError::caused(
+                error.kind(),
+                format_args!("the engine answers to {path:?}"),
+                error,
+            )
+        })
     }
 
     /// One call whose fault the caller looks at. A token that has expired, as in hours of reading, is replaced.
@@ -225,7 +224,7 @@ fn form(pairs: &[(&str, &str)]) -> String {
 pub(super) fn segment(id: &str) -> Result<String, SourceError> {
     if matches!(id, "" | "." | "..") || id.len() > MAX_ID_BYTES {
         let message = format!("the engine has nothing with the id {:?}", plain(id));
-        return Err(SourceError::new(SourceErrorKind::Invalid, message));
+        return Err(invalid(message));
     }
     Ok(form_urlencoded::byte_serialize(id.as_bytes()).collect())
 }
@@ -233,15 +232,4 @@ pub(super) fn segment(id: &str) -> Result<String, SourceError> {
 /// `<name>text</name>`.
 pub(super) fn element(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", escaped(text))
-}
-
-trait Of {
-    fn of(self, path: &str) -> Self;
-}
-
-impl Of for SourceError {
-    /// Says which call failed.
-    fn of(self, path: &str) -> Self {
-        Self::caused(self.kind(), format_args!("the engine answers to {path:?}"), self)
-    }
 }

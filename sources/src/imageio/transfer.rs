@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 use url::Url;
 
 use super::Checkpoints;
-use super::engine::{Engine, Subject};
-use super::session::{element, segment};
+use super::engine::Subject;
+use super::session::{Session, element, segment};
 use crate::network::Network;
 use crate::retry::lookup;
 use crate::words::plain;
@@ -52,15 +52,18 @@ impl Format {
 
 /// A transfer that has begun, and the engine that it belongs to. Dropping it ends the transfer and logs out.
 pub(super) struct Transfer {
-    shared: Arc<Shared>,
-    format: Format,
-    data_url: Url,
+    /// What the task that keeps the transfer alive has of it.
+    pub(super) shared: Arc<Shared>,
+    /// Format of the data.
+    pub(super) format: Format,
+    /// URL of the data.
+    pub(super) data_url: Url,
     network: Arc<Network>,
 }
 
 /// A transfer while it lasts.
 pub(super) struct Shared {
-    engine: Engine,
+    session: Session,
     /// The transfer's identifier as a part of a path: known from the moment on from which there is something to be ended.
     segment: OnceLock<String>,
 }
@@ -69,7 +72,7 @@ impl Transfer {
     /// Begins the transfer of a disk, or of one of its snapshots, and waits until its data can be read. When this fails, or is
     /// stopped, what was begun has been ended.
     pub(super) async fn begin(
-        engine: Engine,
+        session: Session,
         disk_id: &str,
         checkpoints: &Checkpoints,
         network: Arc<Network>,
@@ -79,10 +82,10 @@ impl Transfer {
             None => Format::Raw,
         };
         let shared = Arc::new(Shared {
-            engine,
+            session,
             segment: OnceLock::new(),
         });
-        let finding = lookup(shared.engine.find(disk_id, checkpoints));
+        let finding = lookup(shared.session.find(disk_id, checkpoints));
         let found = network.unless_stopped(finding).await;
         let begun = match found {
             Ok(subject) => shared.begin(&request(&subject, format), &network).await,
@@ -101,21 +104,6 @@ impl Transfer {
                 Err(error)
             }
         }
-    }
-
-    /// Format of the data.
-    pub(super) fn format(&self) -> Format {
-        self.format
-    }
-
-    /// URL of the data.
-    pub(super) fn data_url(&self) -> &Url {
-        &self.data_url
-    }
-
-    /// A handle for the task that keeps the transfer alive.
-    pub(super) fn handle(&self) -> Arc<Shared> {
-        Arc::clone(&self.shared)
     }
 }
 
@@ -153,9 +141,9 @@ impl Shared {
     async fn start(&self, request: &str, network: &Network) -> Result<Element, SourceError> {
         let deadline = Instant::now() + LOCKED_LIMIT;
         loop {
-            let session = &self.engine.session;
             // Not to be stopped: the answer says what will have to be ended.
-            let answer = session
+            let answer = self
+                .session
                 .try_call(Method::POST, "imagetransfers", Some(request))
                 .await?;
             match answer {
@@ -195,17 +183,13 @@ impl Shared {
     }
 
     async fn look(&self) -> Result<Element, SourceError> {
-        self.engine.session.call(Method::GET, &self.path(), None).await
+        self.session.call(Method::GET, &self.path(), None).await
     }
 
     async fn act(&self, action: &str) -> Result<(), SourceError> {
         let path = format!("{}/{action}", self.path());
         let body = Some("<action/>");
-        self.engine
-            .session
-            .call(Method::POST, &path, body)
-            .await
-            .map(drop)
+        self.session.call(Method::POST, &path, body).await.map(drop)
     }
 
     /// Tells the engine that the transfer is still wanted.
@@ -225,9 +209,7 @@ impl Shared {
                 self.id()
             );
         }
-        tokio::time::timeout(END_PAUSE, self.engine.session.close())
-            .await
-            .ok();
+        tokio::time::timeout(END_PAUSE, self.session.close()).await.ok();
     }
 
     async fn end_transfer(&self) {
@@ -243,11 +225,7 @@ impl Shared {
 
     /// One step towards the end: true when there is nothing left to do.
     async fn try_end(&self) -> Result<bool, SourceError> {
-        let found = self
-            .engine
-            .session
-            .try_call(Method::GET, &self.path(), None)
-            .await?;
+        let found = self.session.try_call(Method::GET, &self.path(), None).await?;
         let transfer = match found {
             Ok(transfer) => transfer,
             Err(fault) if fault.status == StatusCode::NOT_FOUND => return Ok(true),

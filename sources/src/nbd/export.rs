@@ -87,10 +87,7 @@ impl Export {
                 "the NBD export had {} bytes when it was opened and has {size} now: it changed while it was read",
                 self.size
             );
-            return Err(AttemptFailed::Final(SourceError::new(
-                SourceErrorKind::Changed,
-                message,
-            )));
+            return Err(AttemptFailed::lasting(SourceErrorKind::Changed, message));
         }
         Ok(connection)
     }

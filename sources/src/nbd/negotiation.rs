@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceErrorKind;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -92,9 +92,8 @@ impl Haggling {
 
     async fn start_tls(mut self, name: &str, tls: &Arc<ClientConfig>) -> Result<Self, AttemptFailed> {
         let server = ServerName::try_from(name.to_owned()).map_err(|_| {
-            invalid(format!(
-                "{name:?} can be in no certificate: use tls-hostname=NAME"
-            ))
+            let message = format!("{name:?} can be in no certificate: use tls-hostname=NAME");
+            invalid(message)
         })?;
         self.write(&wire::option(wire::OPT_STARTTLS, &[])).await?;
         if let Outcome::Refused { message, .. } = self.outcome(wire::OPT_STARTTLS, |_, _| Ok(())).await? {
@@ -258,5 +257,5 @@ fn no_export(export: &str, kind: u32, message: &str) -> AttemptFailed {
 
 /// A failure that does not get better by trying again.
 fn invalid(message: impl Into<String>) -> AttemptFailed {
-    AttemptFailed::Final(SourceError::new(SourceErrorKind::Invalid, message))
+    AttemptFailed::lasting(SourceErrorKind::Invalid, message)
 }

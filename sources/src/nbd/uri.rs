@@ -3,11 +3,12 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::{Host, Url};
 
 use super::wire::MAX_STRING_BYTES;
+use crate::error::invalid;
 
 /// The port that IANA assigned to NBD.
 const DEFAULT_PORT: u16 = 10809;
@@ -36,12 +37,7 @@ impl NbdUri {
     /// `nbd://host[:port]/export`, `nbds://…`, `nbd+unix:///export?socket=/path`, `nbds+unix:///…`. The parameter
     /// `tls-hostname` is the name to verify, if it is not the host's.
     pub fn parse(text: &str) -> Result<Self, SourceError> {
-        parse(text).map_err(|reason| {
-            SourceError::new(
-                SourceErrorKind::Invalid,
-                format!("unable to parse the NBD URI: {reason}"),
-            )
-        })
+        parse(text).map_err(|reason| invalid(format!("unable to parse the NBD URI: {reason}")))
     }
 
     /// The export `name` of the server behind the Unix socket at `path`, without TLS.

@@ -5,11 +5,12 @@ use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
 use super::{Face, Policy};
+use crate::error::invalid;
 
 /// Amazon's, Google's, Azure's, OpenStack's and others' (all the first one), the credential services of ECS and EKS, Azure's
 /// WireServer and Alibaba's.
@@ -37,8 +38,7 @@ impl Policy {
             None => false,
         };
         if self.face == Face::Pod && is_metadata {
-            let message = refusal(url.host_str().unwrap_or_default());
-            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+            return Err(invalid(refusal(url.host_str().unwrap_or_default())));
         }
         Ok(())
     }

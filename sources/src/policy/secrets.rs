@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use parking_lot::Mutex;
 use url::{Origin, Url};
 
 use super::Policy;
 use crate::address::origin;
+use crate::error::invalid;
 use crate::proxy::is_local;
 
 /// Rule for a secret that would go over plain HTTP.
@@ -35,13 +36,10 @@ impl Policy {
         }
         let server = origin(url);
         match &self.cleartext {
-            Cleartext::Refused => {
-                let message = format!(
-                    "{secret} would go to {server} without TLS, and everybody on the way could read it: use https, or allow \
-                     it with --cleartext-secrets"
-                );
-                Err(SourceError::new(SourceErrorKind::Invalid, message))
-            }
+            Cleartext::Refused => Err(invalid(format!(
+                "{secret} would go to {server} without TLS, and everybody on the way could read it: use https, or allow \
+                 it with --cleartext-secrets"
+            ))),
             Cleartext::Warned(told) => {
                 let mut told = told.lock();
                 if told.insert(url.origin()) {

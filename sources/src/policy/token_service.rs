@@ -4,10 +4,11 @@
 //! password sent anywhere, so the place has to belong to the registry: its own host, a neighbour below the same
 //! domain, or one that is known or was named.
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use url::{Host, Url};
 
 use super::{Face, Policy, TOKEN_SERVICES};
+use crate::error::invalid;
 
 /// Public registries whose token service is no neighbour of theirs, or one below a domain that strangers share.
 const KNOWN: [(&str, &str); 2] = [
@@ -40,7 +41,7 @@ impl Policy {
     /// Checks that the password for `registry` may be sent to the token service at `realm`, which the registry named.
     pub fn admit(&self, registry: &Url, realm: &Url) -> Result<(), SourceError> {
         let (registry_host, realm_host) = (host(registry), host(realm));
-        let refused = |reason: String| Err(SourceError::new(SourceErrorKind::Invalid, reason));
+        let refused = |reason: String| Err(invalid(reason));
         // Before the list of named services: naming a host allows that host, not a way there without TLS.
         if realm.scheme() != "https" && registry.scheme() == "https" {
             return refused(format!(

@@ -1,12 +1,13 @@
 //! From what an endpoint names to the layers of one image.
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 
 use super::digest::Digest;
 use super::manifest::{Config, Descriptor, MAX_CONFIG_BYTES, Manifest};
 use super::platform::Wanted;
 use super::store::{Store, document};
 use super::wording::pulled;
+use crate::error::invalid;
 
 /// Indexes inside each other. One is what tools make.
 const MAX_INDEXES: usize = 4;
@@ -34,9 +35,8 @@ impl Image {
             match parsed {
                 Manifest::Index(index) => {
                     let chosen = wanted.choose(&index).map_err(|reason| {
-                        invalid(format!(
-                            "Error retrieving image: choosing image instance: {reason}"
-                        ))
+                        let message = format!("Error retrieving image: choosing image instance: {reason}");
+                        invalid(message)
                     })?;
                     served = store.manifest(chosen).map_err(pulled)?;
                 }
@@ -52,9 +52,8 @@ impl Image {
                 }
             }
         }
-        Err(pulled(invalid(format!(
-            "there are more than {MAX_INDEXES} indexes inside each other"
-        ))))
+        let message = format!("there are more than {MAX_INDEXES} indexes inside each other");
+        Err(pulled(invalid(message)))
     }
 }
 
@@ -75,8 +74,4 @@ fn check(config: &Config, architecture: Option<&str>) -> Result<(), SourceError>
         ));
     }
     Ok(())
-}
-
-fn invalid(message: String) -> SourceError {
-    SourceError::new(SourceErrorKind::Invalid, message)
 }

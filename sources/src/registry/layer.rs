@@ -11,6 +11,7 @@ use super::lookup::Lookup;
 use super::manifest::Descriptor;
 use super::store::{Store, verified};
 use super::wording::{pulled, unprefixed};
+use crate::error::invalid;
 use crate::network::stopped;
 
 /// Layers without files, which builders make for steps that change none: 1024 zeros, as they are and gzipped by Docker.
@@ -43,14 +44,14 @@ pub(super) fn find_disk(store: &dyn Store, layers: &[Descriptor]) -> Result<Disk
         }
     }
     let message = "Failed to find VM disk image file in the container image";
-    Err(SourceError::new(SourceErrorKind::Invalid, message))
+    Err(invalid(message))
 }
 
 fn search(store: &dyn Store, layer: &Descriptor, lookup: Lookup) -> Result<Found<Lookup>, Error> {
     let media_type = layer.media_type.as_str();
     if media_type.ends_with("+encrypted") {
         let message = format!("it is encrypted ({media_type}): push the image without encryption");
-        return Err(pulled(SourceError::new(SourceErrorKind::Invalid, message)).into());
+        return Err(pulled(invalid(message)).into());
     }
     let blob = Blob(verified(store, layer).map_err(pulled)?);
     // What the layer is compressed with is seen, not believed: media types are often wrong.
@@ -74,7 +75,7 @@ impl Body for Disk {
 
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
         let message = format!("cannot skip to byte {offset} of a file in a layer");
-        Err(SourceError::new(SourceErrorKind::Invalid, message))
+        Err(invalid(message))
     }
 }
 

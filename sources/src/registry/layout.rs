@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::digest::Digest;
 use super::manifest::{Descriptor, MAX_MANIFEST_BYTES, Manifest, Served};
 use super::store::{Store, document};
+use crate::error::invalid;
 use crate::network::stopped;
 
 /// The file that lists the images.
@@ -84,8 +85,7 @@ impl Layout {
             }
             Files::Archive(file, places) => {
                 let Some((offset, length)) = places.get(name) else {
-                    let message = format!("{} has no file {name}", self.path.display());
-                    return Err(SourceError::new(SourceErrorKind::Invalid, message));
+                    return Err(invalid(format!("{} has no file {name}", self.path.display())));
                 };
                 let file = file.try_clone().map_err(|error| failed(&self.path, &error))?;
                 (file, *offset, *length)
@@ -123,8 +123,7 @@ impl Layout {
     }
 
     fn refused(&self, reason: &str) -> SourceError {
-        let message = format!("{}: {reason}", self.path.display());
-        SourceError::new(SourceErrorKind::Invalid, message)
+        invalid(format!("{}: {reason}", self.path.display()))
     }
 }
 
@@ -210,7 +209,7 @@ impl Body for FilePart {
     /// Not for this body: what is not read cannot be verified.
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
         let message = format!("{}: cannot skip to byte {offset}", self.path.display());
-        Err(SourceError::new(SourceErrorKind::Invalid, message))
+        Err(invalid(message))
     }
 }
 

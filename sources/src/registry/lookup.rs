@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 
 use datapath::archive::{Member, MemberKind, Search};
-use datapath::error::{Error, SourceError, SourceErrorKind};
+use datapath::error::{Error, SourceError};
 
+use crate::error::invalid;
 use crate::words::plain;
 
 /// Folder in which container disks keep their disk.
@@ -78,7 +79,7 @@ impl Lookup {
             .sum();
         if count > MAX_HIDDEN {
             let message = format!("the layers delete more than {MAX_HIDDEN} files below /disk");
-            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+            return Err(invalid(message));
         }
         Ok(())
     }
@@ -116,7 +117,7 @@ impl Search for Lookup {
         if is_below && (path.contains(&&b".."[..]) || member.name.len() > MAX_PATH_BYTES) {
             let name = printable(member.name);
             let message = format!("Error sanitizing archive path: content filepath is tainted: {name}");
-            return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
+            return Err(invalid(message).into());
         }
         if path.last().is_some_and(|name| name.starts_with(WHITEOUT)) {
             self.note(&path)?;
@@ -144,10 +145,7 @@ impl Hidden {
 }
 
 fn not_located(reason: &str) -> SourceError {
-    SourceError::new(
-        SourceErrorKind::Invalid,
-        format!("Cannot locate image file: {reason}"),
-    )
+    invalid(format!("Cannot locate image file: {reason}"))
 }
 
 /// A name for messages.

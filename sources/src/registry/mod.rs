@@ -36,7 +36,6 @@ use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
 use datapath::storage::Storage;
-use http::{HeaderMap, HeaderValue, header};
 use parking_lot::Mutex;
 
 use self::image::Image;
@@ -46,6 +45,7 @@ use self::reference::Endpoint;
 use self::remote::Remote;
 use self::store::Store;
 use self::wording::pulled;
+use crate::error::invalid;
 use crate::network::Network;
 
 /// The name that registries know CDI by.
@@ -165,11 +165,6 @@ impl Source for RegistrySource {
             "bytes {} to {} of a layer cannot be read alone",
             range.start, range.end
         );
-        Err(SourceError::new(SourceErrorKind::Invalid, message))
+        Err(invalid(message))
     }
-}
-
-/// The header with the name that registries know CDI by.
-fn user_agent() -> HeaderMap {
-    HeaderMap::from_iter([(header::USER_AGENT, HeaderValue::from_static(USER_AGENT))])
 }

@@ -6,9 +6,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 
 use super::digest::Digest;
+use crate::error::invalid;
 
 /// Registry of names without one, and the host of its API, which has another name.
 const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
@@ -36,13 +37,13 @@ impl Endpoint {
                 "Invalid image name \"{text}\", expected colon-separated transport:reference"
             ))
         })?;
-        let layout = || {
+        let layout = |kind: fn(PathBuf, Option<String>) -> Self| {
             // At the first colon, as containers/image does: a path with a colon cannot be named.
             let (path, image) = match rest.split_once(':') {
                 Some((path, image)) => (path, Some(image.to_owned())),
                 None => (rest, None),
             };
-            (PathBuf::from(path), image.filter(|image| !image.is_empty()))
+            kind(path.into(), image.filter(|image| !image.is_empty()))
         };
         match transport {
             "docker" => match rest.strip_prefix("//") {
@@ -51,14 +52,8 @@ impl Endpoint {
                     "Invalid image name \"{text}\", a registry's begins with docker://"
                 ))),
             },
-            "oci-archive" => {
-                let (path, image) = layout();
-                Ok(Self::Archive(path, image))
-            }
-            "oci" => {
-                let (path, image) = layout();
-                Ok(Self::Directory(path, image))
-            }
+            "oci-archive" => Ok(layout(Self::Archive)),
+            "oci" => Ok(layout(Self::Directory)),
             _ => Err(unparsed(&format!(
                 "Invalid image name \"{text}\", unknown transport"
             ))),
@@ -220,10 +215,7 @@ fn is_tag(tag: &str) -> bool {
 }
 
 fn unparsed(reason: &str) -> SourceError {
-    SourceError::new(
-        SourceErrorKind::Invalid,
-        format!("Could not parse image: {reason}"),
-    )
+    invalid(format!("Could not parse image: {reason}"))
 }
 
 #[cfg(test)]

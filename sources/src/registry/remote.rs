@@ -9,15 +9,15 @@ use datapath::source::{Body, Source};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use url::Url;
 
-use super::dialect::RegistryDialect;
 use super::digest::Digest;
 use super::manifest::{ACCEPTED, Descriptor, MAX_MANIFEST_BYTES, Served};
 use super::reference::{Reference, Version};
 use super::refusal::words;
 use super::session::Session;
 use super::store::Store;
-use super::{CONNECT_AGENT, user_agent};
-use crate::http::{Agent, Answer, Continuity, Header, HttpConfig, HttpSource};
+use super::{CONNECT_AGENT, USER_AGENT};
+use crate::error::invalid;
+use crate::http::{Agent, Answer, Continuity, Header, HttpConfig, HttpSource, text};
 use crate::network::Network;
 
 /// The answer to "are you there" is hardly looked at.
@@ -54,7 +54,7 @@ impl Remote {
             // It says no more than that the registry is elsewhere: where, each request finds out.
             status if status.is_redirection() => {}
             StatusCode::UNAUTHORIZED => {
-                network.handle.block_on(session.refused(&answer.headers));
+                network.handle.block_on(session.challenged(&answer.headers));
             }
             status => {
                 let kind = SourceErrorKind::Status(status.as_u16());
@@ -87,13 +87,17 @@ impl Remote {
         headers: Vec<Header>,
         is_checked: bool,
     ) -> Result<HttpSource, SourceError> {
+        // The name that the registry knows CDI by, where the rest of the engine has that of its tunnels.
+        let agent = Header {
+            name: header::USER_AGENT,
+            value: HeaderValue::from_static(USER_AGENT),
+        };
         let url = self.base.join(&format!("{}/{path}", self.reference.repository));
         let url = url.map_err(|error| SourceError::of(SourceErrorKind::Invalid, error))?;
-        let dialect = RegistryDialect::new(Arc::clone(&self.session));
         let config = HttpConfig {
             user_agent: CONNECT_AGENT.to_owned(),
-            headers: headers.into_iter().chain(agent_header()).collect(),
-            dialect: Some(Arc::new(dialect)),
+            headers: headers.into_iter().chain([agent]).collect(),
+            dialect: Some(Arc::clone(&self.session) as _),
             // Blobs, and manifests below an index, are asked for by digest, which proves more than any validator.
             continuity: Continuity::Immutable,
             is_checked,
@@ -189,26 +193,29 @@ async fn greet(agent: &Agent, host: &str, insecure: bool) -> Result<Answer, Sour
     };
     let greeting = |scheme: &str| {
         let url = Url::parse(&format!("{scheme}://{host}/v2/"));
-        let url = url.map_err(|error| SourceError::of(SourceErrorKind::Invalid, error))?;
-        Ok(move || agent.request(Method::GET, url.clone()).headers(user_agent()))
+        let url = url.map_err(|error| worded(SourceError::of(SourceErrorKind::Invalid, error)))?;
+        Ok::<_, SourceError>(move || {
+            let request = agent.request(Method::GET, url.clone());
+            request.header(header::USER_AGENT, USER_AGENT)
+        })
     };
-    let secure = greeting("https").map_err(worded)?;
+    let mut greet = greeting("https")?;
     if insecure {
         // Once, without patience: a registry without TLS fails it each time.
-        match agent.send(secure(), MAX_PING_BYTES).await {
+        match agent.send(greet(), MAX_PING_BYTES).await {
             Ok(answer) => return Ok(answer),
             Err(error) => tracing::info!("{}: trying without TLS", worded(error)),
         }
-        let plain = greeting("http").map_err(worded)?;
-        return agent.send_patiently(plain, MAX_PING_BYTES).await.map_err(worded);
+        greet = greeting("http")?;
     }
-    agent.send_patiently(secure, MAX_PING_BYTES).await.map_err(worded)
+    let answer = agent.send_patiently(greet, MAX_PING_BYTES).await;
+    answer.map_err(worded)
 }
 
 /// The digest of a manifest, as the registry announces it.
 fn announced(headers: &HeaderMap) -> Option<Digest> {
-    let text = headers.get("docker-content-digest")?.to_str().ok()?;
-    Digest::try_from(text.to_owned()).ok()
+    let digest = text(headers, "docker-content-digest")?;
+    Digest::try_from(digest.to_owned()).ok()
 }
 
 /// A content type without its parameters.
@@ -219,11 +226,4 @@ fn media_type(content_type: &str) -> String {
         .unwrap_or_default()
         .trim()
         .to_owned()
-}
-
-/// The name that the registry knows CDI by, where the rest of the engine has that of its tunnels.
-fn agent_header() -> impl Iterator<Item = Header> {
-    user_agent()
-        .into_iter()
-        .filter_map(|(name, value)| Some(Header { name: name?, value }))
 }

@@ -1,6 +1,5 @@
 //! The party that asks: none, a user with a password, or the holder of a token that has to be renewed now and then.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,10 +11,11 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 use url::Url;
 
+use super::USER_AGENT;
 use super::challenge::{Challenge, challenge};
 use super::refusal::words;
-use super::user_agent;
 use crate::credentials::Credentials;
+use crate::error::invalid;
 use crate::http::Agent;
 use crate::network::Network;
 
@@ -109,7 +109,7 @@ impl Session {
     }
 
     /// 401 with these headers: true if asking once more may help, since a token has expired or none was asked for.
-    pub(super) async fn refused(&self, headers: &HeaderMap) -> bool {
+    pub(super) async fn challenged(&self, headers: &HeaderMap) -> bool {
         let mut state = self.state.lock().await;
         let Some(offer) = challenge(headers) else {
             return false;
@@ -132,7 +132,8 @@ impl Session {
             self.network.policy.admit(&self.registry, &url)?;
         }
         let make = || {
-            let request = self.agent.request(Method::GET, url.clone()).headers(user_agent());
+            let request = self.agent.request(Method::GET, url.clone());
+            let request = request.header(header::USER_AGENT, USER_AGENT);
             match &password {
                 Some(password) => request.header(header::AUTHORIZATION, password.clone()),
                 None => request,
@@ -152,10 +153,8 @@ impl Session {
     fn token_url(&self, realm: &str, service: Option<&str>) -> Result<Url, SourceError> {
         let url = Url::parse(realm).ok();
         let usable = url.filter(|url| matches!(url.scheme(), "http" | "https"));
-        let mut url = usable.ok_or_else(|| {
-            let message = "the registry names a token service that is no URL of http or https";
-            SourceError::new(SourceErrorKind::Invalid, message)
-        })?;
+        let mut url = usable
+            .ok_or_else(|| invalid("the registry names a token service that is no URL of http or https"))?;
         let mut query = url.query_pairs_mut();
         if let Some(credentials) = &self.network.credentials {
             query.append_pair("account", credentials.user());
@@ -164,12 +163,6 @@ impl Session {
         query.extend_pairs(service.map(|service| ("service", service)));
         drop(query);
         Ok(url)
-    }
-}
-
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Session({})", self.scope)
     }
 }
 
@@ -194,7 +187,7 @@ impl Grant {
 fn basic(credentials: &Credentials) -> Result<HeaderValue, SourceError> {
     let pair = format!("{}:{}", credentials.user(), credentials.password());
     let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(pair)))
-        .map_err(|_| SourceError::new(SourceErrorKind::Invalid, "user and password make no header"))?;
+        .map_err(|_| invalid("user and password make no header"))?;
     value.set_sensitive(true);
     Ok(value)
 }

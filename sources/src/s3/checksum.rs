@@ -5,6 +5,8 @@ use base64::prelude::BASE64_STANDARD;
 use datapath::digest::{Algorithm, Checksum};
 use http::HeaderMap;
 
+use crate::http::text;
+
 /// Says which kind of checksum the object has: of its bytes, or of the checksums of its parts.
 const KIND: &str = "x-amz-checksum-type";
 
@@ -20,12 +22,11 @@ const HEADERS: [(&str, Algorithm); 5] = [
 /// Checksum that the bytes of the object can be compared with. Checksums of checksums, `…-N` for N parts, say nothing about them
 /// to a reader that does not know the parts.
 pub(super) fn announced(headers: &HeaderMap) -> Option<Checksum> {
-    let text = |name: &str| headers.get(name)?.to_str().ok();
-    if text(KIND).is_some_and(|kind| !kind.eq_ignore_ascii_case("FULL_OBJECT")) {
+    if text(headers, KIND).is_some_and(|kind| !kind.eq_ignore_ascii_case("FULL_OBJECT")) {
         return None;
     }
     HEADERS.iter().find_map(|(name, algorithm)| {
-        let bytes = BASE64_STANDARD.decode(text(name)?).ok()?;
+        let bytes = BASE64_STANDARD.decode(text(headers, *name)?).ok()?;
         Checksum::announced(*algorithm, &bytes)
     })
 }

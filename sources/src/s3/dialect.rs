@@ -1,9 +1,9 @@
 //! The manners of S3: signatures, regions, versions, and the meaning of its refusals.
 
-use std::error::Error;
 use std::sync::OnceLock;
 
-use datapath::error::{SourceError, SourceErrorKind};
+use async_trait::async_trait;
+use datapath::error::SourceError;
 use http::{HeaderName, HeaderValue, header};
 use object_store::aws::{AwsAuthorizer, AwsCredential};
 use object_store::client::{HttpRequest, HttpRequestBody};
@@ -12,9 +12,11 @@ use url::Url;
 
 use super::keys::Keys;
 use super::place::relocated;
-use crate::http::{BoxFuture, Dialect, RefusedRequest, Verdict};
+use crate::error::invalid;
+use crate::http::{Dialect, RefusedRequest, Verdict, text};
 use crate::objects::{StoreError, advised};
 use crate::policy::Cloud;
+use crate::words::plain;
 
 /// Asks for the checksums that S3 keeps, which it says about whole objects only.
 const CHECKSUM_MODE: (HeaderName, HeaderValue) = (
@@ -49,7 +51,6 @@ const PASSING: [&str; 6] = [
     "Throttling",
 ];
 
-#[derive(Debug)]
 pub(super) struct S3Dialect {
     keys: Keys,
     region: RwLock<String>,
@@ -75,52 +76,6 @@ impl S3Dialect {
         self.region.read().clone()
     }
 
-    async fn sign(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
-        let url = request.url_mut();
-        if let Some(version) = self.version.get()
-            && !url.query_pairs().any(|(name, _)| name == "versionId")
-        {
-            url.query_pairs_mut().append_pair("versionId", version);
-        }
-        if !request.headers().contains_key(header::RANGE) {
-            let (name, value) = CHECKSUM_MODE;
-            request.headers_mut().insert(name, value);
-        }
-        match self.keys.current(request.url()).await? {
-            Some(key) => sign(request, &key, &self.region()),
-            None => Ok(()),
-        }
-    }
-
-    async fn judge(&self, refusal: RefusedRequest<'_>) -> Verdict {
-        let error = StoreError::parse(refusal.body);
-        let code = error.as_ref().map_or("", |error| error.code.as_str());
-        if let Some(region) = self.other_region(&refusal, error.as_ref()) {
-            tracing::info!("the bucket is in region {region}");
-            let elsewhere = relocated(refusal.url, &region);
-            *self.region.write() = region;
-            return Verdict::Again(elsewhere);
-        }
-        let is_refused_to_nobody =
-            refusal.is_about_who_asks() && matches!(self.keys.current(refusal.url).await, Ok(None));
-        // Keys are not renewed for any other refusal: what valid keys may not read, new ones of the same identity may not either.
-        if (EXPIRED.contains(&code) || is_refused_to_nobody) && self.keys.renew().await {
-            return Verdict::Again(None);
-        }
-        let advice = self.keys.withheld().filter(|_| is_refused_to_nobody);
-        match (error, advice) {
-            (Some(error), advice) => Verdict::Described {
-                transient: is_passing(&refusal, &error),
-                text: advised(error.sentence(), advice),
-            },
-            (None, Some(_)) => Verdict::Described {
-                transient: false,
-                text: advised(refusal.status.to_string(), advice),
-            },
-            (None, None) => Verdict::Plain,
-        }
-    }
-
     /// The region that this answer says the bucket is in, if requests were signed for another.
     fn other_region(&self, refusal: &RefusedRequest<'_>, error: Option<&StoreError>) -> Option<String> {
         let is_about_regions = refusal.status.is_redirection()
@@ -133,11 +88,7 @@ impl S3Dialect {
                         | "IllegalLocationConstraintException"
                 )
             });
-        let header = refusal
-            .headers
-            .get(BUCKET_REGION)
-            .and_then(|value| value.to_str().ok());
-        let region = header.or(error.map(|error| error.region.as_str()))?;
+        let region = text(refusal.headers, BUCKET_REGION).or(error.map(|error| error.region.as_str()))?;
         let is_region = (1..=MAX_REGION_BYTES).contains(&region.len())
             && region
                 .bytes()
@@ -180,16 +131,55 @@ fn sign(request: &mut reqwest::Request, key: &AwsCredential, region: &str) -> Re
     Ok(())
 }
 
+#[async_trait]
 impl Dialect for S3Dialect {
-    fn authorize<'a>(&'a self, request: &'a mut reqwest::Request) -> BoxFuture<'a, Result<(), SourceError>> {
-        Box::pin(self.sign(request))
+    async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
+        let url = request.url_mut();
+        if let Some(version) = self.version.get()
+            && !url.query_pairs().any(|(name, _)| name == "versionId")
+        {
+            url.query_pairs_mut().append_pair("versionId", version);
+        }
+        if !request.headers().contains_key(header::RANGE) {
+            let (name, value) = CHECKSUM_MODE;
+            request.headers_mut().insert(name, value);
+        }
+        match self.keys.current(request.url()).await? {
+            Some(key) => sign(request, &key, &self.region()),
+            None => Ok(()),
+        }
     }
 
     fn accompanies(&self, to: &Url) -> bool {
         Cloud::Amazon.owns(to)
     }
 
-    fn refused<'a>(&'a self, refusal: RefusedRequest<'a>) -> BoxFuture<'a, Verdict> {
-        Box::pin(self.judge(refusal))
+    async fn refused(&self, refusal: RefusedRequest<'_>) -> Verdict {
+        let error = StoreError::parse(refusal.body);
+        let code = error.as_ref().map_or("", |error| error.code.as_str());
+        if let Some(region) = self.other_region(&refusal, error.as_ref()) {
+            tracing::info!("the bucket is in region {region}");
+            let elsewhere = relocated(refusal.url, &region);
+            *self.region.write() = region;
+            return Verdict::Again(elsewhere);
+        }
+        let is_refused_to_nobody =
+            refusal.is_about_who_asks() && matches!(self.keys.current(refusal.url).await, Ok(None));
+        // Keys are not renewed for any other refusal: what valid keys may not read, new ones of the same identity may not either.
+        if (EXPIRED.contains(&code) || is_refused_to_nobody) && self.keys.renew().await {
+            return Verdict::Again(None);
+        }
+        let advice = self.keys.withheld().filter(|_| is_refused_to_nobody);
+        match (error, advice) {
+            (Some(error), advice) => Verdict::Described {
+                transient: is_passing(&refusal, &error),
+                text: advised(error.sentence(), advice),
+            },
+            (None, Some(_)) => Verdict::Described {
+                transient: false,
+                text: advised(refusal.status.to_string(), advice),
+            },
+            (None, None) => Verdict::Plain,
+        }
     }
 }

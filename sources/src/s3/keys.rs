@@ -1,6 +1,5 @@
 //! Keys that came with the import, or an identity that was found and may be used here, or neither.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use url::Url;
 
 use super::place::domain;
 use crate::credentials::Credentials;
+use crate::error::invalid;
 use crate::network::Network;
 use crate::objects::{Connector, MACHINE_LIMIT, credential_failure, patience, take_no_proxy};
 use crate::policy::{Cloud, Found, Lent, Policy};
@@ -119,7 +119,7 @@ impl Keys {
         } else {
             found(&network.policy, url)
         };
-        let keys = Self {
+        let mut keys = Self {
             origin,
             network: Arc::clone(network),
             url: url.clone(),
@@ -128,17 +128,10 @@ impl Keys {
             withheld,
         };
         // Most buckets that are read without keys are public: the machine is asked when one is not.
-        let provider = match origin {
-            Origin::Machine | Origin::Nobody => None,
-            _ => Some(keys.fresh()?),
-        };
-        Ok(Self {
-            current: Mutex::new(Current {
-                provider,
-                renewed: None,
-            }),
-            ..keys
-        })
+        if !matches!(origin, Origin::Machine | Origin::Nobody) {
+            keys.current.get_mut().provider = Some(keys.fresh()?);
+        }
+        Ok(keys)
     }
 
     /// The key to sign a request to `url` with; none for an anonymous one. An identity that was found is not for every
@@ -234,32 +227,22 @@ impl Keys {
             let what = "the service that exchanges tokens for keys has no usable URL";
             SourceError::caused(SourceErrorKind::Invalid, what, error)
         })?;
-        match self.network.policy.lend(Found::Mounted, Cloud::Amazon, &url) {
-            Ok(_) => self
-                .network
-                .policy
-                .reveal("the token of the workload", &url)
-                .map(|()| text),
+        let policy = &self.network.policy;
+        match policy.lend(Found::Mounted, Cloud::Amazon, &url) {
+            Ok(_) => policy.reveal("the token of the workload", &url).map(|()| text),
             Err(_) => {
                 let host = url.host_str().unwrap_or_default();
-                let message = format!(
+                Err(invalid(format!(
                     "the token of this workload is for Amazon's own hosts with verified certificates, and {host}, which \
                      AWS_ENDPOINT_URL_STS names, is none of them"
-                );
-                Err(SourceError::new(SourceErrorKind::Invalid, message))
+                )))
             }
         }
     }
 
     fn lent(&self, found: Found, url: &Url) -> Result<Lent<'_>, SourceError> {
         let lent = self.network.policy.lend(found, Cloud::Amazon, url);
-        lent.map_err(|advice| SourceError::new(SourceErrorKind::Invalid, format!("no credentials: {advice}")))
-    }
-}
-
-impl fmt::Debug for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({:?})", self.origin)
+        lent.map_err(|advice| invalid(format!("no credentials: {advice}")))
     }
 }
 
@@ -285,13 +268,10 @@ fn found(policy: &Policy, url: &Url) -> (Origin, Option<String>) {
 
 /// The pair that CDI or the user gives. A session token of the environment belongs to other keys.
 fn given(network: &Arc<Network>) -> AwsCredential {
-    let part = |part: fn(&Credentials) -> &str| {
-        let pair = network.credentials.as_ref();
-        pair.map(part).unwrap_or_default().to_owned()
-    };
+    let pair = network.credentials.as_ref();
     AwsCredential {
-        key_id: part(Credentials::user),
-        secret_key: part(Credentials::password),
+        key_id: pair.map_or("", Credentials::user).to_owned(),
+        secret_key: pair.map_or("", Credentials::password).to_owned(),
         token: None,
     }
 }
@@ -335,7 +315,8 @@ fn check(key: &AwsCredential) -> Result<(), SourceError> {
     if fits(&key.key_id) && key.token.as_deref().is_none_or(fits) {
         return Ok(());
     }
-    let message = "the access key id or the session token for S3 holds a character that no key has: is there a \
-                   line break or a space at its end?";
-    Err(SourceError::new(SourceErrorKind::Invalid, message))
+    Err(invalid(
+        "the access key id or the session token for S3 holds a character that no key has: is there a \
+         line break or a space at its end?",
+    ))
 }

@@ -16,6 +16,7 @@ use datapath::error::SourceError;
 use self::dialect::S3Dialect;
 use self::keys::Keys;
 use self::place::Place;
+use super::http::text;
 use super::network::Network;
 use super::objects::{ObjectOptions, Store, StoredObject, open_object};
 
@@ -42,9 +43,8 @@ pub fn open(
     let dialect = Arc::new(S3Dialect::new(keys, place.region));
     let spoken = Arc::clone(&dialect) as _;
     let http = open_object("s3", &what, place.url, spoken, network)?;
-    let text = |name: &str| http.headers().get(name)?.to_str().ok();
     // A bucket without versions says "null".
-    if let Some(version) = text(VERSION).filter(|version| *version != "null") {
+    if let Some(version) = text(http.headers(), VERSION).filter(|version| *version != "null") {
         dialect.pin(version);
     }
     let checksum = checksum::announced(http.headers());

@@ -1,9 +1,10 @@
 //! Place of an object: its URL, its names, and the region that its bucket is first looked for in.
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
+use crate::error::invalid;
 use crate::http::redacted;
 use crate::objects::Addressing;
 use crate::objects::{encoded, survives_urls};
@@ -32,13 +33,13 @@ impl Place {
         region: Option<String>,
         policy: &Policy,
     ) -> Result<Self, SourceError> {
-        let invalid = |reason: String| {
+        let refused = |reason: String| {
             let message = format!("unable to parse endpoint \"{}\": {reason}", redacted(endpoint));
-            SourceError::new(SourceErrorKind::Invalid, message)
+            invalid(message)
         };
         let (scheme, rest) = endpoint
             .split_once("://")
-            .ok_or_else(|| invalid("it has no scheme".to_owned()))?;
+            .ok_or_else(|| refused("it has no scheme".to_owned()))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let rest = rest.split('#').next().unwrap_or_default();
         let (server, names) = match addressing {
@@ -50,10 +51,10 @@ impl Place {
             }
             Addressing::Bucket => (endpoint_of(policy), rest),
         };
-        let (bucket, key) = names_of(names).map_err(invalid)?;
-        let mut place = match server {
+        let (bucket, key) = names_of(names).map_err(refused)?;
+        let (mut url, region) = match server {
             Some(server) => {
-                let mut url = Url::parse(&server).map_err(|error| invalid(error.to_string()))?;
+                let mut url = Url::parse(&server).map_err(|error| refused(error.to_string()))?;
                 let base = url.path().trim_end_matches('/').to_owned();
                 url.set_path(&format!(
                     "{base}/{}/{}",
@@ -61,30 +62,25 @@ impl Place {
                     encoded(&key)
                 ));
                 let region = region.unwrap_or_else(|| region_of(&url, policy));
-                Self::new(url, bucket, &key, region)
+                (url, region)
             }
             None => {
                 let region = region
                     .or_else(|| configured_region(policy))
                     .unwrap_or_else(|| HOME_REGION.to_owned());
-                let url = amazon_url(&bucket, &key, &region).map_err(|error| invalid(error.to_string()))?;
-                Self::new(url, bucket, &key, region)
+                let url = amazon_url(&bucket, &key, &region).map_err(|error| refused(error.to_string()))?;
+                (url, region)
             }
         };
         if let Some(version) = version_of(query) {
-            place.url.query_pairs_mut().append_pair("versionId", &version);
+            url.query_pairs_mut().append_pair("versionId", &version);
         }
-        Ok(place)
-    }
-
-    fn new(url: Url, bucket: String, key: &[u8], region: String) -> Self {
-        let key = String::from_utf8_lossy(key).into_owned();
-        Self {
+        Ok(Self {
             url,
             bucket,
-            key,
+            key: String::from_utf8_lossy(&key).into_owned(),
             region,
-        }
+        })
     }
 
     /// `bucket/key`.
@@ -213,6 +209,7 @@ fn amazon_url(bucket: &str, key: &[u8], region: &str) -> Result<Url, url::ParseE
 
 #[cfg(test)]
 mod tests {
+    use datapath::error::SourceErrorKind;
     use std::collections::HashMap;
 
     use super::*;

@@ -1,9 +1,10 @@
 //! Which disk of which machine, in the words that nbdkit needs.
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 
 use super::answer::Reference;
 use super::soap::Session;
+use crate::error::invalid;
 use crate::words::plain;
 use crate::xml::Element;
 
@@ -149,7 +150,7 @@ fn snapshots(info: &Element) -> Result<Vec<(String, Reference)>, SourceError> {
 }
 
 fn missing(what: &str) -> SourceError {
-    SourceError::new(SourceErrorKind::Invalid, format!("vSphere has {what}"))
+    invalid(format!("vSphere has {what}"))
 }
 
 #[cfg(test)]

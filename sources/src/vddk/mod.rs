@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use datapath::source::{Body, Source};
 use url::Url;
 
@@ -31,6 +31,7 @@ use self::soap::Session;
 use super::nbd::{NbdSource, NbdUri};
 use super::network::Network;
 use super::retry::lookup;
+use crate::error::invalid;
 
 /// The disk, and the way to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,10 +187,6 @@ fn check_checkpoints(options: &VddkOptions) -> Result<(), SourceError> {
              import the disk at once"
         ))),
     }
-}
-
-fn invalid(message: impl Into<String>) -> SourceError {
-    SourceError::new(SourceErrorKind::Invalid, message)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::log::{Log, VddkInfo};
 use super::program::{Running, State};
+use crate::error::invalid;
 
 /// Places of programs and libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,12 +71,11 @@ impl Installation {
     /// Checks that all is there.
     fn check(&self, stop: &CancellationToken) -> Result<(), SourceError> {
         if !self.library.join("lib64").is_dir() {
-            let message = format!(
+            return Err(invalid(format!(
                 "the VDDK library is missing: there is no {}. It comes from a side-car image, which the ConfigMap \
                  v2v-vmware or initImageURL of the DataVolume names",
                 self.library.join("lib64").display()
-            );
-            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+            )));
         }
         let mut probe = Command::new(&self.nbdkit);
         probe.arg("--dump-plugin").arg(self.plugin());
@@ -90,16 +90,15 @@ impl Installation {
             "nbdkit cannot load its plugin vddk and {state}: {}",
             probe.log.last()
         );
-        Err(SourceError::new(SourceErrorKind::Invalid, message))
+        Err(invalid(message))
     }
 
     fn not_started(&self, error: &io::Error) -> SourceError {
-        let message = format!(
+        invalid(format!(
             "cannot start {}, with which VMware disks are read: {}",
             self.nbdkit.display(),
             errno_text(error)
-        );
-        SourceError::new(SourceErrorKind::Invalid, message)
+        ))
     }
 
     fn arguments(&self, disk: &Disk<'_>, folder: &Folder) -> Vec<OsString> {

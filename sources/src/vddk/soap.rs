@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use http::{HeaderMap, Method, header};
 use url::Url;
 
 use super::answer::{Reference, first, response};
+use crate::error::invalid;
 use crate::http::{Agent, USER_AGENT};
 use crate::network::Network;
 use crate::xml::{Element, escaped};
@@ -32,8 +33,7 @@ impl Session {
     /// Logs in at `endpoint` with the credentials of `network`.
     pub(super) async fn open(endpoint: &Url, network: &Arc<Network>) -> Result<Self, SourceError> {
         let Some(credentials) = &network.credentials else {
-            let message = "vSphere needs a user name and a password";
-            return Err(SourceError::new(SourceErrorKind::Invalid, message));
+            return Err(invalid("vSphere needs a user name and a password"));
         };
         network.policy.reveal("the password of vSphere", endpoint)?;
         let mut session = Self {
@@ -178,8 +178,7 @@ fn session_cookie(headers: &HeaderMap) -> Option<String> {
 }
 
 fn unexpected(method: &str) -> SourceError {
-    let message = format!("vSphere answers {method} with something else");
-    SourceError::new(SourceErrorKind::Invalid, message)
+    invalid(format!("vSphere answers {method} with something else"))
 }
 
 #[cfg(test)]

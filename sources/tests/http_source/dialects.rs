@@ -2,8 +2,9 @@
 
 use std::sync::Mutex;
 
+use async_trait::async_trait;
 use datapath::error::SourceErrorKind;
-use sources::http::{BoxFuture, Continuity, Dialect, RefusedRequest, Verdict};
+use sources::http::{Continuity, Dialect, RefusedRequest, Verdict};
 use testkit::origin::Fault;
 use url::Url;
 
@@ -20,13 +21,12 @@ struct Token {
     friend: Option<String>,
 }
 
+#[async_trait]
 impl Dialect for Token {
-    fn authorize<'a>(&'a self, request: &'a mut reqwest::Request) -> BoxFuture<'a, Result<(), SourceError>> {
-        Box::pin(async move {
-            let token = self.text.lock().unwrap().parse().unwrap();
-            request.headers_mut().insert("x-token", token);
-            Ok(())
-        })
+    async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
+        let token = self.text.lock().unwrap().parse().unwrap();
+        request.headers_mut().insert("x-token", token);
+        Ok(())
     }
 
     fn accompanies(&self, to: &Url) -> bool {
@@ -35,14 +35,12 @@ impl Dialect for Token {
             .is_some_and(|friend| to.as_str().starts_with(friend))
     }
 
-    fn refused<'a>(&'a self, refusal: RefusedRequest<'a>) -> BoxFuture<'a, Verdict> {
-        Box::pin(async move {
-            let body = String::from_utf8_lossy(refusal.body).into_owned();
-            let mut refusals = self.refusals.lock().unwrap();
-            refusals.push((refusal.status.as_u16(), body));
-            *self.text.lock().unwrap() = "new";
-            self.verdict.lock().unwrap().pop().unwrap_or(Verdict::Plain)
-        })
+    async fn refused(&self, refusal: RefusedRequest<'_>) -> Verdict {
+        let body = String::from_utf8_lossy(refusal.body).into_owned();
+        let mut refusals = self.refusals.lock().unwrap();
+        refusals.push((refusal.status.as_u16(), body));
+        *self.text.lock().unwrap() = "new";
+        self.verdict.lock().unwrap().pop().unwrap_or(Verdict::Plain)
     }
 }
 
