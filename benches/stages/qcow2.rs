@@ -5,7 +5,7 @@ use std::cell::LazyCell;
 use benches::{CLUSTER_BYTES, Clusters, Kind, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
-use diskimage::{AtMost, Error, Format, Guest, HEAD_BYTES, Host, Image, MapBuilder, Sink, Stream};
+use diskimage::{AtMost, Error, Format, Guest, HEAD_BYTES, Host, Image, MapBuilder, Sink, Stream, Tables};
 
 use crate::{Result, done, group};
 
@@ -70,7 +70,7 @@ fn one_pass(image: &Bytes) -> Result<()> {
 fn ranged(image: &Bytes) -> Result<()> {
     let mut map = MapBuilder::new(open(image)?, image.len() as u64, AtMost(u64::MAX))?;
     loop {
-        let tables = map.next_tables();
+        let tables = map.next_tables()?;
         if tables.is_empty() {
             break;
         }

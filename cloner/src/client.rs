@@ -1,6 +1,5 @@
 //! Requests to an upload server: mutual TLS, HTTP/1.1, no proxy.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use daemon::report::chain;
 use daemon::sockets;
 use daemon::tls::{self, IdentityError, Roots};
 use datapath::encode::Encoding;
+use datapath::error::errno_text;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::{Body, Incoming};
@@ -17,15 +17,13 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use url::Url;
 
 use crate::outgoing::Outgoing;
 
-/// Time limits of a connection and a handshake (as Go's dialer and transport).
-const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of a handshake (as Go's transport).
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time limit of the question whether the server is one of ours.
@@ -173,10 +171,7 @@ impl Client {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let stream = timeout(CONNECT_PATIENCE, self.reach())
-            .await
-            .unwrap_or_else(|_| Err(format!("dial tcp {}:{}: i/o timeout", self.host, self.port)))?;
-        sockets::prepare(&stream);
+        let stream = sockets::connect(&self.host, self.port, None, errno_text).await?;
         let connector = TlsConnector::from(Arc::clone(&self.tls));
         let stream = timeout(HANDSHAKE_PATIENCE, connector.connect(self.name.clone(), stream))
             .await
@@ -193,24 +188,6 @@ impl Client {
             }
         });
         Ok(sender)
-    }
-
-    async fn reach(&self) -> Result<TcpStream, String> {
-        let addresses: Vec<SocketAddr> = tokio::net::lookup_host((self.host.as_str(), self.port))
-            .await
-            .map_err(|_| format!("dial tcp: lookup {}: no such host", self.host))?
-            .collect();
-        let mut failure = format!("dial tcp: lookup {}: no address", self.host);
-        for address in addresses {
-            match TcpStream::connect(address).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => {
-                    let text = datapath::error::errno_text(&error);
-                    failure = format!("dial tcp {address}: connect: {text}");
-                }
-            }
-        }
-        Err(failure)
     }
 }
 

@@ -1,9 +1,15 @@
-//! Options of TCP sockets that carry uploads.
+//! TCP sockets that carry uploads: their options, and how clients connect.
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Time limit of a connection (as Go's dialer).
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A peer that says nothing for this time is asked whether it is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -27,4 +33,42 @@ pub fn prepare(stream: &TcpStream) {
     if let Err(error) = set() {
         tracing::debug!(%error, "a socket keeps its default options");
     }
+}
+
+/// Connects to `port` of `host`, or to `instead` of it, and prepares the socket. The error is a sentence as Go's dialer has it, with
+/// the words of `said` about an address that cannot be reached.
+pub async fn connect(
+    host: &str,
+    port: u16,
+    instead: Option<SocketAddr>,
+    said: impl Fn(&io::Error) -> String,
+) -> Result<TcpStream, String> {
+    let stream = timeout(CONNECT_PATIENCE, reach(host, port, instead, said))
+        .await
+        .unwrap_or_else(|_| Err(format!("dial tcp {host}:{port}: i/o timeout")))?;
+    prepare(&stream);
+    Ok(stream)
+}
+
+async fn reach(
+    host: &str,
+    port: u16,
+    instead: Option<SocketAddr>,
+    said: impl Fn(&io::Error) -> String,
+) -> Result<TcpStream, String> {
+    let addresses: Vec<SocketAddr> = match instead {
+        Some(address) => vec![address],
+        None => tokio::net::lookup_host((host, port))
+            .await
+            .map_err(|_| format!("dial tcp: lookup {host}: no such host"))?
+            .collect(),
+    };
+    let mut failure = format!("dial tcp: lookup {host}: no address");
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = format!("dial tcp {address}: connect: {}", said(&error)),
+        }
+    }
+    Err(failure)
 }

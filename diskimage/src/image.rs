@@ -21,38 +21,40 @@ pub struct Facts {
     pub format: Format,
     /// Bytes of the virtual disk.
     pub virtual_size: u64,
-    /// Its compressed clusters, if it may have such.
+    /// The storage of its compressed clusters, if it may have such.
     pub clusters: Option<Clusters>,
     /// Bytes that are allocated together.
     pub cluster_size: Option<u64>,
-    /// The units in which bytes wait, in one pass, whose place is not known yet.
+    /// One pass: the units in which bytes of the image wait whose place is not known yet: a power of two from 512 bytes to
+    /// 2 MiB. `None`: nothing ever waits, for everything is known of each byte when it comes.
     pub parking_unit: Option<u64>,
-    /// Its particulars, for people.
+    /// Its particulars, for people: short noun phrases.
     pub features: Vec<String>,
     /// Snapshots inside it, whose data is ignored.
     pub snapshots: u32,
-    /// An earlier writer marked it as corrupt.
+    /// An earlier writer marked it as corrupt; it is read nevertheless.
     pub is_marked_corrupt: bool,
+}
+
+impl Facts {
+    /// Those of an image of `format` that has nothing special.
+    pub(crate) fn new(format: Format, virtual_size: u64) -> Self {
+        Self {
+            format,
+            virtual_size,
+            clusters: None,
+            cluster_size: None,
+            parking_unit: None,
+            features: Vec::new(),
+            snapshots: 0,
+            is_marked_corrupt: false,
+        }
+    }
 }
 
 impl Image {
     /// The facts that the head tells.
     pub fn facts(&self) -> Facts {
-        Facts::of(&*self.layout)
-    }
-}
-
-impl Facts {
-    pub(crate) fn of(layout: &dyn Layout) -> Self {
-        Self {
-            format: layout.format(),
-            virtual_size: layout.virtual_size(),
-            clusters: layout.clusters(),
-            cluster_size: layout.cluster_size(),
-            parking_unit: layout.parking_unit(),
-            features: layout.features(),
-            snapshots: layout.snapshots(),
-            is_marked_corrupt: layout.is_marked_corrupt(),
-        }
+        self.layout.facts().clone()
     }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::findings::Findings;
 use crate::offsets::{Guest, Host};
 use crate::wants::{Batch, Role, Table, Want};
-use crate::{Clusters, Error, Format};
+use crate::{Error, Facts};
 
 /// The order in which the image can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,43 +28,15 @@ pub(crate) trait Layout: Send {
     /// The check whether the image, which is `image_length` bytes long, is consistent.
     fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check>;
 
-    /// Its format.
-    fn format(&self) -> Format;
-
-    /// Bytes of the virtual disk.
-    fn virtual_size(&self) -> u64;
-
-    /// The storage of compressed clusters, if the image may have such.
-    fn clusters(&self) -> Option<Clusters> {
-        None
-    }
-
-    /// Bytes that are allocated together.
-    fn cluster_size(&self) -> Option<u64>;
-
-    /// Particulars of the image, for people: short noun phrases.
-    fn features(&self) -> Vec<String>;
-
-    /// Snapshots inside the image, whose data is ignored.
-    fn snapshots(&self) -> u32 {
-        0
-    }
-
-    /// True if an earlier writer marked the image as corrupt, and it is read nevertheless.
-    fn is_marked_corrupt(&self) -> bool {
-        false
-    }
-
-    /// One pass: the units in which bytes of the image wait whose place is not known yet: a power of two from 512 bytes to
-    /// 2 MiB. `None`: nothing ever waits, for everything is known of each byte when it comes.
-    fn parking_unit(&self) -> Option<u64>;
+    /// The facts that its head tells.
+    fn facts(&self) -> &Facts;
 
     /// Asks for what the header alone tells: the first tables, perhaps data. Called once, before everything below.
     fn begin(&mut self, access: Access) -> Result<Batch, Error>;
 
     /// A table has come: adds the data and the further tables that it names to `batch`. Called once for every table, in the order of
     /// the image as far as that can be.
-    fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error>;
+    fn learn(&mut self, table: Table<'_>, batch: &mut Batch) -> Result<(), Error>;
 
     /// Bytes of memory that it holds of the tables it has learned.
     fn memory_bytes(&self) -> u64 {
@@ -122,19 +94,15 @@ pub(crate) trait Layout: Send {
 
 /// The verdict on an image: its tables, compared with each other.
 pub(crate) trait Check {
-    /// Adds the tables to look at next to `tables`, once all of those before and those that they led to have come; none at the
-    /// end. Memory for what is remembered is charged to `tables`.
-    fn next(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error>;
+    /// Adds the first tables to look at to `tables`. Memory for what is remembered is charged to `tables`.
+    fn begin(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error>;
+
+    /// The same for the tables to look at next, once all of those before and those that they led to have come; none at the end.
+    fn next(&mut self, _findings: &mut Findings, _tables: &mut Batch) {}
 
     /// A table has come: looks at it, and adds those that it leads to. The part of it behind the end of the image is zero, as
     /// QEMU reads it.
-    fn learn(
-        &mut self,
-        table: Table,
-        bytes: &[u8],
-        findings: &mut Findings,
-        tables: &mut Batch,
-    ) -> Result<(), Error>;
+    fn learn(&mut self, table: Table<'_>, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error>;
 
     /// Bytes of memory that it holds of the tables it has learned.
     fn memory_bytes(&self) -> u64;

@@ -24,10 +24,8 @@ impl Trailer {
         if is_dmg(last) {
             return Some(Self::Dmg);
         }
-        vhd::is_fixed(last, image_length)
-            .then(|| vhd::fixed_size(last, image_length).ok())
-            .flatten()
-            .map(|virtual_size| Self::FixedVhd { virtual_size })
+        let virtual_size = vhd::fixed_size(last, image_length).ok()?;
+        vhd::is_fixed(last, image_length).then_some(Self::FixedVhd { virtual_size })
     }
 }
 

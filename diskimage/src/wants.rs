@@ -34,15 +34,16 @@ impl Role {
     }
 }
 
-/// A table that was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Table {
+/// A table that was asked for and has come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Table<'b> {
     /// One of the format's tables: a number of the layout's own.
     pub(crate) kind: u8,
     /// Its first byte in the image.
     pub(crate) host: Host,
     /// A number that the layout wanted to remember with it, such as its first entry.
     pub(crate) note: u64,
+    pub(crate) bytes: &'b [u8],
 }
 
 /// A range of the image that is wanted.
@@ -83,16 +84,25 @@ impl Want {
         Guest(self.at)
     }
 
-    /// The table that is wanted, if it is one.
-    pub(crate) fn table(&self) -> Option<Table> {
+    /// True if it is a table.
+    pub(crate) fn is_table(&self) -> bool {
+        matches!(self.role, Role::Table(_))
+    }
+
+    /// The table that is wanted, if it is one, whose `bytes` have come.
+    pub(crate) fn table<'b>(&self, bytes: &'b [u8]) -> Option<Table<'b>> {
         let Role::Table(kind) = self.role else { return None };
         Some(Table {
             kind,
             host: self.host,
             note: self.at,
+            bytes,
         })
     }
 }
+
+/// Bytes of a table that are looked at together.
+const PART_BYTES: usize = 1 << 20;
 
 /// Values for which a list makes room at once, at first.
 const FIRST_VALUES: usize = 4;
@@ -199,6 +209,20 @@ impl Batch {
         self.add(host, length, Role::Table(kind), note);
     }
 
+    /// Adds a table of `length` bytes in parts, of which each comes back with the number of its first entry: it may be larger than
+    /// the memory that we spend on one.
+    pub(crate) fn push_table_parts(&mut self, host: Host, length: u64, kind: u8, entry_bytes: u64) {
+        for skip in (0..length).step_by(PART_BYTES) {
+            let part = (length - skip).min(PART_BYTES as u64);
+            self.push_table(host + skip, part, kind, skip / entry_bytes);
+        }
+    }
+
+    /// Adds what another batch had.
+    pub(crate) fn push_again(&mut self, want: Want) {
+        self.add(want.host, want.length.into(), want.role, want.at);
+    }
+
     fn add(&mut self, host: Host, length: u64, role: Role, at: u64) {
         debug_assert!(length <= MAX_RUN, "{length} bytes at {host:#x}");
         let Ok(length) = u32::try_from(length) else { return };
@@ -251,9 +275,8 @@ impl Batch {
 
 /// The place of a table that two of these wants ask for, which are sorted.
 fn doubled_table(sorted: &[Want]) -> Option<Host> {
-    let is_doubled = |pair: &&[Want]| {
-        pair[0].host == pair[1].host && pair[0].role == pair[1].role && pair[0].table().is_some()
-    };
+    let is_doubled =
+        |pair: &&[Want]| pair[0].host == pair[1].host && pair[0].role == pair[1].role && pair[0].is_table();
     sorted.windows(2).find(is_doubled).map(|pair| pair[0].host)
 }
 

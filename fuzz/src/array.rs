@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
-use diskimage::{AtMost, Error, Facts, Format, Guest, Host, Image, MAX_HEAD_BYTES, MapBuilder, Sink, Stream};
+use diskimage::{
+    AtMost, Error, Facts, Format, Guest, Host, Image, MAX_HEAD_BYTES, MapBuilder, Sink, Stream, Tables,
+};
 
 use crate::Pieces;
 
@@ -76,7 +78,7 @@ impl Array {
         let bytes = pieces.rest().clone();
         let mut map = MapBuilder::new(image, bytes.len() as u64, MEMORY)?;
         loop {
-            let tables = map.next_tables();
+            let tables = map.next_tables()?;
             if tables.is_empty() {
                 break;
             }

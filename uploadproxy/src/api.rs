@@ -132,14 +132,11 @@ where
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
         let this = self.get_mut();
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-        Poll::Ready(match frame {
-            Some(Ok(frame)) => match frame.data_ref().map_or(Ok(()), |data| this.pass(data)) {
-                Ok(()) => Some(Ok(frame)),
-                Err(too_long) => Some(Err(too_long.into())),
-            },
-            Some(Err(error)) => Some(Err(error.into())),
-            None => None,
-        })
+        Poll::Ready(frame.map(|frame| {
+            let frame = frame.map_err(Into::<Cause>::into)?;
+            frame.data_ref().map_or(Ok(()), |data| this.pass(data))?;
+            Ok(frame)
+        }))
     }
 
     fn is_end_stream(&self) -> bool {

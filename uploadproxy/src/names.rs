@@ -14,20 +14,18 @@ const SUFFIX: &str = "cdi";
 
 /// True if `text` may be the name of a namespace (RFC 1123 label).
 pub(crate) fn is_label(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    (1..=LABEL).contains(&text.len())
-        && text.bytes().all(inner)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
+    text.len() <= LABEL && is_part(text)
 }
 
 /// True if `text` may be the name of a PVC (RFC 1123 subdomain; its labels have no limit of their own).
 pub(crate) fn is_subdomain(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    let is_part = |part: &str| {
-        !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
-    };
     text.len() <= SUBDOMAIN && text.split('.').all(is_part)
+}
+
+/// True if `text` may stand between two dots, however long it is.
+fn is_part(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 /// The Service of the upload pod of `pvc`. `a.b` and `a-b` have the same, as in upstream.

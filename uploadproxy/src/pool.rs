@@ -26,7 +26,7 @@ const MOST_IDLE: usize = 2;
 
 /// A connection, which is closed when this is dropped.
 pub(crate) struct Connection {
-    sender: SendRequest<RequestBody>,
+    pub(crate) sender: SendRequest<RequestBody>,
     task: AbortHandle,
     /// The configuration that the connection was made with.
     tls: Arc<ClientConfig>,
@@ -51,10 +51,6 @@ pub(crate) struct Lease {
 impl Connection {
     pub(crate) fn new(sender: SendRequest<RequestBody>, task: AbortHandle, tls: Arc<ClientConfig>) -> Self {
         Self { sender, task, tls }
-    }
-
-    pub(crate) fn sender(&mut self) -> &mut SendRequest<RequestBody> {
-        &mut self.sender
     }
 }
 

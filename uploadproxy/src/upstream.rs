@@ -13,7 +13,6 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -23,9 +22,6 @@ use crate::interim::Patience;
 use crate::pool::{Connection, Lease, Pool};
 use crate::request_body::RequestBody;
 use crate::volumes::Place;
-
-/// Time limit of a connection (as Go's dialer).
-const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Time limit of a TLS handshake (as Go's transport).
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
@@ -106,7 +102,7 @@ impl Upstreams {
         let tls = self.identity.config().await?;
         let mut request = request;
         while let Some(mut connection) = self.pool.take(place, &tls) {
-            match connection.sender().try_send_request(request).await {
+            match connection.sender.try_send_request(request).await {
                 Ok(response) => return self.accept(response, connection, place),
                 Err(mut error) => match error.take_message() {
                     // It was closed before anything was sent: not this request's fault.
@@ -116,7 +112,7 @@ impl Upstreams {
             }
         }
         let mut connection = self.connect(place, tls).await?;
-        match connection.sender().send_request(request).await {
+        match connection.sender.send_request(request).await {
             Ok(response) => self.accept(response, connection, place),
             Err(error) => Err(failed(&error)),
         }
@@ -165,11 +161,9 @@ impl Upstreams {
     }
 
     async fn dial(&self, place: &Place, tls: &Arc<ClientConfig>) -> Result<Connection, DialError> {
-        let stream = timeout(CONNECT_PATIENCE, self.reach(place))
+        let stream = sockets::connect(&place.host, place.port, self.dial, said)
             .await
-            .unwrap_or_else(|_| Err(format!("dial tcp {}:{}: i/o timeout", place.host, place.port)))
             .map_err(DialError::Network)?;
-        sockets::prepare(&stream);
         let name = ServerName::try_from(place.host.clone())
             .map_err(|error| DialError::Network(format!("{}: {error}", place.host)))?;
         let connector = TlsConnector::from(Arc::clone(tls));
@@ -193,26 +187,13 @@ impl Upstreams {
         });
         Ok(Connection::new(sender, task.abort_handle(), Arc::clone(tls)))
     }
+}
 
-    async fn reach(&self, place: &Place) -> Result<TcpStream, String> {
-        let addresses: Vec<SocketAddr> = match self.dial {
-            Some(address) => vec![address],
-            None => tokio::net::lookup_host((place.host.as_str(), place.port))
-                .await
-                .map_err(|_| format!("dial tcp: lookup {}: no such host", place.host))?
-                .collect(),
-        };
-        let mut failure = format!("dial tcp: lookup {}: no address", place.host);
-        for address in addresses {
-            match TcpStream::connect(address).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    failure = format!("dial tcp {address}: connect: connection refused");
-                }
-                Err(error) => failure = format!("dial tcp {address}: connect: {error}"),
-            }
-        }
-        Err(failure)
+/// The text of an error of a connection that could not be made.
+fn said(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        _ => error.to_string(),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::server::Server;
 use crate::slot::State;
 
 /// The state of the server.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Status {
     state: &'static str,
     /// Bytes that came over the network.
@@ -52,17 +52,8 @@ impl Status {
     fn at_rest(state: &'static str) -> Self {
         Self {
             state,
-            received_bytes: 0,
-            total_bytes: None,
-            percent: None,
-            written_bytes: 0,
             stage: "none",
-            bytes_per_second: 0,
-            seconds: 0.0,
-            format: None,
-            layers: Vec::new(),
-            virtual_size: None,
-            resume: None,
+            ..Self::default()
         }
     }
 

@@ -124,9 +124,7 @@ impl Registry {
         help: &'static str,
         labels: &[(&str, &str)],
     ) -> Counter {
-        let counter = Counter::default();
-        self.register(name.into(), help, labels, Value::Counter(counter.clone()));
-        counter
+        self.register(name.into(), help, labels, Value::Counter)
     }
 
     /// A new counter of time; its name ends in `_seconds_total`.
@@ -136,36 +134,33 @@ impl Registry {
         help: &'static str,
         labels: &[(&str, &str)],
     ) -> Seconds {
-        let seconds = Seconds::default();
-        self.register(name.into(), help, labels, Value::Seconds(seconds.clone()));
-        seconds
+        self.register(name.into(), help, labels, Value::Seconds)
     }
 
     /// A new gauge.
     pub fn gauge(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Gauge {
-        let gauge = Gauge::default();
-        self.register(name.into(), help, labels, Value::Gauge(gauge.clone()));
-        gauge
+        self.register(name.into(), help, labels, Value::Gauge)
     }
 
     /// A new progress series, with the one label by which the controllers find it.
     pub fn progress(&self, name: &'static str, help: &'static str, owner_uid: &str) -> Progress {
-        let progress = Progress::default();
-        self.register(
-            name.into(),
-            help,
-            &[("ownerUID", owner_uid)],
-            Value::Progress(progress.clone()),
-        );
-        progress
+        self.register(name.into(), help, &[("ownerUID", owner_uid)], Value::Progress)
     }
 
-    fn register(&self, name: Cow<'static, str>, help: &'static str, labels: &[(&str, &str)], value: Value) {
-        let mut families = self.families.lock();
+    /// A new series, whose value is shown as `kind`.
+    fn register<V: Clone + Default>(
+        &self,
+        name: Cow<'static, str>,
+        help: &'static str,
+        labels: &[(&str, &str)],
+        kind: fn(V) -> Value,
+    ) -> V {
+        let value = V::default();
         let series = Series {
             labels: label_text(labels),
-            value,
+            value: kind(value.clone()),
         };
+        let mut families = self.families.lock();
         match families.iter_mut().find(|family| family.name == name) {
             Some(family) => {
                 debug_assert!(
@@ -181,6 +176,7 @@ impl Registry {
                 series: vec![series],
             }),
         }
+        value
     }
 
     /// All series that may be shown, as text; a family without any is left out.

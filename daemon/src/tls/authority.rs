@@ -15,6 +15,9 @@ use super::TlsError;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Clocks of client and server may differ by this much.
+const BACKDATED: Duration = DAY;
+
 /// Browsers and curl accept server certificates of up to 398 days.
 const LIFETIME: Duration = DAY.saturating_mul(365);
 
@@ -94,12 +97,13 @@ impl AuthorityFiles {
     }
 }
 
-fn params(common_name: &str, names: &[String]) -> Result<CertificateParams, TlsError> {
+/// A certificate from yesterday on, for a year from now.
+pub(super) fn params(common_name: &str, names: &[String]) -> Result<CertificateParams, TlsError> {
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
     let now = SystemTime::now();
-    params.not_before = (now - DAY).into();
+    params.not_before = (now - BACKDATED).into();
     params.not_after = (now + LIFETIME).into();
     Ok(params)
 }

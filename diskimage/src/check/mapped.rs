@@ -12,7 +12,6 @@ pub(crate) struct Mapped {
     layout: Box<dyn Layout>,
     image_end: Host,
     places: Places,
-    has_begun: bool,
 }
 
 impl Mapped {
@@ -22,7 +21,6 @@ impl Mapped {
             layout,
             image_end,
             places: Places::new(image_end),
-            has_begun: false,
         }
     }
 
@@ -30,34 +28,25 @@ impl Mapped {
     fn admit(&mut self, wants: Vec<Want>, findings: &mut Findings, tables: &mut Batch) {
         for want in wants {
             self.places.add(&*self.layout, want, findings, tables);
-            if let Some(table) = want.table() {
-                tables.push_table(table.host, want.length.into(), table.kind, table.note);
+            if want.is_table() {
+                tables.push_again(want);
             }
         }
     }
 }
 
 impl Check for Mapped {
-    fn next(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
-        if std::mem::replace(&mut self.has_begun, true) {
-            return Ok(());
-        }
+    fn begin(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
         let image_end = self.image_end;
         let first = self.layout.begin(Access::Ranged { image_end })?;
-        let wants = first.sorted(self.layout.format())?;
+        let wants = first.sorted(self.layout.facts().format)?;
         self.admit(wants, findings, tables);
         Ok(())
     }
 
-    fn learn(
-        &mut self,
-        table: Table,
-        bytes: &[u8],
-        findings: &mut Findings,
-        tables: &mut Batch,
-    ) -> Result<(), Error> {
-        self.layout.learn(table, bytes, tables)?;
-        let wants = tables.take_sorted(self.layout.format())?;
+    fn learn(&mut self, table: Table<'_>, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
+        self.layout.learn(table, tables)?;
+        let wants = tables.take_sorted(self.layout.facts().format)?;
         self.admit(wants, findings, tables);
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::memory::{Account, Memory};
 use crate::offsets::Host;
 use crate::tables::{TableRange, Tables};
 use crate::wants::{Batch, bytes_of};
-use crate::{Error, Facts, Format, Image};
+use crate::{Error, Format, Image};
 
 /// Bytes of tables that may be asked for beside twice those of the image.
 const TABLE_BYTES: u64 = 256 << 20;
@@ -20,6 +20,7 @@ const TABLE_BYTES: u64 = 256 << 20;
 pub struct Checker {
     format: Format,
     check: Box<dyn Check>,
+    has_begun: bool,
     image_length: u64,
     tables: Vec<TableRange>,
     /// Bytes of memory that the tables take that were handed out last.
@@ -34,8 +35,9 @@ impl Checker {
     /// A check of `image`, which is `image_length` bytes long. Its memory comes from `memory`.
     pub fn new(image: Image, image_length: u64, memory: impl Memory + 'static) -> Self {
         Self {
-            format: Facts::of(&*image.layout).format,
+            format: image.layout.facts().format,
             check: image.layout.into_check(image_length),
+            has_begun: false,
             image_length,
             tables: Vec::new(),
             handed_out: 0,
@@ -91,7 +93,11 @@ impl Tables for Checker {
         self.handed_out = 0;
         if self.tables.is_empty() {
             let mut batch = self.batch(0);
-            self.check.next(&mut self.findings, &mut batch)?;
+            if std::mem::replace(&mut self.has_begun, true) {
+                self.check.next(&mut self.findings, &mut batch);
+            } else {
+                self.check.begin(&mut self.findings, &mut batch)?;
+            }
             self.admit(batch)?;
         }
         let mut tables = std::mem::take(&mut self.tables);
@@ -101,9 +107,6 @@ impl Tables for Checker {
     }
 
     fn add(&mut self, range: &TableRange, bytes: &[u8]) -> Result<(), Error> {
-        let Some(table) = range.want.table() else {
-            return Ok(());
-        };
         // QEMU reads zeros behind the end of the image. The copy is made for such tables alone: others are as they came.
         let length = usize::try_from(range.want.length).unwrap_or(usize::MAX);
         let mut padded = Vec::new();
@@ -118,7 +121,9 @@ impl Tables for Checker {
             self.batch(0)
         };
         let bytes = if padded.is_empty() { bytes } else { &padded };
-        self.check.learn(table, bytes, &mut self.findings, &mut batch)?;
+        if let Some(table) = range.want.table(bytes) {
+            self.check.learn(table, &mut self.findings, &mut batch)?;
+        }
         self.admit(batch)
     }
 }

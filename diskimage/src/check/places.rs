@@ -52,9 +52,9 @@ impl Places {
         };
         if end > self.image_end {
             // All that it asks of a grain is that it begins within the image. Several that follow each other are one want.
-            let unit = layout.cluster_size().unwrap_or(u64::MAX);
+            let unit = layout.facts().cluster_size.unwrap_or(u64::MAX);
             let last = want.host + length.saturating_sub(1) / unit * unit;
-            if want.table().is_none() && last >= self.image_end {
+            if !want.is_table() && last >= self.image_end {
                 findings.error(sentence);
             } else {
                 findings.error_unknown_to_qemu(sentence);

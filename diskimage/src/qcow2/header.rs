@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::extensions::Extensions;
 use crate::bytes_at::{be32, be64};
 use crate::offsets::{Host, MAX_OFFSET};
-use crate::{Compression, Error, Format};
+use crate::{Clusters, Compression, Error, Facts, Format};
 
 /// Bytes of a version 2 header.
 const V2_LENGTH: usize = 72;
@@ -266,6 +266,23 @@ impl Header {
     /// Guest bytes that one L2 table maps; at most 2^39 (2 MiB clusters, 8-byte entries).
     pub fn bytes_per_l2(&self) -> u64 {
         (self.cluster_size() / self.l2_entry_bytes()) << self.cluster_bits
+    }
+
+    /// The facts that follow from it.
+    pub(super) fn facts(&self) -> Facts {
+        let cluster_size = self.cluster_size();
+        Facts {
+            clusters: Some(Clusters {
+                compression: self.compression,
+                size: cluster_size,
+            }),
+            cluster_size: Some(cluster_size),
+            parking_unit: Some(cluster_size),
+            features: self.features(),
+            snapshots: self.snapshots,
+            is_marked_corrupt: self.corrupt,
+            ..Facts::new(Format::Qcow2, self.virtual_size)
+        }
     }
 
     /// Names of what is unusual about the image, for people.

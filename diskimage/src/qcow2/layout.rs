@@ -11,10 +11,11 @@ use super::zeros::Zeros;
 use crate::layout::{Access, Check, Layout};
 use crate::offsets::{Guest, Host};
 use crate::wants::{Batch, Table};
-use crate::{Clusters, Error, Format};
+use crate::{Error, Facts};
 
 /// An image and the map that its tables have told so far.
 pub(super) struct Qcow2 {
+    facts: Facts,
     header: Header,
     refcounts: Refcounts,
     zeros: Zeros,
@@ -23,6 +24,7 @@ pub(super) struct Qcow2 {
 impl Qcow2 {
     pub(super) fn new(header: Header) -> Self {
         Self {
+            facts: header.facts(),
             header,
             refcounts: Refcounts::default(),
             zeros: Zeros::default(),
@@ -35,39 +37,8 @@ impl Layout for Qcow2 {
         Box::new(Qcow2Check::new(self.header, image_length))
     }
 
-    fn format(&self) -> Format {
-        Format::Qcow2
-    }
-
-    fn virtual_size(&self) -> u64 {
-        self.header.virtual_size
-    }
-
-    fn clusters(&self) -> Option<Clusters> {
-        Some(Clusters {
-            compression: self.header.compression,
-            size: self.header.cluster_size(),
-        })
-    }
-
-    fn cluster_size(&self) -> Option<u64> {
-        Some(self.header.cluster_size())
-    }
-
-    fn features(&self) -> Vec<String> {
-        self.header.features()
-    }
-
-    fn snapshots(&self) -> u32 {
-        self.header.snapshots
-    }
-
-    fn is_marked_corrupt(&self) -> bool {
-        self.header.corrupt
-    }
-
-    fn parking_unit(&self) -> Option<u64> {
-        Some(self.header.cluster_size())
+    fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     fn begin(&mut self, _access: Access) -> Result<Batch, Error> {
@@ -84,17 +55,15 @@ impl Layout for Qcow2 {
         Ok(first)
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
+    fn learn(&mut self, table: Table<'_>, batch: &mut Batch) -> Result<(), Error> {
         match table.kind {
-            L1 => l2_tables(&self.header, bytes, batch)?,
-            REFCOUNT_TABLE => Refcounts::ask_blocks(&self.header, bytes, batch),
-            REFCOUNT_BLOCK => {
-                batch.counted = self.refcounts.learn_block(&self.header, Host(table.note), bytes);
-            }
+            L1 => l2_tables(&self.header, table.bytes, batch)?,
+            REFCOUNT_TABLE => Refcounts::ask_blocks(&self.header, table.bytes, batch),
+            REFCOUNT_BLOCK => batch.counted = self.refcounts.learn_block(&self.header, table),
             _ => {
-                l2_wants(&self.header, table, bytes, batch)?;
+                l2_wants(&self.header, table, batch)?;
                 if self.header.is_delta {
-                    self.zeros.learn(&self.header, table, bytes, batch);
+                    self.zeros.learn(&self.header, table, batch);
                 }
             }
         }

@@ -18,6 +18,15 @@ pub(super) fn l2_tables(header: &Header, l1: &[u8], tables: &mut Batch) -> Resul
     Ok(())
 }
 
+/// The entries of an L2 table that map a part of the disk: their numbers, and the first byte of each one's cluster.
+pub(super) fn mapped_clusters(header: &Header, table: Table<'_>) -> impl Iterator<Item = (usize, Guest)> {
+    let (cluster, virtual_size) = (header.cluster_size(), header.virtual_size);
+    let entries = usize::try_from(cluster / header.l2_entry_bytes()).unwrap_or(0);
+    (0..entries)
+        .map(move |index| (index, Guest(table.note) + index as u64 * cluster))
+        .take_while(move |(_, guest)| guest.left(virtual_size) > 0)
+}
+
 /// The runs of stored subclusters within the first `left` bytes of a cluster: the place of each in it, and its length.
 fn parts(stored: u32, subcluster: u64, left: u64) -> impl Iterator<Item = (u64, u64)> {
     bit_runs(stored).filter_map(move |(first, count)| {
@@ -28,17 +37,12 @@ fn parts(stored: u32, subcluster: u64, left: u64) -> impl Iterator<Item = (u64, 
 }
 
 /// Asks for the clusters that one L2 table maps. Clipped to the virtual size.
-pub(super) fn l2_wants(header: &Header, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
+pub(super) fn l2_wants(header: &Header, table: Table<'_>, batch: &mut Batch) -> Result<(), Error> {
     let cluster = header.cluster_size();
     let subcluster = cluster / u64::from(SUBCLUSTERS);
-    let entries = usize::try_from(cluster / header.l2_entry_bytes()).unwrap_or(0);
-    for index in 0..entries {
-        let guest = Guest(table.note) + index as u64 * cluster;
+    for (index, guest) in mapped_clusters(header, table) {
         let left = guest.left(header.virtual_size);
-        if left == 0 {
-            break;
-        }
-        match l2_entry(header, bytes, index, table.host)? {
+        match l2_entry(header, table, index)? {
             Mapping::Unmapped => {}
             // It has a refcount, which is only explained if the reference is counted: else the cluster would wait until the end.
             Mapping::ZeroAllocated { host } => batch.push_ignored(host, cluster),

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::header::Header;
 use super::table::{REFCOUNT_BLOCK, bytes_per_block, refcount, refcount_table_entry};
 use crate::offsets::Host;
-use crate::wants::Batch;
+use crate::wants::{Batch, Table};
 
 /// Refcount blocks kept at once. A block of 64 KiB counts 2 GiB of image; without a block, clusters are merely
 /// kept longer.
@@ -44,12 +44,13 @@ impl Refcounts {
         self.bytes as u64
     }
 
-    /// Keeps a block that counts the clusters from host offset `first`. Returns the bytes of the image that it counts.
-    pub(super) fn learn_block(&mut self, header: &Header, first: Host, block: &[u8]) -> Range<Host> {
-        if self.bytes + block.len() <= MAX_BYTES {
-            self.bytes += block.len();
+    /// Keeps a block. Returns the bytes of the image that it counts.
+    pub(super) fn learn_block(&mut self, header: &Header, block: Table<'_>) -> Range<Host> {
+        let first = Host(block.note);
+        if self.bytes + block.bytes.len() <= MAX_BYTES {
+            self.bytes += block.bytes.len();
             // A copy, so that a small block does not hold on to a large network buffer.
-            self.blocks.insert(first, Bytes::copy_from_slice(block));
+            self.blocks.insert(first, Bytes::copy_from_slice(block.bytes));
         }
         first..first.saturating_add(bytes_per_block(header))
     }

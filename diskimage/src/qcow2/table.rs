@@ -3,6 +3,7 @@
 use super::header::Header;
 use crate::bytes_at::be64;
 use crate::offsets::Host;
+use crate::wants::Table;
 use crate::{Error, Format};
 
 /// The L1 table.
@@ -80,17 +81,12 @@ pub(super) fn refcount_table_entry(header: &Header, table: &[u8], index: usize) 
     (host != Host(0) && host.is_multiple_of(header.cluster_size())).then_some(host)
 }
 
-/// Reads entry `index` of an L2 table; `table_offset` is for messages.
-pub(super) fn l2_entry(
-    header: &Header,
-    table: &[u8],
-    index: usize,
-    table_offset: Host,
-) -> Result<Mapping, Error> {
+/// Reads entry `index` of an L2 table.
+pub(super) fn l2_entry(header: &Header, table: Table<'_>, index: usize) -> Result<Mapping, Error> {
     let width = if header.extended_l2 { 16 } else { 8 };
     let at = index.saturating_mul(width);
-    let entry = be64(table, at).unwrap_or(0);
-    let corrupt = |what: String| Format::Qcow2.corrupt(what, table_offset.saturating_add(at as u64));
+    let entry = be64(table.bytes, at).unwrap_or(0);
+    let corrupt = |what: String| Format::Qcow2.corrupt(what, table.host.saturating_add(at as u64));
 
     if entry & COMPRESSED != 0 {
         let (host, length) = compressed(header, entry);
@@ -104,7 +100,7 @@ pub(super) fn l2_entry(
         )));
     }
     if header.extended_l2 {
-        let bitmap = be64(table, at + 8).unwrap_or(0);
+        let bitmap = be64(table.bytes, at + 8).unwrap_or(0);
         let (stored, zero) = (low_half(bitmap), low_half(bitmap >> SUBCLUSTERS));
         if stored & zero != 0 {
             return Err(corrupt(format!(
@@ -263,11 +259,14 @@ mod tests {
     fn zero_flag_is_refused_in_version_2() {
         let mut header = header(16);
         header.version = 2;
-        assert!(l2_entry(&header, &1u64.to_be_bytes(), 0, Host(0)).is_err());
+        let table = Table {
+            kind: L2,
+            host: Host(0),
+            note: 0,
+            bytes: &1u64.to_be_bytes(),
+        };
+        assert!(l2_entry(&header, table, 0).is_err());
         header.version = 3;
-        assert_eq!(
-            l2_entry(&header, &1u64.to_be_bytes(), 0, Host(0)),
-            Ok(Mapping::Unmapped)
-        );
+        assert_eq!(l2_entry(&header, table, 0), Ok(Mapping::Unmapped));
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::header::Header;
+use super::map::mapped_clusters;
 use super::table::{SUBCLUSTERS, bit_runs, zero_subclusters};
 use crate::offsets::Guest;
 use crate::wants::{Batch, Table, bytes_of};
@@ -15,24 +16,12 @@ pub(super) struct Zeros {
 
 impl Zeros {
     /// Learns the zeros of an L2 table. Clipped to the virtual size; the memory for them is charged to `batch`.
-    pub(super) fn learn(&mut self, header: &Header, table: Table, bytes: &[u8], batch: &mut Batch) {
-        let cluster = header.cluster_size();
-        let subcluster = cluster / u64::from(SUBCLUSTERS);
-        let entries = usize::try_from(cluster / header.l2_entry_bytes()).unwrap_or(0);
-        for index in 0..entries {
-            let guest = Guest(table.note) + index as u64 * cluster;
-            if guest.left(header.virtual_size) == 0 {
-                break;
-            }
-            match zero_subclusters(header, bytes, index) {
-                0 => {}
-                u32::MAX => self.add(header, guest..guest + cluster, batch),
-                bits => {
-                    for (first, count) in bit_runs(bits) {
-                        let start = guest + u64::from(first) * subcluster;
-                        self.add(header, start..start + u64::from(count) * subcluster, batch);
-                    }
-                }
+    pub(super) fn learn(&mut self, header: &Header, table: Table<'_>, batch: &mut Batch) {
+        let subcluster = header.cluster_size() / u64::from(SUBCLUSTERS);
+        for (index, guest) in mapped_clusters(header, table) {
+            for (first, count) in bit_runs(zero_subclusters(header, table.bytes, index)) {
+                let start = guest + u64::from(first) * subcluster;
+                self.add(header, start..start + u64::from(count) * subcluster, batch);
             }
         }
     }

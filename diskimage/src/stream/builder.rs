@@ -41,28 +41,7 @@ impl MapBuilder {
 
     /// The facts that the head of the image tells.
     pub fn facts(&self) -> Facts {
-        Facts::of(&*self.layout)
-    }
-
-    /// The tables to fetch and [`add`](Self::add) next, in the order of the image; none when the map is complete.
-    pub fn next_tables(&mut self) -> Vec<TableRange> {
-        let mut tables = std::mem::take(&mut self.tables);
-        tables.sort_unstable();
-        self.handed_out = bytes_of::<TableRange>(tables.capacity());
-        tables
-    }
-
-    /// Adds what one table says; `bytes` are those of its range.
-    pub fn add(&mut self, table: &TableRange, bytes: &[u8]) -> Result<(), Error> {
-        let Some(table) = table.want.table() else {
-            return Ok(());
-        };
-        let mut batch = Batch::within(self.account.beside(self.bytes()));
-        self.layout.learn(table, bytes, &mut batch)?;
-        if batch.is_exceeded() {
-            return Err(self.account.exceeded());
-        }
-        self.admit(batch)
+        self.layout.facts().clone()
     }
 
     /// Bytes of memory that all of it takes.
@@ -72,9 +51,8 @@ impl MapBuilder {
     }
 
     fn admit(&mut self, batch: Batch) -> Result<(), Error> {
-        let mut wants = batch.sorted(self.layout.format())?;
-        let is_table = |want: &Want| want.table().is_some();
-        let tables = wants.iter().filter(|want| is_table(want)).count();
+        let mut wants = batch.sorted(self.layout.facts().format)?;
+        let tables = wants.iter().filter(|want| want.is_table()).count();
         let grown = growth(&self.tables, tables);
         self.account
             .hold(self.bytes() + bytes_of::<Want>(wants.capacity()) + grown)?;
@@ -87,10 +65,10 @@ impl MapBuilder {
         for want in &wants {
             self.check_inside(want)?;
         }
-        let tables = wants.iter().filter(|want| is_table(want));
+        let tables = wants.iter().filter(|want| want.is_table());
         let within = |want: &Want| TableRange::within(*want, self.image_end);
         self.tables.extend(tables.map(within));
-        wants.retain(|want| !is_table(want));
+        wants.retain(|want| !want.is_table());
         self.mapped_bytes += wants.iter().map(|want| u64::from(want.length)).sum::<u64>();
         self.wants.add(wants);
         Ok(())
@@ -125,11 +103,22 @@ impl MapBuilder {
 
 impl Tables for MapBuilder {
     fn next_tables(&mut self) -> Result<Vec<TableRange>, Error> {
-        Ok(Self::next_tables(self))
+        let mut tables = std::mem::take(&mut self.tables);
+        tables.sort_unstable();
+        self.handed_out = bytes_of::<TableRange>(tables.capacity());
+        Ok(tables)
     }
 
     fn add(&mut self, table: &TableRange, bytes: &[u8]) -> Result<(), Error> {
-        Self::add(self, table, bytes)
+        let Some(table) = table.want.table(bytes) else {
+            return Ok(());
+        };
+        let mut batch = Batch::within(self.account.beside(self.bytes()));
+        self.layout.learn(table, &mut batch)?;
+        if batch.is_exceeded() {
+            return Err(self.account.exceeded());
+        }
+        self.admit(batch)
     }
 }
 

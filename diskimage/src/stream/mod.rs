@@ -68,18 +68,18 @@ impl Stream {
     pub fn one_pass(image: Image, memory: impl Memory + 'static) -> Result<Self, Error> {
         let mut stream = Self::mapped(image.layout, Wants::default(), Account::new(memory));
         let first = stream.layout.begin(Access::OnePass)?;
-        let wants = first.sorted(stream.layout.format())?;
+        let wants = first.sorted(stream.layout.facts().format)?;
         stream.expect_tables(&wants);
         stream.wants.add(wants);
         if stream.tables_missing > 0 {
-            stream.parking = stream.layout.parking_unit().map(Parking::new);
+            stream.parking = stream.layout.facts().parking_unit.map(Parking::new);
         }
         Ok(stream)
     }
 
     /// A stream whose map is complete.
     fn mapped(layout: Box<dyn Layout>, wants: Wants, account: Account) -> Self {
-        let cluster = layout.clusters().map_or(0, |clusters| clusters.size);
+        let cluster = layout.facts().clusters.map_or(0, |clusters| clusters.size);
         Self {
             layout,
             position: Host(0),
@@ -94,7 +94,7 @@ impl Stream {
 
     /// The facts that the head of the image tells.
     pub fn facts(&self) -> Facts {
-        Facts::of(&*self.layout)
+        self.layout.facts().clone()
     }
 
     /// The ranges that a delta makes zero: all of them once the stream has finished. Its data lies elsewhere.
@@ -232,7 +232,7 @@ impl Stream {
         } else {
             return self.hold(0);
         };
-        let format = self.layout.format();
+        let format = self.layout.facts().format;
         Err(Error::TooEntangled { format, what, offset })
     }
 
@@ -298,7 +298,9 @@ impl Stream {
 
     /// A table is there: asks for what it refers to.
     fn learn<S: Sink>(&mut self, want: Want, bytes: &[u8], sink: &mut S) -> Result<(), S::Error> {
-        let Some(table) = want.table() else { return Ok(()) };
+        let Some(table) = want.table(bytes) else {
+            return Ok(());
+        };
         let is_required = self.layout.is_required(table.kind);
         // What only helps to save memory is of no use when nothing waits any more.
         if !is_required && self.parking.is_none() {
@@ -307,7 +309,7 @@ impl Stream {
         // The bytes of the table are still there, and those of its wants come to them.
         let table_bytes = captured_bytes(&want);
         let mut batch = Batch::within(self.account.beside(self.bytes().saturating_add(table_bytes)));
-        self.layout.learn(table, bytes, &mut batch)?;
+        self.layout.learn(table, &mut batch)?;
         if batch.is_exceeded() {
             return Err(self.account.exceeded().into());
         }
@@ -324,7 +326,7 @@ impl Stream {
 
     /// Takes up what a table asks for: what lies ahead will come, what has passed is looked for.
     fn admit<S: Sink>(&mut self, batch: Batch, sink: &mut S) -> Result<(), S::Error> {
-        let mut passed = batch.sorted(self.layout.format())?;
+        let mut passed = batch.sorted(self.layout.facts().format)?;
         self.expect_tables(&passed);
         let first_ahead = passed.partition_point(|want| want.host < self.position);
         if first_ahead == 0 {
@@ -341,10 +343,7 @@ impl Stream {
     }
 
     fn expect_tables(&mut self, wants: &[Want]) {
-        let required = |want: &&Want| {
-            want.table()
-                .is_some_and(|table| self.layout.is_required(table.kind))
-        };
+        let required = |want: &&Want| matches!(want.role, Role::Table(kind) if self.layout.is_required(kind));
         self.tables_missing += wants.iter().filter(required).count();
     }
 

@@ -68,7 +68,7 @@ impl Usage {
             | Self {
                 has_compressed: true, ..
             } => 0,
-            _ => u64::from(layout.snapshots()),
+            _ => u64::from(layout.facts().snapshots),
         };
         match self.refcount {
             Some(refcount) => self.references.saturating_add(by_snapshots) >= refcount,

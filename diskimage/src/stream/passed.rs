@@ -85,10 +85,10 @@ impl Stream {
     /// The error of a range that was not kept. Of counted references, only a wrong count lets go of a unit too early, unless snapshots have a part in it.
     fn not_kept(&self, want: &Want, offset: Host) -> Error {
         let what = self.layout.name_of(want);
-        if self.layout.counts_references() && self.layout.snapshots() == 0 {
+        if self.layout.counts_references() && self.layout.facts().snapshots == 0 {
             return Error::RefcountContradiction { what, offset };
         }
-        let format = self.layout.format();
+        let format = self.layout.facts().format;
         Error::Passed { format, what, offset }
     }
 

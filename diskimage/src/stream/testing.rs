@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{AtMost, Error, Host, Image, MapBuilder, Sink, Stream};
+use crate::{AtMost, Error, Host, Image, MapBuilder, Sink, Stream, Tables};
 
 /// Passes an image in chunks of `chunk` bytes, once.
 pub(crate) fn one_pass<S: Sink<Error = Error>>(
@@ -29,7 +29,7 @@ pub(crate) fn ranged<S: Sink<Error = Error>>(
     let at = |offset: Host| usize::try_from(offset.0).unwrap();
     let mut map = MapBuilder::new(opened, image.len() as u64, AtMost(u64::MAX))?;
     loop {
-        let tables = map.next_tables();
+        let tables = map.next_tables()?;
         if tables.is_empty() {
             break;
         }

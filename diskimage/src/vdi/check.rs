@@ -1,7 +1,7 @@
 //! The check of the block map. As QEMU (`vdi_co_check`): each block has one entry, and as many are allocated as the header says.
 
 use super::header::{BLOCK_BYTES, Header};
-use super::map::{BLOCK_MAP, ENTRY_BYTES, entries, map_parts};
+use super::map::{BLOCK_MAP, ENTRY_BYTES, entries};
 use crate::Error;
 use crate::findings::Findings;
 use crate::layout::Check;
@@ -12,7 +12,6 @@ use crate::wants::{Batch, Table, bytes_of};
 pub(super) struct VdiCheck {
     header: Header,
     image_end: Host,
-    has_begun: bool,
     /// A bit for each block of the image that an entry names.
     used: Vec<u64>,
     allocated: u64,
@@ -23,7 +22,6 @@ impl VdiCheck {
         Self {
             header,
             image_end: Host(image_length),
-            has_begun: false,
             used: Vec::new(),
             allocated: 0,
         }
@@ -61,10 +59,7 @@ impl VdiCheck {
 }
 
 impl Check for VdiCheck {
-    fn next(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
-        if std::mem::replace(&mut self.has_begun, true) {
-            return Ok(());
-        }
+    fn begin(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
         let words = usize::try_from(self.header.blocks.div_ceil(64)).unwrap_or(usize::MAX);
         if !tables.charge(bytes_of::<u64>(words)) {
             return Ok(());
@@ -81,7 +76,7 @@ impl Check for VdiCheck {
                 )
             });
         }
-        map_parts(&self.header, bytes, tables);
+        tables.push_table_parts(self.header.map_offset, bytes, BLOCK_MAP, ENTRY_BYTES);
         Ok(())
     }
 
@@ -89,15 +84,9 @@ impl Check for VdiCheck {
         bytes_of::<u64>(self.used.len())
     }
 
-    fn learn(
-        &mut self,
-        table: Table,
-        bytes: &[u8],
-        findings: &mut Findings,
-        _tables: &mut Batch,
-    ) -> Result<(), Error> {
+    fn learn(&mut self, table: Table<'_>, findings: &mut Findings, _tables: &mut Batch) -> Result<(), Error> {
         debug_assert_eq!(table.kind, BLOCK_MAP);
-        for (index, block) in entries(table, bytes) {
+        for (index, block) in entries(table) {
             if let Some(block) = block {
                 self.add(index, block, findings);
             }

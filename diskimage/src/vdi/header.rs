@@ -1,7 +1,5 @@
 //! The header of a VDI image (`VDICore.h`, `VDIPREHEADER` and `VDIHEADER1`); all numbers are little-endian.
 
-use std::fmt;
-
 use crate::bytes_at::{le16, le32, le64};
 use crate::offsets::Host;
 use crate::{Error, Format};
@@ -31,28 +29,11 @@ const LINK_UUID_AT: usize = 0x1a8;
 /// The state of that image.
 const PARENT_UUID_AT: usize = 0x1b8;
 
-/// The growth of the image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Blocks are added when they are first written.
-    Dynamic,
-    /// All blocks are there from the beginning.
-    Static,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Dynamic => "dynamic",
-            Self::Static => "static",
-        })
-    }
-}
-
 /// The fields that matter, validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) kind: Kind,
+    /// The growth of the image, in a word.
+    pub(super) kind: &'static str,
     /// Bytes of the virtual disk, rounded up to a sector of 512 bytes as QEMU does.
     pub(super) virtual_size: u64,
     /// The block map; a multiple of 512.
@@ -103,10 +84,12 @@ fn check_version(version: u32) -> Result<(), Error> {
     )))
 }
 
-fn kind(kind: u32, header: &[u8]) -> Result<Kind, Error> {
+fn kind(kind: u32, header: &[u8]) -> Result<&'static str, Error> {
     match kind {
-        1 => Ok(Kind::Dynamic),
-        2 => Ok(Kind::Static),
+        // Blocks are added when they are first written.
+        1 => Ok("dynamic"),
+        // All blocks are there from the beginning.
+        2 => Ok("static"),
         // Changes that can be undone, and differencing images.
         3 | 4 => Err(parent(header)),
         other => Err(Format::Vdi.invalid(format!("image type {other}, must be 1 (dynamic) or 2 (static)"))),

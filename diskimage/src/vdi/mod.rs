@@ -11,27 +11,40 @@ mod tests;
 
 use self::check::VdiCheck;
 use self::header::{BLOCK_BYTES, Header};
-use self::map::{ENTRY_BYTES, entries, map_parts};
+use self::map::{BLOCK_MAP, ENTRY_BYTES, entries};
 use crate::layout::{Access, Check, Layout};
 use crate::offsets::Guest;
 use crate::wants::{Batch, Role, Table};
-use crate::{Error, Format};
+use crate::{Error, Facts, Format};
 
 /// Reads the header.
 pub(crate) fn open(head: &[u8]) -> Result<Box<dyn Layout>, Error> {
-    Ok(Box::new(Vdi {
-        header: Header::parse(head)?,
-    }))
+    Ok(Box::new(Vdi::new(Header::parse(head)?)))
 }
 
 struct Vdi {
+    facts: Facts,
     header: Header,
+    /// Bytes of the block map, as far as it maps the disk.
+    map_bytes: u64,
 }
 
 impl Vdi {
-    /// Bytes of the block map, as far as it maps the disk.
-    fn map_bytes(&self) -> u64 {
-        self.header.virtual_size.div_ceil(BLOCK_BYTES) * ENTRY_BYTES
+    fn new(header: Header) -> Self {
+        let map_bytes = header.virtual_size.div_ceil(BLOCK_BYTES) * ENTRY_BYTES;
+        // All writers put the map before the blocks, and then nothing waits.
+        let waits = header.data_offset < header.map_offset + map_bytes;
+        let facts = Facts {
+            cluster_size: Some(BLOCK_BYTES),
+            parking_unit: waits.then_some(BLOCK_BYTES),
+            features: vec![header.kind.to_owned()],
+            ..Facts::new(Format::Vdi, header.virtual_size)
+        };
+        Self {
+            facts,
+            header,
+            map_bytes,
+        }
     }
 }
 
@@ -40,36 +53,18 @@ impl Layout for Vdi {
         Box::new(VdiCheck::new(self.header, image_length))
     }
 
-    fn format(&self) -> Format {
-        Format::Vdi
-    }
-
-    fn virtual_size(&self) -> u64 {
-        self.header.virtual_size
-    }
-
-    fn cluster_size(&self) -> Option<u64> {
-        Some(BLOCK_BYTES)
-    }
-
-    fn features(&self) -> Vec<String> {
-        vec![self.header.kind.to_string()]
-    }
-
-    /// All writers put the map before the blocks, and then nothing waits.
-    fn parking_unit(&self) -> Option<u64> {
-        let map_end = self.header.map_offset + self.map_bytes();
-        (self.header.data_offset < map_end).then_some(BLOCK_BYTES)
+    fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     fn begin(&mut self, _access: Access) -> Result<Batch, Error> {
         let mut first = Batch::default();
-        map_parts(&self.header, self.map_bytes(), &mut first);
+        first.push_table_parts(self.header.map_offset, self.map_bytes, BLOCK_MAP, ENTRY_BYTES);
         Ok(first)
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8], blocks: &mut Batch) -> Result<(), Error> {
-        for (index, block) in entries(table, bytes) {
+    fn learn(&mut self, table: Table<'_>, blocks: &mut Batch) -> Result<(), Error> {
+        for (index, block) in entries(table) {
             let guest = Guest(index * BLOCK_BYTES);
             let length = BLOCK_BYTES.min(guest.left(self.header.virtual_size));
             if let Some(block) = block.filter(|_| length > 0) {

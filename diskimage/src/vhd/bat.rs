@@ -7,13 +7,11 @@ use crate::layout::{Access, Check, Layout};
 use crate::offsets::{Guest, Host};
 use crate::reach::Reach;
 use crate::wants::{Batch, Role, Table};
-use crate::{Error, Format};
+use crate::{Error, Facts, Format};
 
 /// A part of the block allocation table; remembers its first entry.
 const BAT: u8 = 0;
 
-/// Bytes of the table that are looked at together: it may be larger than the memory that we spend on one.
-const PART_BYTES: usize = 1 << 20;
 const ENTRY_BYTES: u64 = 4;
 
 /// Bytes of a block that are asked for together, at most.
@@ -27,7 +25,7 @@ const PARKING_UNITS: std::ops::RangeInclusive<u64> = 64 << 10..=2 << 20;
 
 /// A dynamic image.
 pub(super) struct Vhd {
-    virtual_size: u64,
+    facts: Facts,
     header: DynamicHeader,
     reach: Reach,
 }
@@ -38,11 +36,16 @@ impl Vhd {
         // The table takes whole sectors.
         let table_bytes = u64::from(header.table_entries) * ENTRY_BYTES;
         reach.extend((header.table_offset + table_bytes).next_unit(512));
-        Self {
-            virtual_size: footer.virtual_size,
-            header,
-            reach,
-        }
+        let unit = header
+            .block_size
+            .clamp(*PARKING_UNITS.start(), *PARKING_UNITS.end());
+        let facts = Facts {
+            cluster_size: Some(header.block_size),
+            parking_unit: Some(unit),
+            features: vec!["dynamic".into()],
+            ..Facts::new(Format::Vhd, footer.virtual_size)
+        };
+        Self { facts, header, reach }
     }
 
     /// Bytes of the bitmap before each block: a bit a sector, in whole sectors. The sectors that it calls unused are those of a
@@ -60,7 +63,7 @@ impl Vhd {
         let host = Host(u64::from(entry) * 512) + self.bitmap_bytes();
         self.reach.extend(host + block_size);
         let guest = Guest(index * block_size);
-        let length = block_size.min(guest.left(self.virtual_size));
+        let length = block_size.min(guest.left(self.facts.virtual_size));
         for skip in (0..length).step_by(RUN_BYTES) {
             let run = length.min(skip + RUN_BYTES as u64) - skip;
             batch.push(host + skip, run, Role::Data, guest + skip);
@@ -73,43 +76,20 @@ impl Layout for Vhd {
         Box::new(Mapped::new(self, image_length))
     }
 
-    fn format(&self) -> Format {
-        Format::Vhd
-    }
-
-    fn virtual_size(&self) -> u64 {
-        self.virtual_size
-    }
-
-    fn cluster_size(&self) -> Option<u64> {
-        Some(self.header.block_size)
-    }
-
-    fn features(&self) -> Vec<String> {
-        vec!["dynamic".into()]
-    }
-
-    fn parking_unit(&self) -> Option<u64> {
-        Some(
-            self.header
-                .block_size
-                .clamp(*PARKING_UNITS.start(), *PARKING_UNITS.end()),
-        )
+    fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     fn begin(&mut self, access: Access) -> Result<Batch, Error> {
         self.reach.begin(access);
         let mut first = Batch::default();
         let bytes = u64::from(self.header.table_entries) * ENTRY_BYTES;
-        for skip in (0..bytes).step_by(PART_BYTES) {
-            let length = bytes.min(skip + PART_BYTES as u64) - skip;
-            first.push_table(self.header.table_offset + skip, length, BAT, skip / ENTRY_BYTES);
-        }
+        first.push_table_parts(self.header.table_offset, bytes, BAT, ENTRY_BYTES);
         Ok(first)
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
-        for (index, entry) in (table.note..).zip(bytes.as_chunks().0) {
+    fn learn(&mut self, table: Table<'_>, batch: &mut Batch) -> Result<(), Error> {
+        for (index, entry) in (table.note..).zip(table.bytes.as_chunks().0) {
             self.add_block(index, u32::from_be_bytes(*entry), batch);
         }
         self.reach.check()

@@ -1,6 +1,6 @@
 //! The dynamic disk header ("Dynamic Disk Header Format").
 
-use super::footer::{Footer, checksum};
+use super::footer::{Footer, check_sum};
 use crate::bytes_at::{be32, be64};
 use crate::offsets::Host;
 use crate::{Error, Format};
@@ -91,12 +91,6 @@ fn find<'h>(head: &'h [u8], footer: &Footer) -> Result<&'h [u8], Error> {
     if !header.starts_with(b"cxsparse") {
         return Err(Format::Vhd.invalid(format!("there is no dynamic disk header at {start:#x}")));
     }
-    let stated = be32(header, CHECKSUM_AT).unwrap_or(0);
-    let calculated = checksum(header, CHECKSUM_AT);
-    if stated != calculated {
-        return Err(Format::Vhd.invalid(format!(
-            "the dynamic disk header's checksum is {stated:#010x}, its content has {calculated:#010x}"
-        )));
-    }
+    check_sum("dynamic disk header", header, CHECKSUM_AT)?;
     Ok(header)
 }

@@ -6,7 +6,24 @@ use crate::{Error, Format};
 
 /// Bytes of the disk in a fixed image of `image_length` bytes whose last 512 bytes are `last`; an error says why it is none.
 pub fn fixed_size(last: &[u8], image_length: u64) -> Result<u64, Error> {
-    let footer = parse(last, image_length)?;
+    Ok(parse(last, image_length)?.virtual_size)
+}
+
+/// True if an image of `image_length` bytes whose last 512 bytes are `last` is a fixed disk beyond doubt: its footer belongs to
+/// exactly the bytes before it. A raw disk may end with a file that is a smaller fixed image.
+pub fn is_fixed(last: &[u8], image_length: u64) -> bool {
+    parse(last, image_length).is_ok_and(|footer| footer.current_size == before_footer(image_length))
+}
+
+/// Reads the footer in the last sector, of a disk that is all there, as QEMU does: an image that ends within a sector is read as if zeros followed.
+fn parse(last: &[u8], image_length: u64) -> Result<Footer, Error> {
+    let sector_at = usize::try_from(padding(image_length)).unwrap_or(usize::MAX);
+    let mut sector = last.get(sector_at..).unwrap_or_default().to_vec();
+    sector.resize(last.len(), 0);
+    let footer = Footer::parse(&sector)?;
+    if !footer.is_fixed() {
+        return Err(Format::Vhd.invalid("the footer at the end of the image is not that of a fixed disk"));
+    }
     let before = before_footer(image_length);
     if footer.virtual_size > before {
         return Err(Error::Truncated {
@@ -15,26 +32,7 @@ pub fn fixed_size(last: &[u8], image_length: u64) -> Result<u64, Error> {
             end: Host(before),
         });
     }
-    Ok(footer.virtual_size)
-}
-
-/// True if an image of `image_length` bytes whose last 512 bytes are `last` is a fixed disk beyond doubt: its footer belongs to
-/// exactly the bytes before it. A raw disk may end with a file that is a smaller fixed image.
-pub fn is_fixed(last: &[u8], image_length: u64) -> bool {
-    fixed_size(last, image_length).is_ok()
-        && parse(last, image_length).is_ok_and(|footer| footer.current_size == before_footer(image_length))
-}
-
-/// Reads the footer in the last sector, as QEMU does: an image that ends within a sector is read as if zeros followed.
-fn parse(last: &[u8], image_length: u64) -> Result<Footer, Error> {
-    let sector_at = usize::try_from(padding(image_length)).unwrap_or(usize::MAX);
-    let mut sector = last.get(sector_at..).unwrap_or_default().to_vec();
-    sector.resize(last.len(), 0);
-    let footer = Footer::parse(&sector)?;
-    if footer.is_fixed() {
-        return Ok(footer);
-    }
-    Err(Format::Vhd.invalid("the footer at the end of the image is not that of a fixed disk"))
+    Ok(footer)
 }
 
 /// Bytes that the last sector of the image lacks.

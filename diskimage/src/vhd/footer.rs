@@ -64,13 +64,7 @@ impl Footer {
         if !sector.starts_with(COOKIE) {
             return Err(Format::Vhd.invalid("there is no footer where one should be"));
         }
-        let stated = be32(sector, CHECKSUM_AT).unwrap_or(0);
-        let calculated = checksum(sector, CHECKSUM_AT);
-        if stated != calculated {
-            return Err(Format::Vhd.invalid(format!(
-                "the footer's checksum is {stated:#010x}, its content has {calculated:#010x}"
-            )));
-        }
+        check_sum("footer", sector, CHECKSUM_AT)?;
         let disk_type = match be32(sector, DISK_TYPE_AT).unwrap_or(0) {
             2 => DiskType::Fixed,
             3 => DiskType::Dynamic,
@@ -115,9 +109,16 @@ fn sectors(footer: &[u8], current_size: u64) -> u64 {
 }
 
 /// "Checksum": the ones' complement of the sum of all bytes but those of the checksum itself, which are at `at`.
-pub(super) fn checksum(structure: &[u8], at: usize) -> u32 {
+pub(super) fn check_sum(name: &str, structure: &[u8], at: usize) -> Result<(), Error> {
+    let stated = be32(structure, at).unwrap_or(0);
     let bytes = structure.iter().enumerate();
-    !bytes
+    let calculated = !bytes
         .filter(|(index, _)| !(at..at + 4).contains(index))
-        .fold(0, |sum: u32, (_, byte)| sum.wrapping_add(u32::from(*byte)))
+        .fold(0, |sum: u32, (_, byte)| sum.wrapping_add(u32::from(*byte)));
+    if stated != calculated {
+        return Err(Format::Vhd.invalid(format!(
+            "the {name}'s checksum is {stated:#010x}, its content has {calculated:#010x}"
+        )));
+    }
+    Ok(())
 }

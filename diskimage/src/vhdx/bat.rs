@@ -5,14 +5,12 @@ use super::metadata::Metadata;
 use super::regions::Regions;
 use crate::offsets::{Guest, Host};
 use crate::reach::Reach;
-use crate::wants::Batch;
-use crate::{Error, Format};
+use crate::wants::{Batch, Table};
+use crate::{Error, Facts, Format};
 
 /// A part of the block allocation table; remembers its first entry.
 const BAT: u8 = 0;
 
-/// Bytes of the table that are looked at together: it may be larger than the memory that we spend on one.
-const PART_BYTES: usize = 1 << 20;
 pub(super) const ENTRY_BYTES: u64 = 8;
 
 /// Sectors whose presence one sector bitmap block can describe (2.4): their payload blocks are a chunk.
@@ -25,6 +23,7 @@ const STATE_MASK: u64 = 7;
 
 /// An image without a parent.
 pub(super) struct Vhdx {
+    pub(super) facts: Facts,
     pub(super) metadata: Metadata,
     pub(super) regions: Regions,
     /// Payload blocks of a chunk; after each chunk the table has an entry for its sector bitmap.
@@ -51,6 +50,7 @@ impl Vhdx {
             )));
         }
         Ok(Self {
+            facts: metadata.facts(),
             metadata,
             regions,
             chunk_blocks,
@@ -120,11 +120,7 @@ impl Vhdx {
         } else {
             self.entries * ENTRY_BYTES
         };
-        for skip in (0..bytes).step_by(PART_BYTES) {
-            let length = bytes.min(skip + PART_BYTES as u64) - skip;
-            let host = self.regions.bat.start + skip;
-            parts.push_table(host, length, BAT, skip / ENTRY_BYTES);
-        }
+        parts.push_table_parts(self.regions.bat.start, bytes, BAT, ENTRY_BYTES);
     }
 }
 
@@ -148,8 +144,8 @@ pub(super) enum Fault {
     OfItsState(String),
 }
 
-/// The entries of a part of the table that begins with entry `first`.
-pub(super) fn entries(first: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
-    let entries = bytes.as_chunks().0.iter();
-    (first..).zip(entries.map(|entry| u64::from_le_bytes(*entry)))
+/// The entries of a part of the table, by their numbers.
+pub(super) fn entries(part: Table<'_>) -> impl Iterator<Item = (u64, u64)> {
+    let entries = part.bytes.as_chunks().0.iter();
+    (part.note..).zip(entries.map(|entry| u64::from_le_bytes(*entry)))
 }

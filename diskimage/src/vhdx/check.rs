@@ -13,7 +13,6 @@ pub(super) struct VhdxCheck {
     image: Vhdx,
     image_end: Host,
     places: Places,
-    has_begun: bool,
 }
 
 impl VhdxCheck {
@@ -23,16 +22,13 @@ impl VhdxCheck {
             image,
             image_end,
             places: Places::new(image_end),
-            has_begun: false,
         }
     }
 }
 
 impl Check for VhdxCheck {
-    fn next(&mut self, _findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
-        if !std::mem::replace(&mut self.has_begun, true) {
-            self.image.table_parts(tables);
-        }
+    fn begin(&mut self, _findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
+        self.image.table_parts(tables);
         Ok(())
     }
 
@@ -40,15 +36,9 @@ impl Check for VhdxCheck {
         self.places.bytes()
     }
 
-    fn learn(
-        &mut self,
-        table: Table,
-        bytes: &[u8],
-        findings: &mut Findings,
-        tables: &mut Batch,
-    ) -> Result<(), Error> {
-        findings.table_bytes += bytes.len() as u64;
-        for (index, entry) in entries(table.note, bytes) {
+    fn learn(&mut self, table: Table<'_>, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
+        findings.table_bytes += table.bytes.len() as u64;
+        for (index, entry) in entries(table) {
             let block = match self.image.block(index, entry) {
                 Ok(block) => block,
                 Err(fault) => {

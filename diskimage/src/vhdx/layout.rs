@@ -2,45 +2,18 @@
 
 use super::bat::{ENTRY_BYTES, Fault, Vhdx, entries};
 use super::check::VhdxCheck;
-use super::head::ALIGNMENT;
 use crate::layout::{Access, Check, Layout};
 use crate::offsets::Host;
 use crate::wants::{Batch, Role, Table};
-use crate::{Error, Format};
+use crate::{Error, Facts, Format};
 
 impl Layout for Vhdx {
     fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
         Box::new(VhdxCheck::new(*self, image_length))
     }
 
-    fn format(&self) -> Format {
-        Format::Vhdx
-    }
-
-    fn virtual_size(&self) -> u64 {
-        self.metadata.virtual_size
-    }
-
-    fn cluster_size(&self) -> Option<u64> {
-        Some(self.metadata.block_size)
-    }
-
-    fn features(&self) -> Vec<String> {
-        let kind = if self.metadata.is_fixed {
-            "fixed"
-        } else {
-            "dynamic"
-        };
-        let mut features = vec![kind.into()];
-        if self.metadata.sector_size != 512 {
-            features.push(format!("{}-byte sectors", self.metadata.sector_size));
-        }
-        features
-    }
-
-    /// Blocks begin at multiples of it.
-    fn parking_unit(&self) -> Option<u64> {
-        Some(ALIGNMENT)
+    fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     fn begin(&mut self, access: Access) -> Result<Batch, Error> {
@@ -50,8 +23,8 @@ impl Layout for Vhdx {
         Ok(first)
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
-        for (index, entry) in entries(table.note, bytes) {
+    fn learn(&mut self, table: Table<'_>, batch: &mut Batch) -> Result<(), Error> {
+        for (index, entry) in entries(table) {
             let block = self.block(index, entry).map_err(|fault| {
                 let (Fault::OfItsPlace(what) | Fault::OfItsState(what)) = fault;
                 Format::Vhdx.corrupt(what, self.regions.bat.start + index * ENTRY_BYTES)

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::guid::{Guid, guid};
-use super::head::bytes_of;
+use super::head::{ALIGNMENT, bytes_of};
 use super::parent;
 use crate::bytes_at::{le16, le32, le64};
 use crate::offsets::Host;
-use crate::{Error, Format};
+use crate::{Error, Facts, Format};
 
 /// Bytes of the metadata table at the beginning of the region (2.6.1).
 const TABLE_BYTES: u64 = 64 << 10;
@@ -83,6 +83,22 @@ impl Metadata {
             is_fixed: flags & 1 != 0,
         }
         .checked()
+    }
+
+    /// The facts that follow from it.
+    pub(super) fn facts(&self) -> Facts {
+        let kind = if self.is_fixed { "fixed" } else { "dynamic" };
+        let mut features = vec![kind.into()];
+        if self.sector_size != 512 {
+            features.push(format!("{}-byte sectors", self.sector_size));
+        }
+        Facts {
+            cluster_size: Some(self.block_size),
+            // Blocks begin at multiples of it.
+            parking_unit: Some(ALIGNMENT),
+            features,
+            ..Facts::new(Format::Vhdx, self.virtual_size)
+        }
     }
 
     fn checked(self) -> Result<Self, Error> {

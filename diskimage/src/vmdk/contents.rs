@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::header::{Header, SECTOR};
 use super::tables::{entries, grain_entries};
 use crate::offsets::Host;
-use crate::wants::{Batch, bytes_of};
+use crate::wants::{Batch, Table, bytes_of};
 use crate::{Error, Format};
 
 /// Bytes that an entry of one of the maps takes beside the entries of its table: key, value, its share of half-empty nodes, and
@@ -76,29 +76,30 @@ impl Contents {
         }
     }
 
-    /// The grain table at `host`. Usually that of the latest grains.
-    pub(super) fn add_table(&mut self, header: &Header, host: Host, bytes: &[u8], batch: &mut Batch) {
+    /// A grain table. Usually that of the latest grains.
+    pub(super) fn add_table(&mut self, header: &Header, table: Table<'_>, batch: &mut Batch) {
         let is_latest = self
             .marked
             .get(&self.latest)
-            .is_some_and(|marked| marked.iter().copied().eq(grain_entries(header, bytes)));
+            .is_some_and(|marked| marked.iter().copied().eq(grain_entries(header, table.bytes)));
         if is_latest {
             self.marked.remove(&self.latest);
-            self.confirmed.insert(self.latest, host);
+            self.confirmed.insert(self.latest, table.host);
             self.bytes = self.bytes.saturating_sub(header.table_bytes());
         } else if self.reserve(header, batch) {
-            self.unplaced.insert(host, grain_entries(header, bytes).collect());
+            let entries = grain_entries(header, table.bytes).collect();
+            self.unplaced.insert(table.host, entries);
         }
     }
 
-    /// The grain directory at `host`.
-    pub(super) fn add_directory(&mut self, host: Host, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
+    /// The grain directory.
+    pub(super) fn add_directory(&mut self, table: Table<'_>, batch: &mut Batch) -> Result<(), Error> {
         if self.directory.is_some() {
-            return Err(Format::Vmdk.corrupt("a second grain directory", host));
+            return Err(Format::Vmdk.corrupt("a second grain directory", table.host));
         }
         // The list grows to twice its length at once.
-        if batch.charge(2 * bytes.len() as u64) {
-            self.directory = Some((host, entries(bytes).collect()));
+        if batch.charge(2 * table.bytes.len() as u64) {
+            self.directory = Some((table.host, entries(table.bytes).collect()));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::check::mapped::Mapped;
 use crate::layout::{Access, Check, Layout};
 use crate::offsets::{Guest, Host};
 use crate::wants::{Batch, Table};
-use crate::{Clusters, Compression, Error, Format};
+use crate::{Clusters, Compression, Error, Facts, Format};
 
 /// Bytes from the marker of the footer to the end of the image: marker, footer, end-of-stream marker.
 const FOOTER_BYTES: u64 = 3 * SECTOR;
@@ -22,8 +22,8 @@ const MAX_PARKING_UNIT: u64 = 2 << 20;
 
 /// An image, and the places of its grains as far as it has told them.
 pub(super) struct Vmdk {
+    facts: Facts,
     header: Header,
-    kind: CreateType,
     map: Map,
     is_one_pass: bool,
 }
@@ -36,9 +36,25 @@ enum Map {
 
 impl Vmdk {
     pub(super) fn new(header: Header, kind: CreateType) -> Self {
+        let mut features = vec![kind.name().to_owned()];
+        let unit = header.grain.min(MAX_PARKING_UNIT);
+        let is_at_end = header.directory == Directory::AtEnd;
+        if is_at_end {
+            features.push("grain directory at the end".to_owned());
+        }
+        let facts = Facts {
+            clusters: header.is_compressed.then_some(Clusters {
+                compression: Compression::Zlib,
+                size: header.grain,
+            }),
+            cluster_size: Some(header.grain),
+            parking_unit: (!is_at_end).then_some(unit),
+            features,
+            ..Facts::new(Format::Vmdk, header.capacity)
+        };
         Self {
+            facts,
             header,
-            kind,
             map: Map::Tables(Tables::default()),
             is_one_pass: false,
         }
@@ -94,36 +110,8 @@ impl Layout for Vmdk {
         Box::new(Mapped::new(self, image_length))
     }
 
-    fn format(&self) -> Format {
-        Format::Vmdk
-    }
-
-    fn virtual_size(&self) -> u64 {
-        self.header.capacity
-    }
-
-    fn clusters(&self) -> Option<Clusters> {
-        self.header.is_compressed.then_some(Clusters {
-            compression: Compression::Zlib,
-            size: self.header.grain,
-        })
-    }
-
-    fn cluster_size(&self) -> Option<u64> {
-        Some(self.header.grain)
-    }
-
-    fn features(&self) -> Vec<String> {
-        let mut features = vec![self.kind.name().to_owned()];
-        if self.header.directory == Directory::AtEnd {
-            features.push("grain directory at the end".to_owned());
-        }
-        features
-    }
-
-    fn parking_unit(&self) -> Option<u64> {
-        let unit = self.header.grain.min(MAX_PARKING_UNIT);
-        (self.header.directory != Directory::AtEnd).then_some(unit)
+    fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     fn begin(&mut self, access: Access) -> Result<Batch, Error> {
@@ -158,18 +146,18 @@ impl Layout for Vmdk {
         }
     }
 
-    fn learn(&mut self, table: Table, bytes: &[u8], batch: &mut Batch) -> Result<(), Error> {
+    fn learn(&mut self, table: Table<'_>, batch: &mut Batch) -> Result<(), Error> {
         let directory = match table.kind {
-            FOOTER => Some(self.read_footer(table.host, bytes)?),
+            FOOTER => Some(self.read_footer(table.host, table.bytes)?),
             _ => None,
         };
         match (&mut self.map, directory) {
-            (Map::Markers(markers), _) => return markers.learn(&self.header, table, bytes, batch),
+            (Map::Markers(markers), _) => return markers.learn(&self.header, table, batch),
             (Map::Tables(tables), Some(directory)) => tables.ask_directory(&self.header, directory, batch),
             (Map::Tables(tables), None) if table.kind == DIRECTORY => {
-                tables.learn_directory(&self.header, bytes, batch);
+                tables.learn_directory(&self.header, table.bytes, batch);
             }
-            (Map::Tables(tables), None) => tables.learn_table(&self.header, table, bytes, batch),
+            (Map::Tables(tables), None) => tables.learn_table(&self.header, table, batch),
         }
         Ok(())
     }

@@ -27,23 +27,15 @@ impl Markers {
         first
     }
 
-    pub(super) fn learn(
-        &mut self,
-        header: &Header,
-        table: Table,
-        bytes: &[u8],
-        next: &mut Batch,
-    ) -> Result<(), Error> {
+    pub(super) fn learn(&mut self, header: &Header, table: Table<'_>, next: &mut Batch) -> Result<(), Error> {
         match table.kind {
-            MARKER => self.learn_marker(header, table.host, bytes, next),
-            MARKER_TYPE => self.learn_type(header, table, bytes, next),
-            MARKED_TABLE => {
-                self.contents.add_table(header, table.host, bytes, next);
-                Ok(())
-            }
-            MARKED_DIRECTORY => self.contents.add_directory(table.host, bytes, next),
-            _ => self.learn_footer(header, table.host, bytes),
+            MARKER => self.learn_marker(header, table, next)?,
+            MARKER_TYPE => self.learn_type(header, table, next)?,
+            MARKED_TABLE => self.contents.add_table(header, table, next),
+            MARKED_DIRECTORY => self.contents.add_directory(table, next)?,
+            _ => self.directory = Some(directory_of(header, table.host, table.bytes)?),
         }
+        Ok(())
     }
 
     /// Bytes of memory that the table of contents takes.
@@ -51,14 +43,9 @@ impl Markers {
         self.contents.bytes()
     }
 
-    fn learn_marker(
-        &mut self,
-        header: &Header,
-        host: Host,
-        bytes: &[u8],
-        next: &mut Batch,
-    ) -> Result<(), Error> {
-        let Some(marker) = Marker::parse(bytes) else {
+    fn learn_marker(&mut self, header: &Header, table: Table<'_>, next: &mut Batch) -> Result<(), Error> {
+        let host = table.host;
+        let Some(marker) = Marker::parse(table.bytes) else {
             return Err(Format::Vmdk.corrupt("a marker is cut short", host));
         };
         let behind = host + MARKER_BYTES;
@@ -77,15 +64,9 @@ impl Markers {
     }
 
     /// The note of the table is the value of the marker.
-    fn learn_type(
-        &mut self,
-        header: &Header,
-        table: Table,
-        bytes: &[u8],
-        next: &mut Batch,
-    ) -> Result<(), Error> {
+    fn learn_type(&mut self, header: &Header, table: Table<'_>, next: &mut Batch) -> Result<(), Error> {
         let host = Host(table.host.0 - MARKER_BYTES);
-        let number = crate::bytes_at::le32(bytes, 0);
+        let number = crate::bytes_at::le32(table.bytes, 0);
         let Some(kind) = number.and_then(Kind::from_number) else {
             return Err(Format::Vmdk.corrupt(format!("a marker of the unknown type {number:?}"), host));
         };
@@ -123,11 +104,6 @@ impl Markers {
                 host,
             )),
         }
-    }
-
-    fn learn_footer(&mut self, header: &Header, host: Host, bytes: &[u8]) -> Result<(), Error> {
-        self.directory = Some(directory_of(header, host, bytes)?);
-        Ok(())
     }
 
     fn learn_end(&mut self, header: &Header, host: Host, value: u64) -> Result<(), Error> {

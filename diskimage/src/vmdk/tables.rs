@@ -60,9 +60,9 @@ impl Tables {
     }
 
     /// Asks for the grains that a table names.
-    pub(super) fn learn_table(&mut self, header: &Header, table: Table, bytes: &[u8], grains: &mut Batch) {
+    pub(super) fn learn_table(&mut self, header: &Header, table: Table<'_>, grains: &mut Batch) {
         self.missing = self.missing.saturating_sub(1);
-        for (index, sector) in grain_entries(header, bytes).enumerate() {
+        for (index, sector) in grain_entries(header, table.bytes).enumerate() {
             let guest = Guest(table.note) + index as u64 * header.grain;
             let left = guest.left(header.capacity);
             if sector == 0 || left == 0 {

@@ -67,10 +67,8 @@ impl Claims {
 
     pub(super) async fn find(&self, grant: &Grant) -> Result<Volume, Unavailable> {
         let deadline = Instant::now() + PATIENCE;
-        match timeout_at(deadline, self.wait(grant)).await {
-            Ok(found) => found,
-            Err(_) => Err(Unavailable::TimedOut),
-        }
+        let found = timeout_at(deadline, self.wait(grant)).await;
+        found.unwrap_or(Err(Unavailable::TimedOut))
     }
 
     async fn wait(&self, grant: &Grant) -> Result<Volume, Unavailable> {

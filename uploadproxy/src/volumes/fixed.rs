@@ -44,15 +44,7 @@ struct Route {
     pvc: String,
     url: Url,
     #[serde(default)]
-    content: ContentType,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "lowercase")]
-enum ContentType {
-    #[default]
-    Kubevirt,
-    Archive,
+    content: Content,
 }
 
 impl Routes {
@@ -89,10 +81,7 @@ impl Routes {
             if !names::is_label(&route.namespace) || !names::is_subdomain(&route.pvc) {
                 return Err(complain("has a name that Kubernetes does not allow"));
             }
-            let content = match route.content {
-                ContentType::Kubevirt => Content::Disk,
-                ContentType::Archive => Content::Archive,
-            };
+            let content = route.content;
             let grant = Grant {
                 namespace: route.namespace.clone(),
                 pvc: route.pvc.clone(),

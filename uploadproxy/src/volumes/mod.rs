@@ -4,6 +4,8 @@ pub(crate) mod cluster;
 pub(crate) mod fixed;
 mod judge;
 
+use serde::Deserialize;
+
 use crate::token::Grant;
 
 /// The address of an upload server.
@@ -14,10 +16,13 @@ pub(crate) struct Place {
     pub(crate) port: u16,
 }
 
-/// The content to be uploaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The content to be uploaded, which has CDI's names in a file with routes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Content {
     /// A disk image.
+    #[default]
+    #[serde(rename = "kubevirt")]
     Disk,
     /// A tar.
     Archive,

@@ -71,12 +71,11 @@ pub(super) fn learn(
 /// The clusters of one bitmap.
 pub(super) fn learn_table(
     header: &Header,
-    table: Table,
-    bytes: &[u8],
+    table: Table<'_>,
     clusters: &mut Clusters,
     findings: &mut Findings,
 ) -> Result<(), Error> {
-    for entry in words(bytes) {
+    for entry in words(table.bytes) {
         let host = Host(entry & OFFSET_MASK);
         let is_place = host == Host(0) || entry & ALL_ONES == 0 && host.is_multiple_of(header.cluster_size());
         if entry & RESERVED != 0 || !is_place {

@@ -6,7 +6,7 @@ use crate::findings::Findings;
 use crate::offsets::Host;
 use crate::qcow2::header::Header;
 use crate::qcow2::table::{COPIED, refcount, refcounts_per_block};
-use crate::wants::{Batch, bytes_of};
+use crate::wants::{Batch, Table, bytes_of};
 
 /// The use of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,13 +114,14 @@ impl Clusters {
         }
     }
 
-    /// A refcount block that counts the clusters from host offset `first`.
-    pub(super) fn learn_block(&mut self, header: &Header, first: Host, block: &[u8]) {
+    /// A refcount block.
+    pub(super) fn learn_block(&mut self, header: &Header, block: Table<'_>) {
+        let first = Host(block.note);
         for index in 0..refcounts_per_block(header) {
             let Some(cluster) = self.at(first.saturating_add(index << self.bits)) else {
                 break;
             };
-            let count = refcount(header, block, index).unwrap_or(0);
+            let count = refcount(header, block.bytes, index).unwrap_or(0);
             cluster.refcount = u16::try_from(count).unwrap_or(u16::MAX);
         }
     }

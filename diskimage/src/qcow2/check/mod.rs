@@ -35,9 +35,8 @@ pub(super) struct Qcow2Check {
     l2_uses: Vec<L2Uses>,
 }
 
-/// The tables that come next. Refcounts are known before what is compared with them.
+/// The tables that come next. Refcounts come first: they are known before what is compared with them.
 enum Phase {
-    Refcounts,
     Tables,
     L2Tables,
     End,
@@ -48,22 +47,10 @@ impl Qcow2Check {
         Self {
             clusters: Clusters::new(header.cluster_bits, image_length),
             header,
-            phase: Phase::Refcounts,
+            phase: Phase::Tables,
             l2_tables: Vec::new(),
             l2_uses: Vec::new(),
         }
-    }
-
-    fn begin_refcounts(&mut self, findings: &mut Findings, tables: &mut Batch) {
-        self.clusters.begin(tables);
-        let (host, length) = (
-            self.header.refcount_table_offset,
-            self.header.refcount_table_bytes,
-        );
-        self.clusters
-            .count(Use::Header, Host(0), self.header.cluster_size(), 1, findings);
-        self.clusters.count(Use::Refcounts, host, length, 1, findings);
-        tables.push_table(host, length, REFCOUNT_TABLE, 0);
     }
 
     fn begin_tables(&mut self, findings: &mut Findings, tables: &mut Batch) {
@@ -151,12 +138,21 @@ impl Qcow2Check {
 }
 
 impl Check for Qcow2Check {
-    fn next(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
+    fn begin(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
+        self.clusters.begin(tables);
+        let (host, length) = (
+            self.header.refcount_table_offset,
+            self.header.refcount_table_bytes,
+        );
+        self.clusters
+            .count(Use::Header, Host(0), self.header.cluster_size(), 1, findings);
+        self.clusters.count(Use::Refcounts, host, length, 1, findings);
+        tables.push_table(host, length, REFCOUNT_TABLE, 0);
+        Ok(())
+    }
+
+    fn next(&mut self, findings: &mut Findings, tables: &mut Batch) {
         match self.phase {
-            Phase::Refcounts => {
-                self.phase = Phase::Tables;
-                self.begin_refcounts(findings, tables);
-            }
             Phase::Tables => {
                 self.phase = Phase::L2Tables;
                 self.begin_tables(findings, tables);
@@ -167,24 +163,18 @@ impl Check for Qcow2Check {
             }
             Phase::End => {}
         }
-        Ok(())
     }
 
-    fn learn(
-        &mut self,
-        table: Table,
-        bytes: &[u8],
-        findings: &mut Findings,
-        tables: &mut Batch,
-    ) -> Result<(), Error> {
+    fn learn(&mut self, table: Table<'_>, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
+        let bytes = table.bytes;
         match table.kind {
             REFCOUNT_TABLE => self.learn_refcount_table(bytes, findings, tables),
-            REFCOUNT_BLOCK => self.clusters.learn_block(&self.header, Host(table.note), bytes),
+            REFCOUNT_BLOCK => self.clusters.learn_block(&self.header, table),
             L1 => self.learn_l1(bytes, true, findings, tables),
             SNAPSHOT_L1 => self.learn_l1(bytes, false, findings, tables),
             SNAPSHOTS => snapshots::learn(&self.header, bytes, &mut self.clusters, findings, tables)?,
             BITMAPS => bitmaps::learn(&self.header, bytes, &mut self.clusters, findings, tables)?,
-            BITMAP_TABLE => bitmaps::learn_table(&self.header, table, bytes, &mut self.clusters, findings)?,
+            BITMAP_TABLE => bitmaps::learn_table(&self.header, table, &mut self.clusters, findings)?,
             _ => {
                 let uses = self.l2_uses.binary_search_by_key(&table.host, |uses| uses.host);
                 if let Some(uses) = uses.ok().and_then(|index| self.l2_uses.get(index)) {
