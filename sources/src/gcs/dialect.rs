@@ -135,10 +135,7 @@ impl Dialect for GcsDialect {
         };
         let secret = "the token for Google Cloud Storage";
         self.network.policy.reveal(secret, request.url())?;
-        let token = provider
-            .get_credential()
-            .await
-            .map_err(credential_failure)?;
+        let token = provider.get_credential().await.map_err(credential_failure)?;
         let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.bearer))
             .map_err(|_| invalid("the token for Google Cloud Storage holds a character that no token has"))?;
         bearer.set_sensitive(true);

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use datapath::error::SourceErrorKind;
+use datapath::error::{SourceError, SourceErrorKind};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

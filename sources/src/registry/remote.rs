@@ -16,7 +16,6 @@ use super::refusal::words;
 use super::session::Session;
 use super::store::Store;
 use super::{CONNECT_AGENT, USER_AGENT};
-use crate::error::invalid;
 use crate::http::{Agent, Answer, Continuity, Header, HttpConfig, HttpSource, text};
 use crate::network::Network;
 

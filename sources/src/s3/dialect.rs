@@ -1,9 +1,10 @@
 //! The manners of S3: signatures, regions, versions, and the meaning of its refusals.
 
+use std::error::Error;
 use std::sync::OnceLock;
 
 use async_trait::async_trait;
-use datapath::error::SourceError;
+use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderName, HeaderValue, header};
 use object_store::aws::{AwsAuthorizer, AwsCredential};
 use object_store::client::{HttpRequest, HttpRequestBody};
@@ -12,11 +13,9 @@ use url::Url;
 
 use super::keys::Keys;
 use super::place::relocated;
-use crate::error::invalid;
 use crate::http::{Dialect, RefusedRequest, Verdict, text};
 use crate::objects::{StoreError, advised};
 use crate::policy::Cloud;
-use crate::words::plain;
 
 /// Asks for the checksums that S3 keeps, which it says about whole objects only.
 const CHECKSUM_MODE: (HeaderName, HeaderValue) = (

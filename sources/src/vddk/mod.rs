@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapath::error::SourceError;
+use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
 use url::Url;
 
