@@ -1,29 +1,26 @@
-//! One request: which headers go where, redirects, and what counts as a failure.
+//! One request: its headers, and what counts as a failure.
+
+mod redirect;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Once};
 
 use datapath::error::{SourceError, SourceErrorKind};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use parking_lot::Mutex;
 use reqwest::Response;
 use url::{Origin, Url};
 
-use super::agent;
-use super::cause::{Route, transport_failure};
-use super::config::HttpConfig;
-use super::dialect::{self, Dialect, Verdict};
-use super::headers::Header;
-use super::promise::{Promise, keeps_promise};
 use crate::address::{origin, printable};
 use crate::credentials::Credentials;
-use crate::error::invalid;
+use crate::http::agent;
+use crate::http::cause::{Route, transport_failure};
+use crate::http::config::HttpConfig;
+use crate::http::dialect::{self, Dialect, Verdict};
+use crate::http::headers::Header;
+use crate::http::promise::{Promise, keeps_promise};
 use crate::network::Network;
 use crate::retry::AttemptFailed;
-
-/// Redirects that are followed before it is called a loop; what browsers and Go's client settled on
-/// is 10 to 20.
-const MAX_REDIRECTS: usize = 10;
 
 /// Headers that decide how the answer is framed or which bytes it holds: they are ours to set.
 const RESERVED: [HeaderName; 10] = [
@@ -102,34 +99,6 @@ impl Client {
     /// The URL at which the import began, before any redirect.
     pub(super) fn start(&self) -> &Url {
         &self.start
-    }
-
-    /// Sends one GET to `url` and follows redirects: the final answer, whatever its status, and where it
-    /// came from.
-    pub(super) async fn get(&self, url: &Url, part: Option<&Part>) -> Result<(Response, Url), AttemptFailed> {
-        let mut url = url.clone();
-        for _ in 0..=MAX_REDIRECTS {
-            let (response, asked) = self.send(&url, part).await?;
-            url = asked;
-            match redirect_target(&response, &url, &self.shown(&url))? {
-                None => return Ok((response, url)),
-                Some(target) => {
-                    // Only a place that hears secrets itself can introduce another one: a redirect of a CDN introduces none.
-                    if let Some(dialect) = &self.dialect
-                        && self.is_acquainted(&url)
-                        && dialect.accompanies(&target)
-                    {
-                        self.get_acquainted(&target);
-                    }
-                    url = target;
-                }
-            }
-        }
-        let message = format!(
-            "stopped after {MAX_REDIRECTS} redirects, the last one to {}",
-            self.shown(&url)
-        );
-        Err(AttemptFailed::lasting(SourceErrorKind::Invalid, message))
     }
 
     /// The request to `url`, for the sentence about its failure.
@@ -213,22 +182,8 @@ impl Client {
         self.http.execute(request).await.map_err(failed)
     }
 
-    fn is_acquainted(&self, url: &Url) -> bool {
-        let acquainted = self.acquainted.lock();
-        acquainted.contains(&url.origin())
-    }
-
-    fn get_acquainted(&self, url: &Url) {
-        let mut acquainted = self.acquainted.lock();
-        acquainted.insert(url.origin());
-    }
-
     fn headers_for(&self, url: &Url, part: Option<&Part>) -> HeaderMap {
-        let mut headers = if self.is_same_origin(url) {
-            self.headers.clone()
-        } else {
-            HeaderMap::new()
-        };
+        let mut headers = self.own_headers(url);
         // Progress, checksum and ranges all count bytes of the object as it is stored.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if let Some(part) = part {
@@ -242,20 +197,6 @@ impl Client {
             headers.extend(part.condition.clone());
         }
         headers
-    }
-
-    /// Ours go to the origin that they were given for and nowhere else; a redirect may carry its own.
-    fn credentials_for(&self, url: &Url) -> Option<Credentials> {
-        if !self.is_same_origin(url) {
-            return Credentials::of_url(url);
-        }
-        // An explicit `Authorization` is more specific than user and password, and two make no request.
-        let explicit = self.headers.contains_key(header::AUTHORIZATION);
-        self.credentials.clone().filter(|_| !explicit)
-    }
-
-    fn is_same_origin(&self, url: &Url) -> bool {
-        url.origin() == self.start.origin()
     }
 }
 
@@ -289,29 +230,4 @@ fn extra_headers(extras: &[Header]) -> HeaderMap {
         }
     }
     headers
-}
-
-fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Option<Url>, AttemptFailed> {
-    let redirects = matches!(
-        response.status(),
-        StatusCode::MOVED_PERMANENTLY
-            | StatusCode::FOUND
-            | StatusCode::SEE_OTHER
-            | StatusCode::TEMPORARY_REDIRECT
-            | StatusCode::PERMANENT_REDIRECT
-    );
-    let Some(location) = response.headers().get(header::LOCATION).filter(|_| redirects) else {
-        return Ok(None);
-    };
-    let refused = |reason: &str| {
-        let message = format!("{shown} redirects to a place that cannot be followed: {reason}",);
-        AttemptFailed::Final(invalid(message))
-    };
-    let location = std::str::from_utf8(location.as_bytes()).map_err(|_| refused("Location is not text"))?;
-    let mut target = from.join(location).map_err(|error| refused(&error.to_string()))?;
-    target.set_fragment(None);
-    match target.scheme() {
-        "http" | "https" => Ok(Some(target)),
-        other => Err(refused(&format!("scheme {other} is neither http nor https"))),
-    }
 }
