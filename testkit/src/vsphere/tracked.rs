@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::adversary::{Adversary, Reply};
 use crate::fail::OrFail;
+use crate::wire::Request;
 
 /// Bytes of a block of the tracking.
 pub const BLOCK_BYTES: u64 = 64 << 10;
@@ -78,6 +79,15 @@ pub struct Tracked {
 impl Tracked {
     /// A vSphere whose disk has no state yet.
     pub fn start() -> Self {
+        Self::serve(|answer| Adversary::start(answer))
+    }
+
+    /// The same over HTTPS (see [`crate::certs`]).
+    pub fn start_tls(tls: Arc<rustls::ServerConfig>) -> Self {
+        Self::serve(|answer| Adversary::start_tls(answer, tls))
+    }
+
+    fn serve(start: impl FnOnce(Box<dyn Fn(&Request, &str) -> Reply + Send + Sync>) -> Adversary) -> Self {
         let state = Arc::new(Mutex::new(State {
             checkpoints: Vec::new(),
             areas: HashMap::new(),
@@ -93,12 +103,12 @@ impl Tracked {
         }));
         let shared = Arc::clone(&state);
         Self {
-            server: Adversary::start(move |_, body| lock(&shared).answer(body)),
+            server: start(Box::new(move |_, body| lock(&shared).answer(body))),
             state,
         }
     }
 
-    /// `http://127.0.0.1:port`.
+    /// `http://127.0.0.1:port`, or `https://…`.
     pub fn url(&self) -> String {
         self.server.url("")
     }
