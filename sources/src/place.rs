@@ -11,17 +11,18 @@ use datapath::source::Source;
 use tracing::Span;
 use url::Url;
 
+use crate::checkpoints::Checkpoints;
 use crate::error::invalid;
 use crate::file::FileSource;
 use crate::gcs;
 use crate::http::{Header, HttpConfig, HttpSource, parse_endpoint};
-use crate::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
+use crate::imageio::{ImageIoSource, disk_of_engine};
 use crate::nbd::NbdSource;
 use crate::network::Network;
 use crate::objects::{ObjectOptions, Store};
 use crate::registry::{self, RegistryOptions, RegistrySource};
 use crate::s3;
-use crate::vddk::{VddkInfo, VddkOptions, VddkSource};
+use crate::vddk::{VddkInfo, VddkOptions, VddkParticulars, VddkSource};
 
 /// All kinds of object stores.
 pub static STORES: [Store; 2] = [s3::STORE, gcs::STORE];
@@ -76,14 +77,24 @@ pub struct Particulars {
     pub objects: ObjectOptions,
     /// For registries.
     pub registry: RegistryOptions,
-    /// For oVirt engines.
+    /// For oVirt engines and VMware.
     pub checkpoints: Checkpoints,
+    /// For VMware.
+    pub vddk: VddkParticulars,
 }
 
 /// Beginnings of addresses, in the order in which help and errors name them.
 pub fn schemes() -> impl Iterator<Item = &'static str> {
     let stores = STORES.iter().map(|store| store.scheme);
-    let others = ["docker", "oci", "oci-archive", "nbd", "ovirt+https", "file"];
+    let others = [
+        "docker",
+        "oci",
+        "oci-archive",
+        "nbd",
+        "ovirt+https",
+        "vddk+https",
+        "file",
+    ];
     ["http", "https"].into_iter().chain(stores).chain(others)
 }
 
@@ -118,6 +129,11 @@ impl Place {
                     checkpoints: particulars.checkpoints,
                 })
             }
+            Some("vddk+https") => Ok(Self::Vddk(VddkOptions::parse(
+                text,
+                particulars.checkpoints,
+                particulars.vddk,
+            )?)),
             Some("file") => {
                 let path = Url::parse(text).ok().and_then(|url| url.to_file_path().ok());
                 path.map(Self::File)
@@ -307,7 +323,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "sources of scheme ftp are not supported: use http, https, s3, gs, docker, oci, oci-archive, nbd, \
-             ovirt+https, file, a path or -"
+             ovirt+https, vddk+https, file, a path or -"
         );
     }
 }

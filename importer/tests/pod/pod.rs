@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use testkit::fail::OrFail;
 use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
+use testkit::vsphere::build_plugin;
 
 /// A folder that stands in for the file system of a pod.
 pub(crate) struct Pod {
@@ -48,6 +49,16 @@ impl Pod {
     pub(crate) fn http(url: &str, env: &[(&str, &str)]) -> Self {
         let source = [("IMPORTER_SOURCE", "http"), ("IMPORTER_ENDPOINT", url)];
         Self::new(&[&source, env].concat())
+    }
+
+    /// Brings what a side-car image with VMware's library has; `config` is for the plugin that stands in for it.
+    pub(crate) fn with_library(&self, config: &str) {
+        for folder in ["opt/testing", "opt/vmware-vix-disklib-distrib/lib64", "vddk-args"] {
+            std::fs::create_dir_all(self.path(folder)).or_fail(folder);
+        }
+        let plugin = build_plugin(&self.path("opt/testing"));
+        std::fs::rename(plugin, self.path("opt/testing/libvddk-test-plugin.so")).or_fail("the plugin");
+        std::fs::write(self.path("vddk-args/vddk-config-file"), config).or_fail("the configuration");
     }
 
     pub(crate) fn path(&self, path: &str) -> PathBuf {

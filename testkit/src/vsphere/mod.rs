@@ -1,4 +1,6 @@
-//! vSphere, simulated by VMware's own library, and a plugin of nbdkit that stands in for the library that reads its disks.
+//! vSphere, simulated by VMware's own library or scripted, and a plugin of nbdkit that stands in for the library that reads its disks.
+
+pub mod tracked;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
