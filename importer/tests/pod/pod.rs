@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use testkit::fail::OrFail;
 use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
-use testkit::vsphere::build_plugin;
+use testkit::vsphere::bring_library;
 
 /// A folder that stands in for the file system of a pod.
 pub(crate) struct Pod {
@@ -53,12 +53,7 @@ impl Pod {
 
     /// Brings what a side-car image with VMware's library has; `config` is for the plugin that stands in for it.
     pub(crate) fn with_library(&self, config: &str) {
-        for folder in ["opt/testing", "opt/vmware-vix-disklib-distrib/lib64", "vddk-args"] {
-            std::fs::create_dir_all(self.path(folder)).or_fail(folder);
-        }
-        let plugin = build_plugin(&self.path("opt/testing"));
-        std::fs::rename(plugin, self.path("opt/testing/libvddk-test-plugin.so")).or_fail("the plugin");
-        std::fs::write(self.path("vddk-args/vddk-config-file"), config).or_fail("the configuration");
+        bring_library(self.root.path(), config);
     }
 
     pub(crate) fn path(&self, path: &str) -> PathBuf {

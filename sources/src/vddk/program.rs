@@ -23,8 +23,8 @@ const END_LIMIT: Duration = Duration::from_secs(5);
 /// Variables of ours that nbdkit and the library have no business with, by the beginning of their names: among them are passwords.
 const SECRET_PREFIXES: [&str; 3] = ["IMPORTER_", "AWS_", "GOOGLE_"];
 
-/// Pause between two looks at nbdkit while it starts or ends.
-const POLL: Duration = Duration::from_millis(20);
+/// Pause between two looks at nbdkit while it starts or ends. It is ready after some 30 ms.
+const POLL: Duration = Duration::from_millis(5);
 
 /// The fate of a program that was started.
 pub(super) enum State {

@@ -1,6 +1,7 @@
 //! A vSphere that tracks what changes on a disk. VMware's simulator does not ([`super::Vsphere`]), so this one is scripted: it knows
 //! one machine with one disk, whose states are raw files of the test, and finds out what changed by comparing them.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::adversary::{Adversary, Reply};
 use crate::fail::OrFail;
+use crate::wire::Request;
 
 /// Bytes of a block of the tracking.
 pub const BLOCK_BYTES: u64 = 64 << 10;
@@ -61,6 +63,8 @@ pub struct Query {
 
 struct State {
     checkpoints: Vec<Checkpoint>,
+    /// Areas that differ between two checkpoints, by their numbers. Found out when the later one is taken, for a real vSphere knows them.
+    areas: HashMap<(usize, usize), Vec<(u64, u64)>>,
     habits: Habits,
     queries: Vec<Query>,
     logins: usize,
@@ -75,8 +79,18 @@ pub struct Tracked {
 impl Tracked {
     /// A vSphere whose disk has no state yet.
     pub fn start() -> Self {
+        Self::serve(|answer| Adversary::start(answer))
+    }
+
+    /// The same over HTTPS (see [`crate::certs`]).
+    pub fn start_tls(tls: Arc<rustls::ServerConfig>) -> Self {
+        Self::serve(|answer| Adversary::start_tls(answer, tls))
+    }
+
+    fn serve(start: impl FnOnce(Box<dyn Fn(&Request, &str) -> Reply + Send + Sync>) -> Adversary) -> Self {
         let state = Arc::new(Mutex::new(State {
             checkpoints: Vec::new(),
+            areas: HashMap::new(),
             habits: Habits {
                 is_tracking: true,
                 capacity: None,
@@ -89,12 +103,12 @@ impl Tracked {
         }));
         let shared = Arc::clone(&state);
         Self {
-            server: Adversary::start(move |_, body| lock(&shared).answer(body)),
+            server: start(Box::new(move |_, body| lock(&shared).answer(body))),
             state,
         }
     }
 
-    /// `http://127.0.0.1:port`.
+    /// `http://127.0.0.1:port`, or `https://…`.
     pub fn url(&self) -> String {
         self.server.url("")
     }
@@ -109,6 +123,14 @@ impl Tracked {
             change_id: format!("52 de c0 d9 b9 43 9d 10-61 d5 4c 1b e9 7b 65 63/{number:x}"),
             raw: raw.to_owned(),
         };
+        let earlier: Vec<PathBuf> = state
+            .checkpoints
+            .iter()
+            .map(|before| before.raw.clone())
+            .collect();
+        for (index, before) in earlier.iter().enumerate() {
+            state.areas.insert((index, number - 1), differences(before, raw));
+        }
         state.checkpoints.push(checkpoint.clone());
         checkpoint
     }
@@ -246,19 +268,18 @@ impl State {
         let now = self.find(text_of(body, "snapshot"));
         let now =
             now.ok_or_else(|| fault("ManagedObjectNotFound", "The object has already been deleted."))?;
-        let before = self
-            .checkpoints
-            .iter()
-            .find(|checkpoint| checkpoint.change_id == change_id);
-        let before = before.ok_or_else(|| {
+        let end = self.habits.capacity.unwrap_or_else(|| length(&now.raw));
+        assert!(offset < end, "vSphere refuses to be asked at the end of the disk");
+        let number = |is_it: &dyn Fn(&Checkpoint) -> bool| self.checkpoints.iter().position(is_it);
+        let before = number(&|checkpoint| checkpoint.change_id == change_id).ok_or_else(|| {
             fault(
                 "InvalidArgument",
                 "A specified parameter was not correct: changeId",
             )
         })?;
-        let end = self.habits.capacity.unwrap_or_else(|| length(&now.raw));
-        assert!(offset < end, "vSphere refuses to be asked at the end of the disk");
-        let mut areas = differences(&before.raw, &now.raw, offset);
+        let now = number(&|checkpoint| checkpoint.object == now.object).or_fail("the snapshot");
+        let areas = self.areas.get(&(before, now)).map_or(&[][..], |areas| areas);
+        let mut areas: Vec<_> = areas.iter().filter(|(start, _)| *start >= offset).collect();
         let described = if areas.len() > AREAS {
             areas.truncate(AREAS);
             areas.last().map_or(end, |(start, length)| start + length)
@@ -295,12 +316,12 @@ pub fn fault(kind: &str, text: &str) -> Reply {
     )
 }
 
-/// Blocks from `offset` on that differ, joined where they touch: start and length.
-fn differences(before: &Path, now: &Path, offset: u64) -> Vec<(u64, u64)> {
+/// Blocks that differ, joined where they touch: start and length.
+fn differences(before: &Path, now: &Path) -> Vec<(u64, u64)> {
     let (old, new) = (open(before), open(now));
     let end = length(now);
     let mut areas: Vec<(u64, u64)> = Vec::new();
-    let mut at = offset;
+    let mut at = 0;
     let (mut one, mut other) = (vec![0; 1 << 20], vec![0; 1 << 20]);
     while at < end {
         let step = usize::try_from((end - at).min(1 << 20)).or_fail("a window");
@@ -328,7 +349,7 @@ fn differences(before: &Path, now: &Path, offset: u64) -> Vec<(u64, u64)> {
 
 /// Bytes of the blocks in which the two disks differ.
 pub fn changed_bytes(before: &Path, now: &Path) -> u64 {
-    differences(before, now, 0).iter().map(|(_, length)| length).sum()
+    differences(before, now).iter().map(|(_, length)| length).sum()
 }
 
 fn open(path: &Path) -> File {
