@@ -303,11 +303,13 @@ fn check_size(disk: &NbdSource, changes: &Changes) -> Result<(), SourceError> {
 /// Certificates that the user has given win over the thumbprint; with neither, the server is not known.
 fn trust(options: &VddkOptions, network: &Arc<Network>) -> Result<Arc<rustls::ClientConfig>, SourceError> {
     let verified = options.has_certificates || network.insecure;
-    // CDI's own tests give "testprint". What cannot be meant as a thumbprint is none; a mistyped one is refused.
+    // CDI's own tests give "testprint", with a plugin for tests in place of the library: there it is none. Elsewhere it is refused, for
+    // who gives a thumbprint wants no other server.
+    let is_test = options.installation.is_for_tests();
     let thumbprint = options
         .thumbprint
         .as_ref()
-        .filter(|text| Thumbprint::is_meant(text));
+        .filter(|text| !is_test || Thumbprint::is_meant(text));
     match thumbprint {
         Some(thumbprint) if !verified => Thumbprint::parse(thumbprint)?.client_config(),
         None if !verified => {

@@ -73,8 +73,13 @@ pub(super) struct Nbdkit {
 }
 
 impl Installation {
+    /// True if the side-car brought a plugin for tests.
+    pub(super) fn is_for_tests(&self) -> bool {
+        self.test_plugin.exists()
+    }
+
     fn plugin(&self) -> PathBuf {
-        if self.test_plugin.exists() {
+        if self.is_for_tests() {
             self.test_plugin.clone()
         } else {
             "vddk".into()

@@ -3,6 +3,7 @@
 
 mod blank;
 mod clone;
+mod imageio;
 mod images;
 mod import;
 mod proxy;
