@@ -318,3 +318,16 @@ fn the_certificate_with_the_thumbprint_is_trusted() {
     };
     assert!(read_all(&open(&options).unwrap()) == scene.bytes);
 }
+
+/// What CDI's own tests of warm imports rely on.
+#[test]
+fn a_simulated_disk_has_not_changed() {
+    let (scene, machine) = (Scene::new(&[]), machine(7));
+    let options = VddkOptions {
+        checkpoints: checkpoints("second", Some("first")),
+        ..scene.options(&machine.uuid, &machine.disk)
+    };
+    let source = open(&options).unwrap();
+    assert_eq!(source.changes().map(|changes| changes.bytes()), Some(0));
+    assert!(read_all(&source).is_empty());
+}
