@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::args::SourceArgs;
 use super::failure::CommandFailed;
+use super::openstack;
 
 /// Parts of the process that a job needs.
 pub(super) struct Context {
@@ -45,11 +46,23 @@ impl Context {
         arguments: &SourceArgs,
         is_checked: bool,
     ) -> Result<Box<dyn Source>, CommandFailed> {
-        let mut place = Place::parse(&arguments.source, particulars(arguments)).map_err(usage)?;
+        let credentials = credentials(arguments)?;
+        let particulars = Particulars {
+            access: openstack::access(
+                &arguments.source,
+                credentials.as_ref(),
+                arguments.ambient_identity,
+            )?,
+            ..particulars(arguments)
+        };
+        let mut place = Place::parse(&arguments.source, particulars).map_err(usage)?;
         if let Place::File(path) = &place {
             return self.open_local(path);
         }
-        let network = self.network(arguments, is_checked)?;
+        let network = Network {
+            credentials,
+            ..self.network(arguments, is_checked)?
+        };
         if let Place::Http { headers, .. } = &mut place {
             *headers = self::headers(arguments)?;
         }
@@ -73,7 +86,6 @@ impl Context {
             token_services: arguments.token_services.clone(),
         };
         Ok(Network {
-            credentials: credentials(arguments)?,
             insecure: arguments.insecure,
             proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage)?,
             connections: arguments
@@ -109,6 +121,7 @@ fn particulars(arguments: &SourceArgs) -> Particulars {
             current: arguments.checkpoint.clone(),
             previous: arguments.previous_checkpoint.clone(),
         },
+        ..Particulars::default()
     }
 }
 
