@@ -3,8 +3,8 @@
 use daemon::env::{EnvReader, go_bool};
 use daemon::flags::{Flags, OwnFlag};
 use daemon::secret::Secret;
-use sources::imageio::{Checkpoints, api_of_engine};
-use sources::{Credentials, Place};
+use sources::imageio::api_of_engine;
+use sources::{Checkpoints, Credentials, Place};
 
 use super::config::{INSECURE, Origin};
 
