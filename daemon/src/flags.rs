@@ -89,6 +89,9 @@ pub enum FlagError {
     /// Dashes without a name (`-=x`, `---v`).
     #[error("bad flag syntax: {0}")]
     Syntax(String),
+    /// Flags of the program without which it cannot do anything.
+    #[error("One or more mandatory parameters are missing: {0}")]
+    Missing(String),
 }
 
 impl FlagError {
@@ -141,6 +144,22 @@ impl Flags {
     pub fn own(&self, name: &str) -> Option<&str> {
         let given = self.own.iter().rev().find(|(known, _)| *known == name);
         given.map(|(_, value)| value.as_str())
+    }
+
+    /// The values of those of the program's own flags that it needs.
+    pub fn mandatory<const N: usize>(&self, names: [&str; N]) -> Result<[String; N], FlagError> {
+        let values = names.map(|name| self.own(name).unwrap_or_default().to_owned());
+        let missing: Vec<String> = names
+            .iter()
+            .zip(&values)
+            .filter(|(_, value)| value.is_empty())
+            .map(|(name, _)| format!("-{name}"))
+            .collect();
+        if missing.is_empty() {
+            Ok(values)
+        } else {
+            Err(FlagError::Missing(missing.join(", ")))
+        }
     }
 
     fn set(&mut self, name: &'static str, kind: Kind, value: &str) -> Result<(), FlagError> {

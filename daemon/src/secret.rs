@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A password, key or token. `Debug` and `Display` print `***`; only [`Secret::expose`] gives the text.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {

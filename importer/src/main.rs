@@ -1,11 +1,18 @@
 //! `cdi-importer`: brings a disk image from a server or file onto a disk.
 //!
-//! One program with two faces: subcommands for people, and the environment of CDI's importer pod.
+//! One program with several faces: subcommands for people, the environment of CDI's importer pod, and Forklift's populators, which it
+//! is when it has their names.
 
 use std::process::ExitCode;
 
+use daemon::env::ProcessEnv;
+use importer::populator::Populator;
 use importer::{cli, pod};
 
 fn main() -> ExitCode {
+    let name = std::env::args_os().next().unwrap_or_default();
+    if let Some(populator) = Populator::named(&name) {
+        return populator.main(&app::face::arguments(), &ProcessEnv);
+    }
     app::face::run(pod::SOURCE_VARIABLE, cli::main, pod::main)
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use app::exit::Exit;
 use app::{cluster, command_line};
 use daemon::env::{EnvErrors, EnvReader, Strings};
-use daemon::flags::{Flags, OwnFlag};
+use daemon::flags::{FlagError, Flags, OwnFlag};
 use daemon::paths::Paths;
 use daemon::signal::Signal;
 use sources::pod::PodNetwork;
@@ -51,8 +51,8 @@ const OWN_FLAGS: [OwnFlag; 4] = [
 /// The reason why the DataImportCron was not updated.
 #[derive(Debug, thiserror::Error)]
 enum PollFailed {
-    #[error("One or more mandatory parameters are missing: {0}")]
-    Missing(String),
+    #[error(transparent)]
+    Missing(#[from] FlagError),
     #[error("{0}")]
     Environment(EnvErrors),
     #[error("Failed getting the digest of {url}: {cause}")]
@@ -83,7 +83,7 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
 }
 
 async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Result<(), PollFailed> {
-    let [namespace, name, url] = mandatory(flags, [NAMESPACE, CRON, URL])?;
+    let [namespace, name, url] = flags.mandatory([NAMESPACE, CRON, URL])?;
     let digest = digest(&url, flags, env, stop).await?;
     command_line::print(format!("Digest is {digest}\n").as_bytes())?;
     let cron = Cron::new(cluster::config(flags, env).await?, &namespace, &name)?;
@@ -95,22 +95,6 @@ async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Res
     };
     command_line::print(format!("{said}: DataImportCron {namespace}/{name}\n").as_bytes())?;
     Ok(())
-}
-
-/// The values of these flags, all of which are needed.
-fn mandatory<const N: usize>(flags: &Flags, names: [&str; N]) -> Result<[String; N], PollFailed> {
-    let values = names.map(|name| flags.own(name).unwrap_or_default().to_owned());
-    let missing: Vec<String> = names
-        .iter()
-        .zip(&values)
-        .filter(|(_, value)| value.is_empty())
-        .map(|(name, _)| format!("-{name}"))
-        .collect();
-    if missing.is_empty() {
-        Ok(values)
-    } else {
-        Err(PollFailed::Missing(missing.join(", ")))
-    }
 }
 
 /// The digest of what the registry has at `url`: that of the index if it is one.

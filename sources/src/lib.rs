@@ -16,6 +16,7 @@ mod engine;
 mod error;
 pub mod file;
 pub mod gcs;
+pub mod glance;
 pub mod http;
 pub mod imageio;
 pub mod nbd;

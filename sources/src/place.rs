@@ -15,6 +15,7 @@ use crate::checkpoints::Checkpoints;
 use crate::error::invalid;
 use crate::file::FileSource;
 use crate::gcs;
+use crate::glance::{self, Access, GlanceOptions};
 use crate::http::{Header, HttpConfig, HttpSource, parse_endpoint};
 use crate::imageio::{ImageIoSource, disk_of_engine};
 use crate::nbd::NbdSource;
@@ -68,6 +69,8 @@ pub enum Place {
     },
     /// A disk of a VMware machine.
     Vddk(VddkOptions),
+    /// An image of an OpenStack cloud.
+    Glance(GlanceOptions),
 }
 
 /// Particulars that come with the address on a command line; each kind of source takes its own.
@@ -81,6 +84,8 @@ pub struct Particulars {
     pub checkpoints: Checkpoints,
     /// For VMware.
     pub vddk: VddkParticulars,
+    /// For OpenStack clouds, which know no strangers.
+    pub access: Option<Access>,
 }
 
 /// Beginnings of addresses, in the order in which help and errors name them.
@@ -93,6 +98,7 @@ pub fn schemes() -> impl Iterator<Item = &'static str> {
         "nbd",
         "ovirt+https",
         "vddk+https",
+        "glance+https",
         "file",
     ];
     ["http", "https"].into_iter().chain(stores).chain(others)
@@ -134,6 +140,11 @@ impl Place {
                 particulars.checkpoints,
                 particulars.vddk,
             )?)),
+            Some("glance+http" | "glance+https") => {
+                let unknown = || invalid("an OpenStack cloud has to be told who asks");
+                let access = particulars.access.ok_or_else(unknown)?;
+                GlanceOptions::parse(text, access).map(Self::Glance)
+            }
             Some("file") => {
                 let path = Url::parse(text).ok().and_then(|url| url.to_file_path().ok());
                 path.map(Self::File)
@@ -165,6 +176,7 @@ impl Place {
             Self::Nbd(uri) => uri,
             Self::ImageIo { api, .. } => api.as_str(),
             Self::Vddk(options) => options.endpoint.as_str(),
+            Self::Glance(options) => options.identity().as_str(),
         };
         let host = Url::parse(address).ok()?.host_str()?.to_owned();
         Some(host).filter(|host| !host.is_empty())
@@ -180,6 +192,7 @@ impl Place {
             Self::Nbd(_) => "nbd",
             Self::ImageIo { .. } => "imageio",
             Self::Vddk(_) => "vddk",
+            Self::Glance(_) => "glance",
         }
     }
 }
@@ -249,6 +262,7 @@ pub fn open(place: &Place, network: &Arc<Network>) -> Result<Opened, SourceError
             let library = source.informer();
             Opened::new(source, Remarks::Library(Box::new(library)))
         }
+        Place::Glance(options) => alone(Box::new(glance::open(options, network)?)),
     })
 }
 
@@ -323,7 +337,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "sources of scheme ftp are not supported: use http, https, s3, gs, docker, oci, oci-archive, nbd, \
-             ovirt+https, vddk+https, file, a path or -"
+             ovirt+https, vddk+https, glance+https, file, a path or -"
         );
     }
 }

@@ -22,3 +22,15 @@ pub const CLONE_PROGRESS: (&str, &str) = (
     "kubevirt_cdi_clone_progress_total",
     "The clone progress in percentage",
 );
+
+/// Name and help text of the progress of OpenStack's populator, as its controller knows it.
+pub const OPENSTACK_PROGRESS: (&str, &str) = (
+    "kubevirt_cdi_openstack_populator_progress_total",
+    "The progress of the volume that is filled from OpenStack in percentage",
+);
+
+/// Name and help text of the progress of oVirt's populator.
+pub const OVIRT_PROGRESS: (&str, &str) = (
+    "kubevirt_cdi_ovirt_progress_total",
+    "The progress of the volume that is filled from oVirt in percentage",
+);

@@ -10,6 +10,7 @@ mod import;
 mod info;
 mod job;
 mod open;
+mod openstack;
 mod progress;
 mod unpack;
 mod watch;

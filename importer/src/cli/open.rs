@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::args::SourceArgs;
 use super::failure::CommandFailed;
+use super::openstack;
 
 /// Parts of the process that a job needs.
 pub(super) struct Context {
@@ -47,7 +48,16 @@ impl Context {
         arguments: &SourceArgs,
         is_checked: bool,
     ) -> Result<Box<dyn Source>, CommandFailed> {
-        let mut place = Place::parse(&arguments.source, particulars(arguments)).map_err(usage)?;
+        let credentials = credentials(arguments)?;
+        let particulars = Particulars {
+            access: openstack::access(
+                &arguments.source,
+                credentials.as_ref(),
+                arguments.ambient_identity,
+            )?,
+            ..particulars(arguments)
+        };
+        let mut place = Place::parse(&arguments.source, particulars).map_err(usage)?;
         if let Place::File(path) = &place {
             return self.open_local(path);
         }
@@ -55,7 +65,10 @@ impl Context {
             let what = "--format and --ova are for images: a VMware disk is what its guest has written";
             return Err(CommandFailed::Usage(what.to_owned()));
         }
-        let network = self.network(arguments, is_checked)?;
+        let network = Network {
+            credentials,
+            ..self.network(arguments, is_checked)?
+        };
         if let Place::Http { headers, .. } = &mut place {
             *headers = self::headers(arguments)?;
         }
@@ -79,7 +92,6 @@ impl Context {
             token_services: arguments.token_services.clone(),
         };
         Ok(Network {
-            credentials: credentials(arguments)?,
             insecure: arguments.insecure,
             proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage)?,
             connections: arguments
@@ -120,6 +132,7 @@ fn particulars(arguments: &SourceArgs) -> Particulars {
             has_certificates: arguments.ca_dir.is_some(),
             installation: installation(arguments),
         },
+        ..Particulars::default()
     }
 }
 

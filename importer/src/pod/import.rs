@@ -16,7 +16,7 @@ use volume::wording::Made;
 
 use super::config::{Config, Remote, SourceConfig};
 use super::message::ImportFailed;
-use super::watch::Watch;
+use crate::watch::Watch;
 
 /// Message that the controllers expect after every success.
 const COMPLETE: &str = "Import Complete";

@@ -7,7 +7,6 @@ mod import;
 mod message;
 mod node_pull;
 mod open;
-mod watch;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,7 +17,7 @@ use app::exit::Exit;
 use app::job::{self, Ended, POD_GRACE};
 use app::{metrics, start};
 use daemon::env::Strings;
-use daemon::metrics::Registry;
+use daemon::metrics::{IMPORT_PROGRESS, Registry};
 use daemon::paths::Paths;
 use daemon::report::{self, Termination};
 use daemon::signal::{Shutdown, Signal};
@@ -30,7 +29,7 @@ use volume::wording;
 use self::config::Config;
 use self::import::Import;
 use self::message::{ImportFailed, PROCESS};
-use self::watch::Watch;
+use crate::watch::Watch;
 
 /// The kind of source (contract §1.2). Its presence makes the process a pod.
 pub const SOURCE_VARIABLE: &str = "IMPORTER_SOURCE";
@@ -60,7 +59,12 @@ async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
         shutdown,
     };
     let import = Import {
-        watch: Arc::new(Watch::new(&registry, &config.owner_uid, config.made())),
+        watch: Arc::new(Watch::new(
+            &registry,
+            IMPORT_PROGRESS,
+            &config.owner_uid,
+            config.made(),
+        )),
         config,
         paths,
         volume,

@@ -29,10 +29,13 @@ use self::session::Session;
 use self::ticket::{Progress, Ticket};
 use self::transfer::{Format, Transfer};
 use super::engine::Regions;
-use super::http::{Continuity, HttpConfig, HttpSource, keeps_promise};
+use super::http::{Continuity, HttpConfig, HttpSource, keeps_promise, parse_endpoint};
 use super::network::Network;
 use crate::checkpoints::Checkpoints;
 use crate::error::invalid;
+
+/// Place of the API on the machine of an engine.
+const API: &str = "/ovirt-engine/api";
 
 /// A disk whose transfer has begun. Dropping it ends the transfer and the session.
 pub struct ImageIoSource {
@@ -121,6 +124,15 @@ impl Source for ImageIoSource {
     }
 }
 
+/// The API of an engine whose address may be that of the machine, as oVirt's own programs want it, or that of the API already.
+pub fn api_of_engine(address: &str) -> Result<Url, SourceError> {
+    let mut url = parse_endpoint(address)?;
+    let path = url.path().trim_end_matches('/');
+    let path = format!("{}{API}", path.strip_suffix(API).unwrap_or(path));
+    url.set_path(&path);
+    Ok(url)
+}
+
 /// The API and the disk in `ovirt+https://engine/ovirt-engine/api/disks/ID`.
 pub fn disk_of_engine(address: &str) -> Result<(Url, String), SourceError> {
     let parsed = address
@@ -169,6 +181,28 @@ mod tests {
             "ovirt+https://",
         ] {
             assert!(disk_of_engine(address).is_err(), "{address}");
+        }
+    }
+
+    #[test]
+    fn an_engine_is_named_with_or_without_its_api() {
+        for (address, api) in [
+            ("https://engine", "https://engine/ovirt-engine/api"),
+            ("https://engine/", "https://engine/ovirt-engine/api"),
+            (
+                "https://engine:8443/ovirt-engine/api",
+                "https://engine:8443/ovirt-engine/api",
+            ),
+            (
+                "https://engine/ovirt-engine/api/",
+                "https://engine/ovirt-engine/api",
+            ),
+            ("https://proxy/to", "https://proxy/to/ovirt-engine/api"),
+        ] {
+            assert_eq!(api_of_engine(address).unwrap().as_str(), api);
+        }
+        for address in ["", "engine", "ftp://engine", "https://"] {
+            assert!(api_of_engine(address).is_err(), "{address}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The observer of an import, for log and metrics.
+//! The observer of a pod's import, for log and metrics.
 
 use std::time::Duration;
 
-use daemon::metrics::{Counter, IMPORT_PROGRESS, Progress, Registry};
+use daemon::metrics::{Counter, Progress, Registry};
 use datapath::Error;
 use datapath::facts::ImageFacts;
 use datapath::observe::{Observer, Phase, Stage};
@@ -12,7 +12,7 @@ use volume::wording::Made;
 
 /// Logs the phases by CDI's names and drives the progress that its controllers scrape.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     progress: Progress,
     source_bytes: Counter,
     target_bytes: Counter,
@@ -21,9 +21,14 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Series in `registry`, with the owner's uid as the controllers expect it.
-    pub(super) fn new(registry: &Registry, owner_uid: &str, made: Made) -> Self {
-        let (name, help) = IMPORT_PROGRESS;
+    /// Series in `registry`: `progress`, by name and help, has the owner's uid as the controllers expect it.
+    pub(crate) fn new(
+        registry: &Registry,
+        progress: (&'static str, &'static str),
+        owner_uid: &str,
+        made: Made,
+    ) -> Self {
+        let (name, help) = progress;
         Self {
             progress: registry.progress(name, help, owner_uid),
             source_bytes: registry.counter(
@@ -42,17 +47,17 @@ impl Watch {
     }
 
     /// The phase that began last.
-    pub(super) fn current_phase(&self) -> Phase {
+    pub(crate) fn current_phase(&self) -> Phase {
         self.phases.current()
     }
 
     /// The import ends with `error`.
-    pub(super) fn failed(&self, error: &Error) {
+    pub(crate) fn failed(&self, error: &Error) {
         self.figures.failed(error);
     }
 
     /// Everything is verified and on the disk: 100 %.
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.progress.finish();
     }
 }
@@ -91,12 +96,14 @@ impl Observer for Watch {
 
 #[cfg(test)]
 mod tests {
+    use daemon::metrics::IMPORT_PROGRESS;
+
     use super::*;
 
     #[test]
     fn progress_is_absent_before_the_first_byte_and_full_only_at_the_end() {
         let registry = Registry::default();
-        let watch = Watch::new(&registry, "uid", Made::Disk);
+        let watch = Watch::new(&registry, IMPORT_PROGRESS, "uid", Made::Disk);
         let shown = || {
             let text = registry.encode();
             let line = text

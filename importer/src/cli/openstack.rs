@@ -1,0 +1,60 @@
+//! The party that asks an OpenStack cloud, as the variables of OpenStack's own client and the options say.
+
+use std::collections::HashMap;
+
+use daemon::env::{EnvReader, ProcessEnv, Strings};
+use sources::Credentials;
+use sources::glance::{Access, Names};
+use url::Url;
+
+use super::failure::CommandFailed;
+
+/// The cloud that the variables are for.
+const AUTH_URL: &str = "OS_AUTH_URL";
+
+/// Variables that say who asks, for which user and password of the command line stand in.
+const IDENTITY: [&str; 4] = ["OS_AUTH_TYPE", "OS_USER_ID", "OS_USERNAME", "OS_PASSWORD"];
+
+/// The access to the cloud that `source` names, if it names one. Variables go to the cloud that they are for only, unless
+/// `is_lent` says that they may go to any.
+pub(super) fn access(
+    source: &str,
+    given: Option<&Credentials>,
+    is_lent: bool,
+) -> Result<Option<Access>, CommandFailed> {
+    if !source.to_ascii_lowercase().starts_with("glance+http") {
+        return Ok(None);
+    }
+    let mut variables: HashMap<_, _> = ProcessEnv.with_prefix("OS_").into_iter().collect();
+    match given {
+        Some(credentials) => {
+            variables.retain(|name, _| !IDENTITY.contains(&name.as_str()));
+            variables.insert("OS_USERNAME".to_owned(), credentials.user().to_owned());
+            variables.insert("OS_PASSWORD".to_owned(), credentials.password().to_owned());
+        }
+        None if is_lent => {}
+        None => check_cloud(source, variables.get(AUTH_URL))?,
+    }
+    let mut reader = EnvReader::new(&variables);
+    let access = Access::read(&mut reader, Names::OpenStack);
+    reader
+        .finish()
+        .map_err(|errors| CommandFailed::Usage(errors.to_string()))?;
+    Ok(access)
+}
+
+/// Fails if the variables are for another cloud than that of `source`.
+fn check_cloud(source: &str, auth_url: Option<&String>) -> Result<(), CommandFailed> {
+    let host = |url: &str| Some(Url::parse(url).ok()?.host_str()?.to_owned());
+    let Some(own) = auth_url.and_then(|url| host(url)) else {
+        return Ok(());
+    };
+    let named = source.split_once('+').and_then(|(_, url)| host(url));
+    match named {
+        Some(named) if named != own => Err(CommandFailed::Usage(format!(
+            "the variables OS_… are for {own}, as {AUTH_URL} says, and not for {named}: give --user and --password-file, or \
+             allow it with --ambient-identity"
+        ))),
+        _ => Ok(()),
+    }
+}

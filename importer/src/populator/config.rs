@@ -1,0 +1,136 @@
+//! The flags and the secret that both populators have.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use daemon::env::{EnvReader, Strings};
+use daemon::flags::{Flags, OwnFlag};
+use daemon::tls::{self, Roots};
+use datapath::floor::SpeedLimit;
+use sources::policy::Policy;
+use sources::proxy::ProxyConfig;
+use sources::{Credentials, Network, Place};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use volume::limits;
+
+use super::{Populator, openstack, ovirt};
+
+const VOLUME_PATH: &str = "volume-path";
+const OWNER_UID: &str = "owner-uid";
+const PVC_SIZE: &str = "pvc-size";
+
+/// The flags of both. The secret's name says nothing more: its keys are variables already.
+pub(super) const FLAGS: [OwnFlag; 4] = [
+    OwnFlag {
+        name: VOLUME_PATH,
+        purpose: "(mandatory) the disk: a block device, or a file disk.img that is made",
+    },
+    OwnFlag {
+        name: OWNER_UID,
+        purpose: "uid of the claim: the label of the progress",
+    },
+    OwnFlag {
+        name: PVC_SIZE,
+        purpose: "bytes of the claim: a file grows no larger",
+    },
+    OwnFlag {
+        name: "secret-name",
+        purpose: "accepted, no effect: the keys of the secret are read from the environment",
+    },
+];
+
+/// Certificates to trust instead of the system's, in PEM.
+const CA_CERTIFICATE: &str = "cacert";
+/// Boolean: verify no certificate.
+pub(super) const INSECURE: &str = "insecureSkipVerify";
+
+/// Upstream's words.
+const MALFORMED: &str = "CA certificate is malformed, failed to configure the CA cert pool";
+
+/// Everything that a populator is told.
+#[derive(Debug)]
+pub(super) struct Config {
+    pub(super) place: Place,
+    /// The way there; nobody observes it yet.
+    pub(super) network: Network,
+    pub(super) volume_path: PathBuf,
+    pub(super) owner_uid: String,
+    /// Bytes of the claim, if they are told.
+    pub(super) size: Option<u64>,
+    pub(super) speed_limit: Option<SpeedLimit>,
+}
+
+/// The part of it that only one populator has.
+pub(super) struct Origin {
+    pub(super) place: Place,
+    pub(super) credentials: Option<Credentials>,
+    pub(super) insecure: bool,
+}
+
+impl Config {
+    /// Reads the flags and the secret; the error is a sentence.
+    pub(super) fn read(
+        populator: Populator,
+        flags: &Flags,
+        env: &dyn Strings,
+        stop: &CancellationToken,
+    ) -> Result<Self, String> {
+        let [volume_path] = flags
+            .mandatory([VOLUME_PATH])
+            .map_err(|error| error.to_string())?;
+        let size = size(flags)?;
+        let mut reader = EnvReader::new(env);
+        let origin = match populator {
+            Populator::OpenStack => openstack::read(flags, &mut reader)?,
+            Populator::Ovirt if size.is_none() => return Err(format!("-{PVC_SIZE} must be above 0")),
+            Populator::Ovirt => ovirt::read(flags, &mut reader)?,
+        };
+        let roots = match reader.text(CA_CERTIFICATE) {
+            // As upstream: one who names an authority trusts no other.
+            Some(pem) => Roots::from_pem(pem.as_bytes()),
+            None => Some(Roots::system()),
+        };
+        let speed_limit = limits::speed_of_pod(&mut reader);
+        reader.finish().map_err(|errors| errors.to_string())?;
+        let origin = origin.ok_or("the secret cannot be used")?;
+        let tls = if origin.insecure {
+            tls::insecure_client_config()
+        } else {
+            tls::client_config(roots.ok_or(MALFORMED)?)
+        };
+        let network = Network {
+            credentials: origin.credentials,
+            insecure: origin.insecure,
+            proxy: ProxyConfig::from_env(|name| env.get(name)).map_err(|error| error.to_string())?,
+            policy: Policy::pod(env, !origin.insecure),
+            ..Network::new(
+                Handle::current(),
+                stop.clone(),
+                Arc::new(tls.map_err(|error| error.to_string())?),
+            )
+        };
+        Ok(Self {
+            place: origin.place,
+            network,
+            volume_path: volume_path.into(),
+            owner_uid: flags.own(OWNER_UID).unwrap_or_default().to_owned(),
+            size,
+            speed_limit,
+        })
+    }
+}
+
+/// The bytes of the claim; 0 is upstream's word for those that are not told.
+fn size(flags: &Flags) -> Result<Option<u64>, String> {
+    let Some(text) = flags.own(PVC_SIZE) else {
+        return Ok(None);
+    };
+    match text.parse() {
+        Ok(0) => Ok(None),
+        Ok(size) => Ok(Some(size)),
+        Err(_) => Err(format!(
+            "invalid value {text:?} for flag -{PVC_SIZE}: a number of bytes is needed"
+        )),
+    }
+}

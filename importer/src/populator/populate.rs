@@ -1,0 +1,85 @@
+//! The work: one transfer.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use datapath::error::TargetError;
+use datapath::observe::Observer;
+use datapath::options::{Payload, Reading, Writing};
+use datapath::{Error, target, transfer};
+use sources::Network;
+use volume::{Volume, Wanted, wording};
+
+use super::config::Config;
+use crate::watch::Watch;
+
+/// Name of the only file that is made.
+const DISK_IMAGE: &str = "disk.img";
+
+/// The reason why the volume was not filled.
+#[derive(Debug)]
+pub(super) enum NotPopulated {
+    /// A sentence.
+    Failed(String),
+    /// A signal was obeyed.
+    Stopped,
+}
+
+impl NotPopulated {
+    fn because(error: &Error, watch: &Watch) -> Self {
+        watch.failed(error);
+        if wording::is_stop(error) {
+            Self::Stopped
+        } else {
+            Self::Failed(format!("cannot fill the volume: {error}"))
+        }
+    }
+}
+
+/// Fills the volume and makes sure that it is on the medium.
+pub(super) fn populate(config: Config, watch: &Arc<Watch>) -> Result<(), NotPopulated> {
+    let because = |error: Error| NotPopulated::because(&error, watch);
+    let options = options(&config.volume_path, config.size).map_err(|error| because(error.into()))?;
+    let stop = config.network.stop.clone();
+    let observer = Arc::clone(watch) as Arc<dyn Observer>;
+    let network = Arc::new(Network {
+        observer: Arc::clone(&observer),
+        ..config.network
+    });
+    let opened = sources::open(&config.place, &network).map_err(|error| because(error.into()))?;
+    let reading = Reading {
+        full_header: true,
+        speed_limit: config.speed_limit,
+        stop,
+        observer,
+        ..Reading::default()
+    };
+    let writing = Writing {
+        workers: app::job::data_threads(),
+        ..Writing::default()
+    };
+    let report = transfer::transfer(&*opened.source, Payload::default(), &options, &reading, &writing)
+        .map_err(because)?;
+    tracing::info!(
+        "Read {} bytes, wrote {} bytes to {}",
+        report.source_bytes,
+        report.written_bytes,
+        options.path.display()
+    );
+    watch.finish();
+    Ok(())
+}
+
+/// The disk at `path`, of at most `size` bytes if it is a file.
+fn options(path: &Path, size: Option<u64>) -> Result<target::Options, TargetError> {
+    // A device that is not there would else become a file among the devices, in the memory of the node.
+    if path.file_name() != Some(OsStr::new(DISK_IMAGE)) && !target::is_block_device(path) {
+        let problem = format!("it is no block device, and no file but {DISK_IMAGE} is made");
+        return Err(TargetError::new("open", path, io::Error::other(problem)));
+    }
+    // A file keeps the size of its image, as with upstream. Grown to the size of the claim it would be more than its filesystem can
+    // hold: no variable tells a populator what part of the volume that keeps for itself, as one tells the importer.
+    Ok(Volume::of(path, size)?.target_options(&Wanted::default()))
+}

@@ -1,0 +1,83 @@
+//! Signals in the middle, and the next attempt after them; progress meanwhile.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use testkit::openstack::real::Cloud;
+use testkit::ovirt::{Engine, Script};
+use testkit::process::Running;
+use testkit::wait;
+
+use super::pod::{HIDDEN, Pod, dense};
+use super::{openstack, ovirt};
+
+const OPENSTACK: &str = "kubevirt_cdi_openstack_populator_progress_total";
+const OVIRT: &str = "kubevirt_cdi_ovirt_progress_total";
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bytes a second of a download that takes some seconds.
+const SLOW: u64 = 8 << 20;
+
+/// Starts the program, and waits until a third of the disk is there.
+fn start(pod: &Pod, series: &str) -> Running {
+    let running = pod.program().start();
+    let complaint = || format!("no progress: {}", running.stderr_so_far());
+    wait::until(PATIENCE, complaint, || {
+        pod.progress(series).is_some_and(|percent| percent > 33.0)
+    });
+    running
+}
+
+/// Stops it in the middle by each signal: what is left looks like no disk.
+fn stop(pod: &Pod, series: &str) {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::KILL, 137)] {
+        let running = start(pod, series);
+        let line = std::fs::read(format!("/proc/{}/cmdline", running.id())).unwrap();
+        assert!(!String::from_utf8_lossy(&line).contains(HIDDEN));
+        running.signal(signal);
+        let finished = running.wait();
+        assert_eq!(finished.code(), code, "{}", finished.stderr);
+        assert!(!finished.stderr.contains(HIDDEN), "{}", finished.stderr);
+        match std::fs::read(pod.disk()) {
+            Ok(left) => assert!(
+                signal == Signal::KILL && left.iter().take(1 << 20).all(|byte| *byte == 0),
+                "what is left looks like a disk"
+            ),
+            Err(_) => assert_eq!(signal, Signal::TERM, "the file is gone"),
+        }
+    }
+}
+
+#[test]
+fn a_populator_of_openstack_that_is_stopped_or_killed_starts_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = dense(folder.path());
+    let id = Cloud::get().add_image("raw", &std::fs::read(&image.raw).unwrap());
+    let mut plan = openstack::of_files(Vec::new());
+    plan.bytes_per_second = Some(SLOW);
+    let (_gateway, region) = openstack::broken(plan);
+    let pod = openstack::pod(&id, &region);
+    let other = pod.folder().join("disk.img.old");
+    std::fs::write(&other, "of somebody else").unwrap();
+    stop(&pod, OPENSTACK);
+    pod.assert_fills(&image.raw, "the next attempt");
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "of somebody else");
+}
+
+#[test]
+fn a_populator_of_ovirt_that_is_stopped_or_killed_starts_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = dense(folder.path());
+    let script = ovirt::holding(std::fs::read(&image.raw).unwrap());
+    let slow = Engine::start(Script {
+        rate: Some(SLOW),
+        ..script.clone()
+    });
+    let pod = ovirt::pod(&slow);
+    stop(&pod, OVIRT);
+    // One that was killed has left its transfer, which locks the disk until the time limit of the engine ends it: a minute.
+    let engine = Engine::start(script);
+    let pod = pod.with(format!("--engine-url={}", engine.api_url()));
+    pod.assert_fills(&image.raw, "the next attempt");
+}

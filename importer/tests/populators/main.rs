@@ -1,0 +1,13 @@
+//! The populators of Forklift as its controller starts them: flags, and a secret in the environment; disk, progress and exit code out.
+//! OpenStack is the real one, and so is the image server of oVirt.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
+mod endings;
+mod openstack;
+mod ovirt;
+mod pod;
+mod usage;

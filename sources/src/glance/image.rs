@@ -1,0 +1,84 @@
+//! What Glance says of an image (Image service API v2, "Show image").
+
+use datapath::digest::{Checksum, ChecksumError};
+use datapath::error::{SourceError, SourceErrorKind};
+use serde::Deserialize;
+
+use crate::error::invalid;
+use crate::words::plain;
+
+/// An image, without its bytes. Everything is absent until the bytes are there.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Image {
+    status: Option<String>,
+    size: Option<u64>,
+    /// MD5.
+    checksum: Option<String>,
+    os_hash_algo: Option<String>,
+    os_hash_value: Option<String>,
+    disk_format: Option<String>,
+    container_format: Option<String>,
+}
+
+impl Image {
+    pub(super) fn parse(body: &[u8]) -> Result<Self, SourceError> {
+        let image: Self = serde_json::from_slice(body).map_err(|error| {
+            let what = "the image service's description of the image cannot be read";
+            SourceError::caused(SourceErrorKind::Io, what, error)
+        })?;
+        // No more than a hint: the content says what it is.
+        tracing::info!(
+            disk_format = %plain(image.disk_format.as_deref().unwrap_or("unknown")),
+            container_format = %plain(image.container_format.as_deref().unwrap_or("unknown")),
+            size = image.size,
+            "the image in Glance",
+        );
+        Ok(image)
+    }
+
+    /// Fails unless the image has bytes that may be read.
+    pub(super) fn check_status(&self) -> Result<(), SourceError> {
+        let advice = match self.status.as_deref() {
+            Some("active") => return Ok(()),
+            Some("queued" | "saving" | "uploading" | "importing") => "wait until its upload has ended",
+            Some("deactivated") => "an administrator has to activate it again",
+            _ => "it has to be uploaded anew",
+        };
+        let status = plain(self.status.as_deref().unwrap_or("without a status"));
+        Err(invalid(format!("it is {status}, not active: {advice}")))
+    }
+
+    /// The digest that the bytes must have: the secure hash, else the MD5 of older clouds.
+    pub(super) fn checksum(&self) -> Result<Option<Checksum>, SourceError> {
+        let secure = self.os_hash_algo.as_deref().zip(self.os_hash_value.as_deref());
+        if let Some((algorithm, hash)) = secure {
+            match format!("{algorithm}:{hash}").parse() {
+                Ok(checksum) => return Ok(Some(checksum)),
+                Err(ChecksumError::Algorithm(name)) => tracing::info!("its hash of {name} is not known here"),
+                Err(error) => return Err(unusable(error)),
+            }
+        }
+        let md5 = self.checksum.as_deref();
+        md5.map(|md5| format!("md5:{md5}").parse().map_err(unusable))
+            .transpose()
+    }
+
+    /// Fails unless the bytes that are sent are as many as the image has.
+    pub(super) fn check_length(&self, sent: Option<u64>) -> Result<(), SourceError> {
+        let text =
+            |length: Option<u64>| length.map_or_else(|| "(unknown)".to_owned(), |length| length.to_string());
+        match self.size {
+            // An answer without a length comes from a server that cannot know whether it sent all.
+            Some(size) if sent != Some(size) => {
+                let message = format!("it has {size} bytes, {} are sent", text(sent));
+                Err(SourceError::new(SourceErrorKind::Length, message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn unusable(error: ChecksumError) -> SourceError {
+    SourceError::caused(SourceErrorKind::Invalid, "its hash cannot be used", error)
+}
