@@ -26,6 +26,7 @@ pub mod nbd_script;
 pub mod nginx;
 pub mod objects;
 pub mod oci;
+pub mod openstack;
 pub mod origin;
 mod output;
 pub mod ovirt;

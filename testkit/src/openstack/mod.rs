@@ -1,0 +1,3 @@
+//! OpenStack: Keystone, which knows users, and Glance, which has images.
+
+pub mod script;
