@@ -4,6 +4,7 @@ use testkit::disk;
 use testkit::openstack::script::{CLOUD, CREDENTIAL, Cloud, OWN_TOKEN, PASSWORD, Script, USER, catalog};
 use testkit::process::Program;
 
+use crate::faults::qcow2;
 use crate::{ACCESS, MIB, Place};
 
 #[test]
@@ -96,8 +97,7 @@ fn variables_of_one_cloud_do_not_go_to_another() {
 
 #[test]
 fn options_win_over_variables_and_other_commands_read_images_too() {
-    let raw = disk::content(1, MIB);
-    let cloud = Cloud::start(Script::new(raw));
+    let cloud = Cloud::start(Script::new(qcow2()));
     let place = Place::new();
     std::fs::write(place.path("password"), PASSWORD).unwrap();
     for command in ["info", "check"] {

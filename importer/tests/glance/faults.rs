@@ -10,7 +10,8 @@ use crate::{MIB, Place};
 
 static RAW: LazyLock<Vec<u8>> = LazyLock::new(|| disk::sparse_content(3, 8 * MIB, 2));
 
-fn qcow2() -> Vec<u8> {
+/// An image of [`RAW`].
+pub(crate) fn qcow2() -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let (raw, image) = (folder.path().join("raw"), folder.path().join("image"));
     std::fs::write(&raw, &*RAW).unwrap();

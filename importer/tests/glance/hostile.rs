@@ -90,7 +90,7 @@ fn documents_take_bounded_memory_and_time() {
             Reply::endless(" ".repeat(1 << 16), Duration::ZERO),
             bound,
         ),
-        of("no image", Reply::of("[]"), unread),
+        of("no image", Reply::of("7"), unread),
         of(
             "a negative size",
             Reply::of(r#"{"status":"active","size":-1}"#),

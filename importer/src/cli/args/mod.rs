@@ -20,7 +20,7 @@ pub const DEFAULT_OVERHEAD: f64 = 0.06;
 
 /// Brings a disk image onto a disk, in one pass.
 ///
-/// Reads an image from a web server, an object store, a container registry, oVirt, an NBD server or a file, undoes
+/// Reads an image from a web server, an object store, a container registry, oVirt, OpenStack, an NBD server or a file, undoes
 /// its compression, converts it to a raw disk and writes only the bytes that hold data. Nothing is stored on the way,
 /// and nothing that looks complete is left behind by a failure.
 ///
