@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the container images as OCI archives, with a bill of materials each, and prints their digests and sizes.
 #
-#   images/build.sh [OPTION…] [IMAGE…]       IMAGE: importer uploadserver uploadproxy cloner; all without one
+#   images/build.sh [OPTION…] [IMAGE…]       IMAGE: importer uploadserver uploadproxy cloner importer-vddk; all without one
 #
 #   --profile NAME     of cargo: release by default; dev is quick to compile
 #   --programs FOLDER  takes compiled programs from there, as CI does with those that its tests have run
@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 . ci/steps.sh
 PATH=$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin
 
-all=(importer uploadserver uploadproxy cloner)
+all=(importer uploadserver uploadproxy cloner importer-vddk)
 # Where each program is in the workspace.
 declare -A package=(
     [cdi-importer]=importer [cdi-uploadserver]=uploadserver [cdi-uploadproxy]=uploadproxy [cdi-cloner]=cloner
@@ -45,8 +45,6 @@ while [ $# != 0 ]; do
     esac
     shift
 done
-[ ${#chosen[@]} != 0 ] || chosen=("${all[@]}")
-
 . images/static.sh
 case $target in
     x86_64-*) architecture=amd64 prefix=x86_64-linux-gnu linker=gcc-x86-64-linux-gnu ;;
@@ -56,6 +54,12 @@ case $target in
 esac
 [ "$target" = "$(rustc --print host-tuple)" ] && prefix='' linker=gcc
 work=target/images/stage/$architecture
+# VMware's library exists for one architecture, and nbdkit's plugin for it is compiled for this machine.
+if [ "$architecture$prefix" != amd64 ]; then
+    [[ " ${chosen[*]} " != *' importer-vddk '* ]] || complain 'importer-vddk can only be built on and for amd64'
+    unset 'all[-1]'
+fi
+[ ${#chosen[@]} != 0 ] || chosen=("${all[@]}")
 
 needs() {
     local missing=()
@@ -69,14 +73,22 @@ needs() {
 
 # What an archive is made with: buildah, and what looks into the archive afterwards.
 install_tools() {
-    needs buildah skopeo python3 binutils "$linker" libc6-dev${prefix:+-$architecture-cross}
+    needs buildah skopeo python3 binutils dpkg-dev make "$linker" libc6-dev${prefix:+-$architecture-cross}
     [ -z "$prefix" ] || rustup target add "$target"
+}
+
+# contents IMAGE: the lines of its `contents`, and of the one that it is like.
+contents() {
+    local kind words
+    while read -r kind words; do
+        if [ "$kind" = like ]; then contents "$words"; else echo "$kind $words"; fi
+    done <"images/$1/contents"
 }
 
 # The programs of the chosen images, with nothing of this machine's folders in them.
 compile() {
     local wanted packages=() name
-    wanted=$(for image in "${chosen[@]}"; do sed -n 's/^program //p' "images/$image/contents"; done)
+    wanted=$(for image in "${chosen[@]}"; do contents "$image"; done | sed -n 's/^program //p' | sort --unique)
     for name in $wanted; do packages+=(--bin "$name" --package "${package[$name]}"); done
     if [ "$profile" != dev ]; then
         local -n flags=CARGO_TARGET_${static_name//-/_}_RUSTFLAGS
@@ -115,7 +127,7 @@ add_package() {
 
 # The file system of an image, from its `contents`.
 lay_out() {
-    local image=$1 root=$work/$1/root kind words
+    local image=$1 root=$work/$1/root kind words package
     rm -rf "${work:?}/$image"
     # As distributions have it now: one folder for all programs.
     install -d "$root/usr/bin" "$root/etc" "$root/proc" "$root/sys" "$root/dev"
@@ -150,9 +162,13 @@ lay_out() {
                     xargs -0 cat >"$root/etc/ssl/certs/ca-certificates.crt"
                 add_package ca-certificates
                 ;;
+            nbdkit)
+                cp --archive "$nbdkit/root/." "$root/"
+                for package in "$nbdkit"/packages/*; do basename "${package%%_*}" >>"$root.packages"; done
+                ;;
             *) complain "images/$image/contents: unknown $kind" ;;
         esac
-    done <"images/$image/contents"
+    done < <(contents "$image")
     chmod -R u=rwX,go=rX "$root"
     chmod 1777 "$root/tmp"
 }
@@ -161,7 +177,13 @@ lay_out() {
 mega() { awk "BEGIN { printf \"%.1f\", $1 / 1000000 }"; }
 
 # What may be in an image, in millions of bytes. Those of unoptimised programs may be larger.
-limit() { [ "$1" = importer ] && echo 40 || echo 25; }
+limit() {
+    case $1 in
+        importer) echo 40 ;;
+        importer-vddk) echo 60 ;;
+        *) echo 25 ;;
+    esac
+}
 
 # The image, its bill of materials, and a line about it.
 pack() {
@@ -176,8 +198,8 @@ pack() {
         --tag "localhost/$name:$version" --file "images/$image/Containerfile" "$work/$image" >/dev/null
     rm -f "$archive"
     buildah push --quiet "localhost/$name:$version" "oci-archive:$archive:$name:$version"
-    mapfile -t packages < <(sed -n 's/^program //p' "images/$image/contents" | while read -r program; do echo "${package[$program]}"; done | sort -u)
-    images/bill-of-materials --name "$name" --version "$version" --target "$target" --debian "$work/deb" \
+    mapfile -t packages < <(contents "$image" | sed -n 's/^program //p' | while read -r program; do echo "${package[$program]}"; done | sort -u)
+    images/bill-of-materials --name "$name" --version "$version" --target "$target" --debian "$work/deb" ${nbdkit:+--debian "$nbdkit/packages"} \
         "$work/$image/root.packages" "${packages[@]}" >"$output/$name-$architecture.cdx.json"
     size=$(du --apparent-size --bytes --summarize "$work/$image/root" | cut --fields=1)
     printf '%-20s %s  %5s MB, compressed %5s MB\n' "$name" "$(skopeo inspect --format '{{.Digest}}' "oci-archive:$archive")" \
@@ -194,6 +216,8 @@ if [ -z "$programs" ]; then
     [ "$profile" != release ] || limited=yes
 fi
 step packages unpack_packages
+nbdkit=''
+if [[ " ${chosen[*]} " == *' importer-vddk '* ]]; then nbdkit=$(images/nbdkit); fi
 printf '\n=== images\n'
 # All are packed before one is complained about: a compilation takes minutes.
 too_large=()

@@ -1,10 +1,11 @@
 # shellcheck shell=bash
-# How servers for tests are built from Debian's packages; to be sourced by scripts that have set `name` (theirs, for what is said) and,
-# before anything is downloaded, `work` (a folder of their own).
+# How servers for tests, and an image, are built from Debian's packages; to be sourced by scripts that have set `name` (theirs, for
+# what is said), perhaps `suite` and, before anything is downloaded, `work` (a folder of their own).
 
-suite=bookworm
+suite=${suite:-bookworm}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 mirror=${DEBIAN_MIRROR:-}
+# shellcheck disable=SC2034 # not everyone who sources this keeps something there
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/cdi-workers
 
 complain() {
@@ -39,8 +40,8 @@ needs() {
     done
     [ -e "$keyring" ] || complain "needs $keyring: apt-get install debian-archive-keyring"
     # shellcheck disable=SC2016 # a field of apt
-    [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(REPO_URI)' "Release: $suite" 'Component: main' | sed -n 1p)
-    [ -n "$mirror" ] || complain "apt of this machine knows no $suite: DEBIAN_MIRROR can name a mirror"
+    [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' 'Component: main' | sed -n 1p)
+    [ -n "$mirror" ] || complain "apt of this machine knows no mirror of Debian: DEBIAN_MIRROR can name a mirror"
 }
 
 # private_apt KIND FOLDER ARGUMENT…: an apt of our own in an empty folder, which knows the deb or deb-src of the suite; the machine's

@@ -30,6 +30,7 @@ pub struct Report {
 /// Reads all tables of the image in `source`, which must have ranges, and compares what they refer to. With `data`, all
 /// compressed clusters are inflated as well. An image that cannot even be opened is an error.
 pub fn check(source: &dyn Source, payload: Payload, reading: &Reading, data: bool) -> Result<Report, Error> {
+    let (payload, reading) = (payload.of(source), &reading.of(source));
     let input = decode::undo(Meter::new(source, reading)?, reading, &reading.limits)?;
     let mut input = archive::enter(input, payload, reading)?;
     let Head { format, .. } = Head::read(&mut input, payload, reading)?;

@@ -43,25 +43,24 @@ pub struct Inspection {
     pub snapshots: u32,
     /// The reason for which an import would refuse the image.
     pub refused: Option<String>,
+    /// Bytes that changed since the earlier state, and the ranges that they lie in, where only those are read.
+    pub changed: Option<(u64, usize)>,
 }
 
 /// Looks at the head of the source and, where it has ranges, at the tables of the image.
 pub fn inspect(source: &dyn Source, payload: Payload, reading: &Reading) -> Result<Inspection, Error> {
+    if let Some(changes) = source.changes() {
+        return Ok(Inspection {
+            virtual_size: Some(changes.disk_bytes()),
+            changed: Some((changes.bytes(), changes.ranges().len())),
+            ..Inspection::of(source, Vec::new(), Format::Raw)
+        });
+    }
+    let (payload, reading) = (payload.of(source), &reading.of(source));
     let input = decode::undo(Meter::new(source, reading)?, reading, &reading.limits)?;
     let mut input = archive::enter(input, payload, reading)?;
     let Head { format, ending } = Head::read(&mut input, payload, reading)?;
-    let mut found = Inspection {
-        layers: input.layers(),
-        format,
-        source_bytes: source.length(),
-        virtual_size: None,
-        allocated_bytes: None,
-        cluster_size: None,
-        features: Vec::new(),
-        references: Vec::new(),
-        snapshots: 0,
-        refused: None,
-    };
+    let mut found = Inspection::of(source, input.layers(), format);
     match format {
         Format::Raw => {
             found.allocated_bytes = input.length();
@@ -141,6 +140,23 @@ fn describe(
 }
 
 impl Inspection {
+    /// An image of which no more is known.
+    fn of(source: &dyn Source, layers: Vec<&'static str>, format: Format) -> Self {
+        Self {
+            layers,
+            format,
+            source_bytes: source.length(),
+            virtual_size: None,
+            allocated_bytes: None,
+            cluster_size: None,
+            features: Vec::new(),
+            references: Vec::new(),
+            snapshots: 0,
+            refused: None,
+            changed: None,
+        }
+    }
+
     fn refuse(&mut self, refusal: &ImageError) {
         match refusal {
             ImageError::BackingFile(name)

@@ -15,6 +15,7 @@
 pub mod archive;
 pub mod bridge;
 pub mod buffer;
+pub mod changes;
 pub mod check;
 pub mod chunks;
 mod cursor;

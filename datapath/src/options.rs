@@ -13,6 +13,7 @@ use crate::digest::Checksum;
 use crate::error::{DecodeError, Error};
 use crate::floor::SpeedLimit;
 use crate::observe::{Observer, Unobserved};
+use crate::source::Source;
 
 /// Bytes that upstream takes for the header of an image, whichever its format (contract §1.9).
 pub(crate) const HEADER_BYTES: usize = 512;
@@ -50,6 +51,11 @@ impl Default for Payload {
 impl Payload {
     /// A raw disk that a guest has written, whatever its first and last bytes look like.
     pub const RAW: Self = Self::Image(Some(Format::Raw));
+
+    /// The payload of `source`: a guest's disk is one, whatever else it is said to be.
+    pub(crate) fn of(self, source: &dyn Source) -> Self {
+        if source.is_disk() { Self::RAW } else { self }
+    }
 
     /// The format that is known before the first byte. That of a clone is: a raw disk that a guest has written may begin like any
     /// image.
@@ -113,6 +119,15 @@ impl Default for Reading {
 }
 
 impl Reading {
+    /// The settings for `source`: in a guest's disk nothing is looked for.
+    pub(crate) fn of(&self, source: &dyn Source) -> Self {
+        let mut reading = self.clone();
+        if source.is_disk() {
+            (reading.layers, reading.full_header) = (Layers::None, false);
+        }
+        reading
+    }
+
     /// Fails if a stream that begins with `head` has no bytes, or fewer than wanted.
     pub(crate) fn check_header(&self, head: &[u8]) -> Result<(), DecodeError> {
         match head.len() {

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::changes::Changes;
 use crate::error::SourceError;
 use crate::storage::Storage;
 
@@ -25,6 +26,16 @@ pub trait Source: Send + Sync {
     /// its end whether or not the image needs that.
     fn verifies(&self) -> bool {
         false
+    }
+
+    /// True when the bytes are those of a guest's disk, which are taken as they are: they may begin like any image or archive.
+    fn is_disk(&self) -> bool {
+        false
+    }
+
+    /// The ranges of a disk that the bytes are, one after the other, when only those came that changed since an earlier state.
+    fn changes(&self) -> Option<&Changes> {
+        None
     }
 
     /// The place of the bytes, if that is on this machine: nothing may be written there meanwhile.

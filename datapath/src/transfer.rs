@@ -2,7 +2,7 @@
 
 use crate::archive;
 use crate::decode;
-use crate::error::Error;
+use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::facts::ImageFacts;
 use crate::format::Image;
 use crate::format::raw::Copied;
@@ -43,6 +43,11 @@ pub fn transfer(
     reading: &Reading,
     writing: &Writing,
 ) -> Result<Report, Error> {
+    if source.changes().is_some() {
+        let message = "what changed on a disk is no disk: apply it to the one of the earlier checkpoint";
+        return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
+    }
+    let (payload, reading) = (payload.of(source), &reading.of(source));
     reading.observer.phase(Phase::Info);
     target::refuse_source(&target.path, source)?;
 

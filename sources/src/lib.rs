@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod checkpoints;
 mod credentials;
 mod engine;
 mod error;
@@ -33,6 +34,7 @@ pub mod verified;
 mod words;
 mod xml;
 
+pub use checkpoints::Checkpoints;
 pub use credentials::Credentials;
 pub use engine::Regions;
 pub use network::Network;

@@ -11,18 +11,19 @@ use datapath::source::Source;
 use tracing::Span;
 use url::Url;
 
+use crate::checkpoints::Checkpoints;
 use crate::error::invalid;
 use crate::file::FileSource;
 use crate::gcs;
 use crate::glance::{self, Access, GlanceOptions};
 use crate::http::{Header, HttpConfig, HttpSource, parse_endpoint};
-use crate::imageio::{Checkpoints, ImageIoSource, disk_of_engine};
+use crate::imageio::{ImageIoSource, disk_of_engine};
 use crate::nbd::NbdSource;
 use crate::network::Network;
 use crate::objects::{ObjectOptions, Store};
 use crate::registry::{self, RegistryOptions, RegistrySource};
 use crate::s3;
-use crate::vddk::{VddkInfo, VddkOptions, VddkSource};
+use crate::vddk::{VddkInfo, VddkOptions, VddkParticulars, VddkSource};
 
 /// All kinds of object stores.
 pub static STORES: [Store; 2] = [s3::STORE, gcs::STORE];
@@ -79,8 +80,10 @@ pub struct Particulars {
     pub objects: ObjectOptions,
     /// For registries.
     pub registry: RegistryOptions,
-    /// For oVirt engines.
+    /// For oVirt engines and VMware.
     pub checkpoints: Checkpoints,
+    /// For VMware.
+    pub vddk: VddkParticulars,
     /// For OpenStack clouds, which know no strangers.
     pub access: Option<Access>,
 }
@@ -94,6 +97,7 @@ pub fn schemes() -> impl Iterator<Item = &'static str> {
         "oci-archive",
         "nbd",
         "ovirt+https",
+        "vddk+https",
         "glance+https",
         "file",
     ];
@@ -131,6 +135,11 @@ impl Place {
                     checkpoints: particulars.checkpoints,
                 })
             }
+            Some("vddk+https") => Ok(Self::Vddk(VddkOptions::parse(
+                text,
+                particulars.checkpoints,
+                particulars.vddk,
+            )?)),
             Some("glance+http" | "glance+https") => {
                 let unknown = || invalid("an OpenStack cloud has to be told who asks");
                 let access = particulars.access.ok_or_else(unknown)?;
@@ -328,7 +337,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "sources of scheme ftp are not supported: use http, https, s3, gs, docker, oci, oci-archive, nbd, \
-             ovirt+https, glance+https, file, a path or -"
+             ovirt+https, vddk+https, glance+https, file, a path or -"
         );
     }
 }

@@ -18,6 +18,8 @@ const MAX_ELEMENTS: usize = 200_000;
 pub(super) struct Element {
     pub(super) name: String,
     pub(super) id: Option<String>,
+    /// The value of `xsi:type`, whatever the prefix is called.
+    pub(super) kind: Option<String>,
     pub(super) text: String,
     pub(super) children: Vec<Element>,
 }
@@ -99,14 +101,20 @@ impl Element {
     }
 
     fn begin(start: &BytesStart<'_>) -> Result<Self, XmlError> {
-        let id = start
-            .try_get_attribute("id")
-            .map_err(|error| XmlError::syntax(&error))?;
-        Ok(Self {
+        let mut element = Self {
             name: start.local_name().as_ref().to_owned(),
-            id: id.map(|id| id.value.into_owned()),
             ..Self::default()
-        })
+        };
+        // Unchecked: to find names that come twice takes the square of their number.
+        for attribute in start.attributes().with_checks(false) {
+            let attribute = attribute.map_err(|error| XmlError::syntax(&error))?;
+            match attribute.key.local_name().as_ref() {
+                "id" => element.id = Some(attribute.value.into_owned()),
+                "type" => element.kind = Some(attribute.value.into_owned()),
+                _ => {}
+            }
+        }
+        Ok(element)
     }
 
     /// The first child of this name.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::Source;
+use sources::Checkpoints;
 use sources::Credentials;
 use sources::vddk::{Installation, VddkOptions, VddkSource};
 use sources::{Network, Patience};
@@ -73,8 +74,7 @@ impl Scene {
             uuid: uuid.to_owned(),
             backing_file: file.to_owned(),
             thumbprint: None,
-            current_checkpoint: None,
-            previous_checkpoint: None,
+            checkpoints: Checkpoints::default(),
             has_certificates: false,
             installation: Installation {
                 nbdkit: "nbdkit".into(),
@@ -83,6 +83,13 @@ impl Scene {
                 config_file: self.path("config"),
             },
         }
+    }
+}
+
+fn checkpoints(current: &str, previous: Option<&str>) -> Checkpoints {
+    Checkpoints {
+        current: Some(current.to_owned()),
+        previous: previous.map(str::to_owned),
     }
 }
 
@@ -144,6 +151,7 @@ fn a_disk_is_found_served_and_read() {
         let source = open(&scene.options(uuid, &machine.disk)).unwrap();
         assert_eq!(source.length(), Some(24 << 20));
         assert_eq!(source.name(), format!("{} of {uuid}", machine.disk));
+        assert!(source.is_disk() && source.changes().is_none());
         assert!(read_all(&source) == scene.bytes);
         assert_eq!(source.read_range(5..4101).unwrap(), scene.bytes[5..4101]);
         let info = source.info();
@@ -167,13 +175,13 @@ fn a_snapshot_is_known_by_its_name_or_its_object() {
     ]);
     for snapshot in ["second", &machine.snapshot] {
         let options = VddkOptions {
-            current_checkpoint: Some(snapshot.to_owned()),
+            checkpoints: checkpoints(snapshot, None),
             ..scene.options(&machine.instance_uuid, &machine.disk)
         };
         assert!(read_all(&open(&options).unwrap()) == scene.bytes);
     }
     let options = VddkOptions {
-        current_checkpoint: Some("third".to_owned()),
+        checkpoints: checkpoints("third", None),
         ..scene.options(&machine.instance_uuid, &machine.disk)
     };
     refused(open(&options), "vSphere has no snapshot \"third\"");
@@ -281,16 +289,23 @@ fn nbdkit_that_fails_gives_its_reason() {
 fn checkpoints_that_make_no_sense_are_refused() {
     let (scene, machine) = (Scene::new(&[]), machine(6));
     let options = scene.options(&machine.uuid, &machine.disk);
-    let previous = VddkOptions {
-        previous_checkpoint: Some("first".into()),
-        ..options
+    let with = |checkpoints| VddkOptions {
+        checkpoints,
+        ..options.clone()
     };
-    refused(open(&previous), "previous checkpoint set without current");
-    let both = VddkOptions {
-        current_checkpoint: Some("second".into()),
-        ..previous
+    let alone = Checkpoints {
+        previous: Some("first".into()),
+        ..Checkpoints::default()
     };
-    refused(open(&both), "is not supported");
+    refused(open(&with(alone)), "previous checkpoint set without current");
+    refused(
+        open(&with(checkpoints("second", Some("zeroth")))),
+        "vSphere has no snapshot \"zeroth\"",
+    );
+    refused(
+        open(&with(checkpoints("second", Some("52 de-61/1")))),
+        "did not track what changed",
+    );
 }
 
 #[test]

@@ -62,6 +62,15 @@ impl LoopDevice {
         }
     }
 
+    /// Attaches a device whose bytes are those of `file`, which stays.
+    pub fn of_file(file: &Path) -> Self {
+        Self {
+            device: attach(file, 512),
+            backing: None,
+            bytes: std::fs::metadata(file).or_fail(file.display()).len(),
+        }
+    }
+
     /// The file that holds the bytes of the device, if it is one of its own.
     pub fn backing(&self) -> Option<&Path> {
         self.backing.as_deref()

@@ -1,12 +1,19 @@
 /* A stand-in for nbdkit's plugin of VMware's library: it takes the same arguments, says the same things and serves the
- * disk and checks the arguments that the file config=FILE names: lines of name=value, of which "disk" is the path of a
- * raw disk, and any other is what an argument has to be ("password" what the password has to be).
+ * disk and checks the arguments that the file config=FILE names. It has lines of name=value:
+ *
+ *   disk           path of a raw disk
+ *   disk.SNAPSHOT  the same, when snapshot=SNAPSHOT is given
+ *   reads          path of a file that gets a line for each read: offset and bytes
+ *   pause          microseconds that each read takes
+ *   vixDiskLib.*   for the library; these lines are said again, as the real one does
+ *   any other      what an argument has to be ("password" what the password has to be)
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +30,7 @@ int vddk_debug_stats;
 static struct { char *name, *value; } arguments[MAX_ARGUMENTS];
 static int count;
 static char disk[MAX_LINE];
+static int reads = -1, pause_us;
 
 static const char *argument(const char *name)
 {
@@ -55,6 +63,8 @@ static int vddk_config_complete(void)
 {
     char line[MAX_LINE];
     const char *path = argument("config");
+    const char *snapshot = argument("snapshot");
+    int is_chosen = 0;
     FILE *file;
 
     if (path == NULL || (file = fopen(path, "r")) == NULL) {
@@ -67,8 +77,21 @@ static int vddk_config_complete(void)
         if (value == NULL)
             continue;
         *value++ = 0;
+        nbdkit_debug("config: %s=%s", line, value);
         if (strcmp(line, "disk") == 0) {
-            strcpy(disk, value);
+            if (!is_chosen)
+                strcpy(disk, value);
+        } else if (strncmp(line, "disk.", 5) == 0) {
+            if (snapshot != NULL && strcmp(line + 5, snapshot) == 0) {
+                strcpy(disk, value);
+                is_chosen = 1;
+            }
+        } else if (strcmp(line, "reads") == 0) {
+            reads = open(value, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        } else if (strcmp(line, "pause") == 0) {
+            pause_us = atoi(value);
+        } else if (strncasecmp(line, "vixDiskLib.", 11) == 0) {
+            continue;
         } else if (argument(line) == NULL || strcmp(argument(line), value) != 0) {
             nbdkit_error("the argument %s is not what it should be", line);
             return -1;
@@ -113,6 +136,10 @@ static int vddk_pread(void *handle, void *buffer, uint32_t bytes, uint64_t offse
         nbdkit_error("a read of %u bytes", bytes);
         return -1;
     }
+    if (reads != -1)
+        dprintf(reads, "%lu %u\n", (unsigned long)offset, bytes);
+    if (pause_us > 0)
+        usleep(pause_us);
     while (bytes > 0) {
         ssize_t count = pread(*(int *)handle, buffer, bytes, offset);
         if (count <= 0) {

@@ -48,7 +48,7 @@ impl Volume {
             Made::Disk => Self::file(paths.disk_image(), requested),
             // What is in the directory stays there.
             Made::Directory => Self::on_filesystem(paths.disk_image(), requested),
-            Made::Delta => Self::existing(paths.disk_image()),
+            Made::Delta | Made::Changes => Self::existing(paths.disk_image()),
         }
     }
 

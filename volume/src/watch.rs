@@ -29,7 +29,7 @@ impl Phases {
         self.current.store(phase as u8, Ordering::Relaxed);
         let name = match (phase, self.made) {
             (Phase::Info, _) => "Info",
-            (Phase::Transfer, Made::Disk) => "TransferDataFile",
+            (Phase::Transfer, Made::Disk | Made::Changes) => "TransferDataFile",
             (Phase::Transfer, Made::Directory) => "TransferDataDir",
             (Phase::Transfer, Made::Delta) => "MergeDelta",
             (Phase::Resize, _) => "Resize",

@@ -2,7 +2,7 @@
 //! the cause.
 
 use datapath::Error;
-use datapath::error::DecodeError;
+use datapath::error::{DecodeError, TargetError};
 use datapath::observe::Phase;
 
 const INFO: &str = "Unable to obtain information about data source: ";
@@ -21,6 +21,15 @@ pub enum Made {
     Directory,
     /// A disk that was there, changed by a delta.
     Delta,
+    /// A disk that was there, with the ranges that changed since.
+    Changes,
+}
+
+impl Made {
+    /// True if the disk has to be there already.
+    pub fn is_in_place(self) -> bool {
+        matches!(self, Self::Delta | Self::Changes)
+    }
 }
 
 /// True if `error` is the obedience to a request to stop, and no failure of the data.
@@ -40,7 +49,7 @@ pub fn is_too_small(error: &Error) -> bool {
 /// The sentence for `error`, which ended the making of `made` while it was in `phase`.
 pub fn transfer(error: &Error, phase: Phase, made: Made) -> String {
     let transfer = match made {
-        Made::Disk => TRANSFER_FILE,
+        Made::Disk | Made::Changes => TRANSFER_FILE,
         Made::Directory => TRANSFER_DIR,
         Made::Delta => MERGE,
     };
@@ -62,6 +71,18 @@ pub fn transfer(error: &Error, phase: Phase, made: Made) -> String {
     }
 }
 
+/// The sentence for `error`, with which the disk was not found that should be changed in place.
+pub fn no_base(error: TargetError, made: Made) -> String {
+    match made {
+        Made::Changes => {
+            format!(
+                "{TRANSFER_FILE}Disk image does not exist, cannot apply deltas for warm migration: {error}"
+            )
+        }
+        _ => transfer(&error.into(), Phase::Transfer, made),
+    }
+}
+
 /// The sentence for a body that breaks before it is known what it is.
 pub fn header_cut(error: &Error) -> String {
     format!("{INFO}could not process image header: {error}")
@@ -74,7 +95,7 @@ pub fn raw_too_large(error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use datapath::error::{FormatError, SourceError, SourceErrorKind, TargetError};
+    use datapath::error::{FormatError, SourceError, SourceErrorKind};
     use rustix::io::Errno;
 
     use super::*;

@@ -53,6 +53,16 @@ pub enum FormatError {
         /// The checkpoint that the target holds.
         expected: String,
     },
+    /// The changes are those of a larger disk than the one that is there.
+    #[error(
+        "the source's disk has {virtual_size} bytes, and the one that was imported has {held}: it has grown since then, so import it anew"
+    )]
+    Grown {
+        /// Bytes of the disk that changed.
+        virtual_size: u64,
+        /// Bytes of the disk that is there.
+        held: u64,
+    },
     /// The order of the image makes more bytes wait for their place than may be kept, and there is nowhere to put them.
     #[error(
         "the image refers to {parked} bytes before it says where they belong, and neither memory ({budget} bytes), the target nor a scratch directory can hold them: convert it once with `qemu-img convert`, serve it uncompressed from a server with ranges, or name a scratch directory"
@@ -80,7 +90,7 @@ impl FormatError {
             Self::Archive(_) | Self::TooLarge { .. } => too_large,
             Self::Head(_) | Self::Tables(_) | Self::Waiting(_) | Self::Parking { .. } => memory,
             Self::Endless { .. } => endless,
-            Self::Base { .. } => base,
+            Self::Base { .. } | Self::Grown { .. } => base,
         }
     }
 

@@ -40,7 +40,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Opens a disk that exists, to be changed where it is. A file that is smaller than `virtual_size` grows.
+    /// Opens a disk that exists, to be changed where it is. Fails before anything is touched if `virtual_size` bytes do not fit.
     pub fn open_in_place(options: &Options, virtual_size: u64) -> Result<Self, Error> {
         let mut disk = match follow(&options.path)? {
             Found::Device => Self::open_device(options)?,
@@ -49,16 +49,33 @@ impl Disk {
         disk.in_place = true;
         disk.open_direct(options.cache);
         disk.check_fits(virtual_size)?;
-        let length = disk
-            .file
-            .metadata()
-            .map_err(|source| disk.error("measure", source))?
-            .len();
-        if disk.kind == Kind::File && length < virtual_size {
-            disk.set_len(virtual_size)?;
-        }
         tracing::debug!(path = %options.path.display(), "took the target");
         Ok(disk)
+    }
+
+    /// Makes a file that is smaller than `virtual_size` as large.
+    pub(crate) fn grow(&self, virtual_size: u64) -> Result<(), Error> {
+        if self.kind == Kind::File && self.length()? < virtual_size {
+            self.set_len(virtual_size)?;
+        }
+        Ok(())
+    }
+
+    /// Fails if the disk has fewer than `virtual_size` bytes.
+    pub(crate) fn check_holds(&self, virtual_size: u64) -> Result<(), Error> {
+        let held = match self.kind {
+            Kind::File => self.length()?,
+            Kind::Device => self.capacity,
+        };
+        if held < virtual_size {
+            return Err(FormatError::Grown { virtual_size, held }.into());
+        }
+        Ok(())
+    }
+
+    fn length(&self) -> Result<u64, TargetError> {
+        let metadata = self.file.metadata();
+        Ok(metadata.map_err(|source| self.error("measure", source))?.len())
     }
 
     fn open_device(options: &Options) -> Result<Self, Error> {

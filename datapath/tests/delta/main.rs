@@ -4,6 +4,7 @@
 
 mod applied;
 mod broken;
+mod changed;
 #[path = "../common/mod.rs"]
 mod common;
 mod refused;
@@ -22,6 +23,7 @@ fn base(path: &Path, delta: &Delta) -> Base {
         path: path.to_owned(),
         available: u64::MAX,
         name: delta.base_name(),
+        preallocated: false,
         cache: target::Cache::Auto,
     }
 }

@@ -34,6 +34,10 @@ pub struct Import<'a> {
     pub scratch: Option<&'a str>,
     /// Node pull: the user's image.
     pub node_pull: Option<&'a str>,
+    /// VMware: the user's image with the library.
+    pub side_car: Option<&'a str>,
+    /// A ConfigMap with options of that library, for `/vddk-args`.
+    pub library_options: Option<&'a str>,
 }
 
 /// `importer-<pvc>` (contract §5.2).
@@ -91,8 +95,21 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
         volumes.push(json!({ "name": "shared-volume", "emptyDir": {} }));
         mounts.push(json!({ "name": "shared-volume", "mountPath": "/shared" }));
     }
+    if import.side_car.is_some() {
+        volumes.push(json!({ "name": "vddk-vol-mount", "emptyDir": {} }));
+        mounts.push(library_mount());
+    }
+    if let Some(options) = import.library_options {
+        volumes.push(json!({ "name": "vddk-extra-args", "configMap": { "name": options } }));
+        mounts.push(json!({ "name": "vddk-extra-args", "mountPath": "/vddk-args" }));
+    }
     override_with(&mut env, import.env);
-    let mut container = worker("importer", Image::Importer);
+    let image = if import.side_car.is_some() {
+        Image::ImporterVddk
+    } else {
+        Image::Importer
+    };
+    let mut container = worker("importer", image);
     container["args"] = json!(["-v=3"]);
     container["env"] = json!(env);
     attach(&mut container, claim, "cdi-data-vol", "/data", mounts);
@@ -104,7 +121,22 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
             .or_fail("containers")
             .push(image_server(image));
     }
+    if let Some(image) = import.side_car {
+        spec["initContainers"] = json!([library_bringer(image)]);
+    }
     pod(&spec)
+}
+
+/// The init container that brings VMware's library along: the entry point of the user's image copies it.
+fn library_bringer(image: &str) -> Value {
+    let mut container = worker("vddk-side-car", Image::Importer);
+    container["image"] = json!(image);
+    container["volumeMounts"] = json!([library_mount()]);
+    container
+}
+
+fn library_mount() -> Value {
+    json!({ "name": "vddk-vol-mount", "mountPath": "/opt" })
 }
 
 /// The init container of a node pull: brings the server along.

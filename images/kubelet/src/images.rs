@@ -19,15 +19,18 @@ pub enum Image {
     UploadProxy,
     /// `cdi-cloner`.
     Cloner,
+    /// `cdi-importer-vddk`: the importer's, with nbdkit.
+    ImporterVddk,
 }
 
 impl Image {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Importer,
         Self::UploadServer,
         Self::UploadProxy,
         Self::Cloner,
+        Self::ImporterVddk,
     ];
 
     /// As in the name of its archive.
@@ -37,6 +40,15 @@ impl Image {
             Self::UploadServer => "cdi-uploadserver",
             Self::UploadProxy => "cdi-uploadproxy",
             Self::Cloner => "cdi-cloner",
+            Self::ImporterVddk => "cdi-importer-vddk",
+        }
+    }
+
+    /// The program behind its entry point.
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::ImporterVddk => Self::Importer.name(),
+            image => image.name(),
         }
     }
 
@@ -59,13 +71,22 @@ impl Image {
 
     /// The name that podman has for it.
     pub fn id(self) -> &'static str {
-        static IDS: [OnceLock<String>; 4] = [const { OnceLock::new() }; 4];
+        static IDS: [OnceLock<String>; Image::ALL.len()] = [const { OnceLock::new() }; Image::ALL.len()];
         let place = Self::ALL
             .iter()
             .position(|image| *image == self)
             .or_fail("an image");
         IDS[place].get_or_init(|| load(&self.archive()))
     }
+}
+
+/// Builds an image from the Containerfile in `folder`, which may name ours; returns what podman calls it.
+pub fn build(folder: &Path) -> String {
+    let folder = folder.display().to_string();
+    // The same files are the same image, which is kept once.
+    let words = ["build", "--quiet", "--pull-never", "--timestamp=0", &folder];
+    let printed = tools::run("podman", podman::words(&words));
+    printed.trim().to_owned()
 }
 
 /// Takes an OCI archive into podman's storage; returns what podman calls the image.

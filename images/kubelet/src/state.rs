@@ -61,6 +61,13 @@ impl Terminated {
         }
     }
 
+    /// VMware: the version of the library and the host that it reads from, which the import controller makes annotations of.
+    pub fn vddk(&self) -> Option<(String, String)> {
+        let report = self.report()?;
+        let info = report.get("vddkInfo")?;
+        Some((text(info, "Version"), text(info, "Host")))
+    }
+
     fn report(&self) -> Option<Value> {
         serde_json::from_str(&self.message).ok()
     }

@@ -29,11 +29,23 @@ fn apply(
 ) -> Result<Report, CommandFailed> {
     let reading = job::reading(&arguments.job, &arguments.source, context, observer);
     let is_checked = reading.checksum.is_some();
-    let source = job::open(&arguments.source, context, is_checked, "a delta is qcow2")?;
+    let source = job::open(
+        &arguments.source,
+        context,
+        is_checked,
+        "a delta is qcow2, or a VMware disk",
+    )?;
+    let base = arguments.base.clone();
+    if source.changes().is_none() && (source.is_disk() || base.is_none()) {
+        let what =
+            "a delta is a qcow2 image whose base --base names, or a VMware disk with --previous-checkpoint";
+        return Err(CommandFailed::Usage(what.to_owned()));
+    }
     let base = delta::Base {
         path: arguments.target.clone(),
         available: u64::MAX,
-        name: arguments.base.clone(),
+        name: base.unwrap_or_default(),
+        preallocated: false,
         cache: Cache::Auto,
     };
     Ok(delta::apply(

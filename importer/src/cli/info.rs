@@ -51,6 +51,7 @@ fn as_json(name: &str, image: &Inspection, overhead: f64) -> Value {
             "filesystem_overhead": overhead,
         })),
         "refused": image.refused,
+        "changed": image.changed.map(|(bytes, areas)| json!({ "bytes": bytes, "areas": areas })),
     })
 }
 
@@ -85,6 +86,9 @@ fn as_text(name: &str, image: &Inspection, overhead: f64) -> String {
     row("features", list(image.features.iter().cloned()));
     row("references", list(image.references.iter().cloned()));
     row("snapshots", image.snapshots.to_string());
+    if let Some((bytes, areas)) = image.changed {
+        row("changed", format!("{} in {areas} areas", size(bytes)));
+    }
     if let Some(bytes) = image.virtual_size {
         row("block volume", size(volume_size(bytes, 0.0)));
         row(

@@ -7,18 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::env::{ProcessEnv, Strings};
+use daemon::paths::Paths;
 use daemon::tls::{self, Roots};
 use datapath::error::errno_text;
+use datapath::options::Payload;
 use datapath::source::Source;
 use sources::Credentials;
 use sources::file::FileSource;
 use sources::http::{Header, parse_header};
-use sources::imageio::Checkpoints;
 use sources::objects::{Addressing, ObjectOptions};
 use sources::policy::{Granted, Policy};
 use sources::proxy::ProxyConfig;
 use sources::registry::RegistryOptions;
-use sources::{Network, Particulars, Patience, Place};
+use sources::vddk::{Installation, VddkParticulars};
+use sources::{Checkpoints, Network, Particulars, Patience, Place};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -58,6 +60,10 @@ impl Context {
         let mut place = Place::parse(&arguments.source, particulars).map_err(usage)?;
         if let Place::File(path) = &place {
             return self.open_local(path);
+        }
+        if matches!(place, Place::Vddk(_)) && arguments.content.payload() != Payload::default() {
+            let what = "--format and --ova are for images: a VMware disk is what its guest has written";
+            return Err(CommandFailed::Usage(what.to_owned()));
         }
         let network = Network {
             credentials,
@@ -121,7 +127,25 @@ fn particulars(arguments: &SourceArgs) -> Particulars {
             current: arguments.checkpoint.clone(),
             previous: arguments.previous_checkpoint.clone(),
         },
+        vddk: VddkParticulars {
+            thumbprint: arguments.thumbprint.clone(),
+            has_certificates: arguments.ca_dir.is_some(),
+            installation: installation(arguments),
+        },
         ..Particulars::default()
+    }
+}
+
+/// Places of nbdkit and its library: those of a pod, which an image of ours has as well.
+fn installation(arguments: &SourceArgs) -> Installation {
+    let paths = Paths::from_env(&ProcessEnv);
+    let of_pod = Installation::of_pod(|path| paths.at(path));
+    match &arguments.vddk_library {
+        Some(library) => Installation {
+            library: library.clone(),
+            ..of_pod
+        },
+        None => of_pod,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use daemon::paths::Paths;
 use daemon::report::Termination;
 use datapath::observe::Observer;
-use datapath::options::{Reading, Writing};
+use datapath::options::{Payload, Reading, Writing};
 use datapath::source::Source;
 use datapath::{Error, archive, delta, target, transfer};
 use tokio::runtime::Handle;
@@ -74,7 +74,7 @@ impl Import {
         let verified = match remote.made {
             Made::Disk => self.transfer(remote, &*opened.source)?,
             Made::Directory => self.unpack(remote, &*opened.source)?,
-            Made::Delta => self.apply(remote, &*opened.source)?,
+            Made::Delta | Made::Changes => self.apply(remote, &*opened.source)?,
         };
         if let Some(checksum) = verified {
             tracing::info!("Checksum verification passed: {checksum}");
@@ -85,9 +85,14 @@ impl Import {
     /// Gives, as the two below do, the checksum that was verified.
     fn transfer(&self, remote: &Remote, source: &dyn Source) -> Result<Option<String>, ImportFailed> {
         let target = self.volume.target_options(&self.config.wanted);
-        let (_, payload) = remote.payload();
-        let report = transfer::transfer(source, payload, &target, &self.reading(remote), &self.writing())
-            .map_err(|error| self.failed(&error, Made::Disk))?;
+        let report = transfer::transfer(
+            source,
+            Payload::default(),
+            &target,
+            &self.reading(remote),
+            &self.writing(),
+        )
+        .map_err(|error| self.failed(&error, Made::Disk))?;
         let path = self.volume.path.display();
         tracing::info!(
             "Read {} bytes, wrote {} bytes to {path}",
@@ -125,10 +130,11 @@ impl Import {
             path: self.volume.path.clone(),
             available: self.volume.available,
             name: remote.base().unwrap_or_default().to_owned(),
+            preallocated: self.config.wanted.preallocate,
             cache: self.config.wanted.cache,
         };
         let report = delta::apply(source, &base, &self.reading(remote), &self.writing())
-            .map_err(|error| self.failed(&error, Made::Delta))?;
+            .map_err(|error| self.failed(&error, remote.made))?;
         tracing::info!(
             "Read {} bytes, wrote {} bytes to {}",
             report.source_bytes,
@@ -144,10 +150,8 @@ impl Import {
     }
 
     fn reading(&self, remote: &Remote) -> Reading {
-        let (layers, _) = remote.payload();
         Reading {
             checksum: remote.checksum.clone(),
-            layers,
             full_header: remote.needs_full_header(),
             speed_limit: self.config.speed_limit,
             stop: self.stop.clone(),

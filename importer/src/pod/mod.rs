@@ -22,11 +22,10 @@ use daemon::metrics::Registry;
 use daemon::paths::Paths;
 use daemon::report::{self, Termination};
 use daemon::signal::{Shutdown, Signal};
-use datapath::observe::Phase;
 use datapath::target;
 use tokio::runtime::Handle;
 use volume::Volume;
-use volume::wording::{self, Made};
+use volume::wording;
 
 use self::config::Config;
 use self::import::Import;
@@ -82,11 +81,8 @@ fn prepare(env: &dyn Strings, paths: &Paths) -> Result<(Config, Volume), String>
     let volume =
         Volume::find(paths, config.wanted.size, config.made()).map_err(|error| match config.made() {
             // The stage before has left no disk.
-            Made::Delta => format!(
-                "{PROCESS}{}",
-                wording::transfer(&error.into(), Phase::Transfer, Made::Delta)
-            ),
-            Made::Disk | Made::Directory => {
+            made if made.is_in_place() => format!("{PROCESS}{}", wording::no_base(error, made)),
+            _ => {
                 tracing::error!("cannot tell the space of the target: {error}");
                 String::new()
             }

@@ -5,8 +5,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use datapath::source::Source;
+use sources::Checkpoints;
 use sources::Credentials;
-use sources::imageio::{Checkpoints, ImageIoSource};
+use sources::imageio::ImageIoSource;
 use sources::{Network, Patience};
 use testkit::certs;
 use testkit::ovirt::{DISK_ID, Engine, Extents, PASSWORD, Script, USER};

@@ -12,3 +12,4 @@ mod running;
 mod success;
 mod vddk;
 mod vsphere;
+mod warm;

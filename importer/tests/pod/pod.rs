@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use testkit::fail::OrFail;
 use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
+use testkit::vsphere::bring_library;
 
 /// A folder that stands in for the file system of a pod.
 pub(crate) struct Pod {
@@ -48,6 +49,11 @@ impl Pod {
     pub(crate) fn http(url: &str, env: &[(&str, &str)]) -> Self {
         let source = [("IMPORTER_SOURCE", "http"), ("IMPORTER_ENDPOINT", url)];
         Self::new(&[&source, env].concat())
+    }
+
+    /// Brings what a side-car image with VMware's library has; `config` is for the plugin that stands in for it.
+    pub(crate) fn with_library(&self, config: &str) {
+        bring_library(self.root.path(), config);
     }
 
     pub(crate) fn path(&self, path: &str) -> PathBuf {

@@ -2,7 +2,7 @@
 
 use testkit::disk;
 use testkit::fail::OrFail;
-use testkit::vsphere::{Vsphere, build_plugin};
+use testkit::vsphere::Vsphere;
 
 use super::pod::Pod;
 
@@ -20,21 +20,11 @@ fn what_a_guest_wrote_is_the_disk_whatever_it_looks_like() {
         ("IMPORTER_ACCESS_KEY_ID", "user"),
         ("IMPORTER_SECRET_KEY", "secret"),
     ]);
-    for folder in ["opt/testing", "opt/vmware-vix-disklib-distrib/lib64", "vddk-args"] {
-        std::fs::create_dir_all(pod.path(folder)).or_fail(folder);
-    }
-    build_plugin(&pod.path("opt/testing"));
-    std::fs::rename(
-        pod.path("opt/testing/nbdkit-vddk-plugin.so"),
-        pod.path("opt/testing/libvddk-test-plugin.so"),
-    )
-    .or_fail("the plugin");
     let mut content = disk::sparse_content(3, 8 << 20, 4);
     content[..QCOW2_MAGIC.len()].copy_from_slice(QCOW2_MAGIC);
     let served = pod.path("served");
     std::fs::write(&served, &content).or_fail("the disk of the machine");
-    let config = format!("disk={}\n", served.display());
-    std::fs::write(pod.path("vddk-args/vddk-config-file"), config).or_fail("the configuration");
+    pod.with_library(&format!("disk={}\n", served.display()));
 
     let finished = pod.assert_succeeds_with(
         r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"vddkInfo":{"Version":"7.0.3","Host":"esx1.example.com"},"message":"Import Complete"}"#,

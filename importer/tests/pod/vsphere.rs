@@ -12,7 +12,6 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::process::{Finished, PEAK_RSS_BYTES};
 use testkit::tools;
-use testkit::vsphere::build_plugin;
 use testkit::wait;
 
 use super::pod::{MIB, Pod, write};
@@ -123,16 +122,9 @@ fn pod(server: &Adversary) -> Pod {
         ("IMPORTER_ACCESS_KEY_ID", "user"),
         ("IMPORTER_SECRET_KEY", PASSWORD),
     ]);
-    for folder in ["opt/testing", "opt/vmware-vix-disklib-distrib/lib64", "vddk-args"] {
-        std::fs::create_dir_all(pod.path(folder)).or_fail(folder);
-    }
-    build_plugin(&pod.path("opt/testing"));
-    let plugin = pod.path("opt/testing/nbdkit-vddk-plugin.so");
-    std::fs::rename(plugin, pod.path("opt/testing/libvddk-test-plugin.so")).or_fail("the plugin");
     let served = pod.path("served");
     std::fs::write(&served, disk::content(1, MIB)).or_fail("the disk of the machine");
-    let config = format!("disk={}\n", served.display());
-    std::fs::write(pod.path("vddk-args/vddk-config-file"), config).or_fail("the configuration");
+    pod.with_library(&format!("disk={}\n", served.display()));
     pod
 }
 
@@ -348,7 +340,7 @@ fn nbdkit_gets_no_secret_of_the_pod_but_the_file_with_its_password() {
 fn a_library_that_hangs_is_given_up_and_stopped() {
     let server = vsphere(Arc::new(|_| None));
     for hanging in ["--dump-plugin", "--foreground"] {
-        let script = format!("case \"$1\" in {hanging}) exec sleep 1000 ;; *) exec $NBDKIT \"$@\" ;; esac");
+        let script = format!("case \"$*\" in *{hanging}*) exec sleep 1000 ;; *) exec $NBDKIT \"$@\" ;; esac");
         let mut hung = pod(&server);
         with_nbdkit(&mut hung, &script);
         let message = assert_refused(&hung, &hung.program().timeout(TIMEOUT).run(), hanging);
@@ -372,7 +364,7 @@ fn what_nbdkit_says_is_kept_in_lines_without_passwords() {
     let mut pod = pod(&server);
     let long_host = "h".repeat(3000);
     let script = format!(
-        "case \"$1\" in --dump-plugin) yes ;; *)\n\
+        "case \"$*\" in *--dump-plugin*) yes ;; *)\n\
          {{ printf '\\033[2J\\342\\200\\256draws\\n'\n\
            head -c 4090 /dev/zero | tr '\\0' 'x'; printf 'password={PASSWORD}\\n'\n\
            printf \"DISKLIB-LINK  : Opened 'vpxa-nfcssl://[ds] d.vmdk@{long_host}:902' (0x1e): x\\n\"\n\

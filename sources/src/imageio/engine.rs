@@ -3,8 +3,8 @@
 use datapath::error::SourceError;
 use http::Method;
 
-use super::Checkpoints;
 use super::session::{Session, segment};
+use crate::checkpoints::Checkpoints;
 use crate::error::invalid;
 use crate::xml::Element;
 

@@ -31,23 +31,8 @@ use self::transfer::{Format, Transfer};
 use super::engine::Regions;
 use super::http::{Continuity, HttpConfig, HttpSource, keeps_promise};
 use super::network::Network;
+use crate::checkpoints::Checkpoints;
 use crate::error::invalid;
-
-/// The snapshots of a warm import: what is copied, and what the target already holds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Checkpoints {
-    /// The snapshot that is copied; the disk as it is now if there is none.
-    pub current: Option<String>,
-    /// The snapshot that the target holds: what is copied is the difference to it.
-    pub previous: Option<String>,
-}
-
-impl Checkpoints {
-    /// The snapshot that a delta is the difference to, if the import is one of a delta.
-    pub fn base(&self) -> Option<&str> {
-        self.current.as_ref().and(self.previous.as_deref())
-    }
-}
 
 /// A disk whose transfer has begun. Dropping it ends the transfer and the session.
 pub struct ImageIoSource {
@@ -185,16 +170,5 @@ mod tests {
         ] {
             assert!(disk_of_engine(address).is_err(), "{address}");
         }
-    }
-
-    #[test]
-    fn a_delta_needs_both_checkpoints() {
-        let of = |current: Option<&str>, previous: Option<&str>| Checkpoints {
-            current: current.map(str::to_owned),
-            previous: previous.map(str::to_owned),
-        };
-        assert_eq!(of(Some("b"), Some("a")).base(), Some("a"));
-        assert_eq!(of(None, Some("a")).base(), None);
-        assert_eq!(of(Some("b"), None).base(), None);
     }
 }

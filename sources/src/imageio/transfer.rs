@@ -8,9 +8,9 @@ use http::{Method, StatusCode};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
-use super::Checkpoints;
 use super::engine::Subject;
 use super::session::{Session, element, segment};
+use crate::checkpoints::Checkpoints;
 use crate::network::Network;
 use crate::retry::lookup;
 use crate::words::plain;

@@ -15,6 +15,7 @@ mod download;
 mod export;
 mod extents;
 mod negotiation;
+mod selection;
 mod stream;
 mod uri;
 mod wire;
@@ -34,6 +35,7 @@ use parking_lot::Mutex;
 use self::connection::Connection;
 use self::download::Download;
 use self::export::{Export, Server};
+use self::selection::Selection;
 pub use self::uri::NbdUri;
 use super::engine::{Outlet, Remote, RemoteBody, check_range, collect};
 use super::network::{Network, stopped};
@@ -74,6 +76,20 @@ impl NbdSource {
             first: Mutex::new(Some(connection)),
             second: Mutex::new(None),
         })
+    }
+
+    /// The body of an object that is `ranges` of the export, one after the other: in order, within its size, none of them empty.
+    /// In place of [`Source::body`].
+    pub(crate) fn selected(&self, ranges: &Arc<[Range<u64>]>) -> Box<dyn Body> {
+        let selection = Selection {
+            export: Arc::clone(&self.export),
+            ranges: Arc::clone(ranges),
+        };
+        Box::new(RemoteBody::new(
+            Arc::new(selection),
+            self.first.lock().take(),
+            true,
+        ))
     }
 
     async fn collect(
@@ -117,6 +133,18 @@ impl Remote for Export {
         outlet: Outlet,
     ) -> Result<(), SourceError> {
         let ranges = ranges.map(|range| range.start..range.end.min(self.size));
+        self.pass(ranges, first, outlet).await
+    }
+}
+
+impl Export {
+    /// Reads `ranges`, which lie within the export, and hands them over.
+    async fn pass(
+        &self,
+        ranges: impl Iterator<Item = Range<u64>> + Send,
+        first: Option<Connection>,
+        outlet: Outlet,
+    ) -> Result<(), SourceError> {
         let mut download = Download::new(self, ranges, first, true);
         let mut is_wanted = true;
         while is_wanted && let Some(bytes) = download.next().await? {

@@ -50,21 +50,69 @@ impl Reference {
     }
 }
 
+/// A call that brought no response.
+#[derive(Debug)]
+pub(super) enum CallFailed {
+    /// vSphere refuses.
+    Fault(Fault),
+    /// No answer of vSphere came.
+    Lost(SourceError),
+}
+
+impl From<SourceError> for CallFailed {
+    fn from(error: SourceError) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl From<CallFailed> for SourceError {
+    fn from(failed: CallFailed) -> Self {
+        match failed {
+            CallFailed::Fault(fault) => Self::of(SourceErrorKind::Invalid, fault),
+            CallFailed::Lost(error) => error,
+        }
+    }
+}
+
+/// A refusal, in vSphere's words.
+#[derive(Debug, thiserror::Error)]
+#[error("vSphere refuses {method}: {text}")]
+pub(super) struct Fault {
+    method: String,
+    /// Name of its type, such as `NotAuthenticated`.
+    pub(super) kind: String,
+    text: String,
+}
+
+impl Fault {
+    fn of(method: &str, fault: &Element) -> Self {
+        let detail = fault.child("detail").and_then(|detail| detail.children.first());
+        // The simulator calls all of them `Fault` and tells only the type; vSphere does both.
+        let kind = detail.map(|detail| detail.kind.as_deref().unwrap_or(&detail.name));
+        let kind = kind.map_or("", |kind| kind.rsplit(':').next().unwrap_or(kind));
+        Self {
+            method: method.to_owned(),
+            kind: plain(kind.strip_suffix("Fault").unwrap_or(kind)),
+            text: plain(fault.text_of("faultstring").unwrap_or("no reason")),
+        }
+    }
+}
+
 /// The element with which `envelope` answers a call of `method`.
-pub(super) fn response(method: &str, status: StatusCode, envelope: &[u8]) -> Result<Element, SourceError> {
+pub(super) fn response(method: &str, status: StatusCode, envelope: &[u8]) -> Result<Element, CallFailed> {
     let body = Element::parse(envelope)
         .ok()
         .filter(|envelope| envelope.name == "Envelope")
         .and_then(|envelope| envelope.into_child("Body"))
         .and_then(first);
     match body {
-        Some(fault) if fault.name == "Fault" => Err(fault_error(method, &fault)),
+        Some(fault) if fault.name == "Fault" => Err(CallFailed::Fault(Fault::of(method, &fault))),
         Some(response) if status.is_success() => Ok(response),
         _ => {
             let code = status.as_u16();
             let message =
                 format!("vSphere answers {method} with status {code} and no SOAP: is this its URL?");
-            Err(SourceError::new(SourceErrorKind::Status(code), message))
+            Err(SourceError::new(SourceErrorKind::Status(code), message).into())
         }
     }
 }
@@ -74,10 +122,26 @@ pub(super) fn first(element: Element) -> Option<Element> {
     element.children.into_iter().next()
 }
 
-fn fault_error(method: &str, fault: &Element) -> SourceError {
-    let text = plain(fault.text_of("faultstring").unwrap_or("no reason"));
-    SourceError::new(
-        SourceErrorKind::Invalid,
-        format!("vSphere refuses {method}: {text}"),
-    )
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_known_by_their_type() {
+        for detail in [
+            "<NotAuthenticatedFault xmlns='urn:vim25' xsi:type='NotAuthenticated'/>",
+            "<NotAuthenticatedFault/>",
+            "<Fault xmlns:X='http://www.w3.org/2001/XMLSchema-instance' X:type='vim25:NotAuthenticated'/>",
+        ] {
+            let envelope = format!(
+                "<Envelope><Body><Fault><faultstring>no</faultstring><detail>{detail}</detail></Fault></Body></Envelope>"
+            );
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            let Err(CallFailed::Fault(fault)) = response("Login", status, envelope.as_bytes()) else {
+                panic!("{detail}")
+            };
+            assert_eq!(fault.kind, "NotAuthenticated", "{detail}");
+            assert_eq!(fault.to_string(), "vSphere refuses Login: no");
+        }
+    }
 }

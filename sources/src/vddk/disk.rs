@@ -1,9 +1,12 @@
-//! Which disk of which machine, in the words that nbdkit needs.
+//! The disk of a machine, in the words that vSphere and nbdkit need.
 
 use datapath::error::SourceError;
 
 use super::answer::Reference;
-use super::soap::Session;
+use super::change_id::ChangeId;
+use super::changes::BEGIN_ANEW;
+use super::soap::{Properties, Session};
+use crate::checkpoints::Checkpoints;
 use crate::error::invalid;
 use crate::words::plain;
 use crate::xml::Element;
@@ -19,27 +22,50 @@ const MAX_SNAPSHOTS: usize = 1024;
 
 const DEVICES: &str = "config.hardware.device";
 
-/// The disk, as nbdkit finds it.
+/// The disk, and the state of it that is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
-    /// The name of the machine's object, like `vm-42`.
-    pub(super) machine: String,
-    /// The name of the snapshot's object, if one was asked for.
-    pub(super) snapshot: Option<String>,
-    /// The file, like `[datastore1] vm/disk-000001.vmdk`.
-    pub(super) file: String,
+    /// The machine, like `vm-42`.
+    pub(super) machine: Reference,
+    /// The snapshot, if one was asked for.
+    pub(super) snapshot: Option<Reference>,
+    /// The disk as it is in that snapshot.
+    pub(super) disk: Disk,
+    /// The earlier state that the target holds, if only what changed since then is read.
+    pub(super) since: Option<Earlier>,
 }
 
-/// Key that tells a disk from the others of its machine, in all snapshots alike.
+/// An earlier state of the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct DiskId(String);
+pub(super) enum Earlier {
+    /// vSphere knows what changed since then.
+    Tracked(ChangeId),
+    /// Nothing changed: the vSphere is a simulator.
+    Same,
+}
 
-/// Finds the disk `file` of the machine `uuid`; as it is in `snapshot`, a name or an object's name, if one is given.
+/// A virtual disk, as a machine or one of its snapshots has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Disk {
+    /// Identifier that tells it from the others of its machine, in all snapshots alike: `diskObjectId`, or the key of the device
+    /// where that is not known.
+    id: String,
+    /// Number of the device.
+    pub(super) key: u32,
+    /// The file, like `[datastore1] vm/disk-000001.vmdk`.
+    pub(super) file: String,
+    /// Bytes of the disk. Every vSphere tells them that VDDK 6.5 can read from, the oldest one that nbdkit loads.
+    pub(super) capacity: Option<u64>,
+    /// Its state, where changes are tracked.
+    change_id: Option<ChangeId>,
+}
+
+/// Finds the disk `file` of the machine `uuid`, in the states that `checkpoints` name.
 pub(super) async fn find(
     session: &mut Session,
     uuid: &str,
     file: &str,
-    snapshot: Option<&str>,
+    checkpoints: &Checkpoints,
 ) -> Result<Found, SourceError> {
     let machine = match session.machine(uuid, true).await? {
         Some(machine) => Some(machine),
@@ -47,78 +73,170 @@ pub(super) async fn find(
     };
     let machine = machine.ok_or_else(|| missing(&format!("no machine with uuid {uuid}")))?;
     let properties = session.properties(&machine, &[DEVICES, "snapshot"]).await?;
-    let snapshots = properties
-        .get("snapshot")
-        .map(snapshots)
-        .transpose()?
-        .unwrap_or_default();
-    let mut id = properties
-        .get(DEVICES)
-        .and_then(|devices| disk_with(devices, file));
-    for (_, object) in &snapshots {
-        if id.is_some() {
+    let tree = properties.get("snapshot");
+    let snapshots = Snapshots(tree.map(snapshots).transpose()?.unwrap_or_default());
+    let with_file = |properties: &Properties| properties.get(DEVICES).and_then(|all| disk_with(all, file));
+    let mut disk = with_file(&properties);
+    for (_, object) in &snapshots.0 {
+        if disk.is_some() {
             break;
         }
-        let devices = session.properties(object, &[DEVICES]).await?;
-        id = devices.get(DEVICES).and_then(|devices| disk_with(devices, file));
+        disk = with_file(&session.properties(object, &[DEVICES]).await?);
     }
-    let id = id.ok_or_else(|| {
+    let disk = disk.ok_or_else(|| {
         missing(&format!(
             "no disk {file:?} in the machine {uuid} or its snapshots"
         ))
     })?;
-    let (snapshot, file) = match snapshot {
-        None => (None, file.to_owned()),
-        Some(wanted) => {
-            let object = snapshots
-                .into_iter()
-                .find(|(name, object)| name == wanted || object.name == wanted)
-                .map(|(_, object)| object)
-                .ok_or_else(|| missing(&format!("no snapshot {wanted:?} of the machine {uuid}")))?;
-            let devices = session.properties(&object, &[DEVICES]).await?;
-            // By the disk's identifier: each snapshot has another file on top of the chain.
-            let file = devices
-                .get(DEVICES)
-                .and_then(|devices| file_of(devices, &id))
-                .ok_or_else(|| missing(&format!("no such disk in the snapshot {wanted:?}")))?;
-            check_file(&file)?;
-            (Some(object.name), file)
-        }
+    let Some(current) = &checkpoints.current else {
+        return Ok(Found {
+            machine,
+            snapshot: None,
+            disk: Disk {
+                file: file.to_owned(),
+                ..disk
+            },
+            since: None,
+        });
+    };
+    let snapshot = snapshots.get(current, uuid)?.clone();
+    let now = disk.at(session, &snapshot, current).await?;
+    check_file(&now.file)?;
+    let since = match &checkpoints.previous {
+        None => None,
+        Some(previous) => Some(match ChangeId::parse(previous) {
+            Some(id) => Earlier::Tracked(now.since(current, id)?),
+            None => {
+                let before = disk.at(session, snapshots.get(previous, uuid)?, previous).await?;
+                before.check_size(&now)?;
+                now.later_than(&before, current, previous)?
+            }
+        }),
     };
     Ok(Found {
-        machine: machine.name,
-        snapshot,
-        file,
+        machine,
+        snapshot: Some(snapshot),
+        disk: now,
+        since,
     })
 }
 
-/// The disk of which `file` is the topmost file or one below that.
-fn disk_with(devices: &Element, file: &str) -> Option<DiskId> {
-    devices
-        .children
-        .iter()
-        .find(|device| {
-            let parents = std::iter::successors(device.child("backing"), |backing| backing.child("parent"));
-            parents
-                .take(MAX_PARENTS)
-                .any(|backing| backing.text_of("fileName") == Some(file))
+impl Found {
+    /// Fails if the snapshot that was read is no longer what it was: then nobody knows which state has been read.
+    pub(super) async fn check_unchanged(&self, session: &mut Session) -> Result<(), SourceError> {
+        let Some(snapshot) = &self.snapshot else {
+            return Ok(());
+        };
+        let now = self.disk.at(session, snapshot, &snapshot.name).await?;
+        if now == self.disk {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "the disk in the snapshot {} was {} when reading began and is {} now",
+            snapshot.name,
+            plain(&self.disk.file),
+            plain(&now.file)
+        )))
+    }
+}
+
+impl Disk {
+    fn of(device: &Element) -> Option<Self> {
+        let number = |name| device.text_of(name).and_then(|text| text.parse::<u64>().ok());
+        let backing = device.child("backing")?;
+        Some(Self {
+            id: device
+                .text_of("diskObjectId")
+                .or_else(|| device.text_of("key"))?
+                .to_owned(),
+            key: device.text_of("key")?.parse().ok()?,
+            file: backing.text_of("fileName")?.to_owned(),
+            capacity: number("capacityInBytes"),
+            change_id: backing.text_of("changeId").and_then(ChangeId::parse),
         })
-        .and_then(id_of)
+    }
+
+    /// The same disk as it is in `snapshot`, which the user calls `name`: each snapshot has another file on top of the chain.
+    async fn at(&self, session: &mut Session, snapshot: &Reference, name: &str) -> Result<Self, SourceError> {
+        let properties = session.properties(snapshot, &[DEVICES]).await?;
+        let devices = properties.get(DEVICES).map_or(&[][..], |all| &all.children);
+        let mut disks = devices.iter().filter_map(Self::of);
+        let found = disks.find(|disk| disk.id == self.id);
+        found.ok_or_else(|| missing(&format!("no such disk in the snapshot {name:?}")))
+    }
+
+    /// The change id of the disk in the snapshot `name`.
+    fn tracked(&self, name: &str) -> Result<ChangeId, SourceError> {
+        self.change_id.clone().ok_or_else(|| {
+            invalid(format!(
+                "vSphere did not track what changed on the disk {} in the snapshot {name:?}: {BEGIN_ANEW}",
+                self.file
+            ))
+        })
+    }
+
+    /// `id`, if the disk in the snapshot `current` is a later state of it.
+    fn since(&self, current: &str, id: ChangeId) -> Result<ChangeId, SourceError> {
+        let now = self.tracked(current)?;
+        if now.is_related(&id) {
+            return Ok(id);
+        }
+        Err(invalid(format!(
+            "the change id {id} is that of another disk, or of a tracking that was begun anew since then: the disk {} has {now}; \
+             {BEGIN_ANEW}",
+            self.file
+        )))
+    }
+
+    /// The state `before`, of the snapshot `previous`, if vSphere knows what changed since then until `current`.
+    fn later_than(&self, before: &Self, current: &str, previous: &str) -> Result<Earlier, SourceError> {
+        // VMware's simulator knows neither, and its disks never change. CDI's own tests import from it in stages.
+        if self.capacity.or(before.capacity).is_none()
+            && self.change_id.is_none()
+            && before.change_id.is_none()
+        {
+            tracing::warn!(
+                "this vSphere does not tell the size of the disk, so it is a simulator: nothing changed"
+            );
+            return Ok(Earlier::Same);
+        }
+        Ok(Earlier::Tracked(self.since(current, before.tracked(previous)?)?))
+    }
+
+    fn check_size(&self, later: &Self) -> Result<(), SourceError> {
+        match (self.capacity, later.capacity) {
+            (Some(before), Some(now)) if before != now => Err(invalid(format!(
+                "the disk {} had {before} bytes in the earlier snapshot and has {now} now: import it anew",
+                later.file
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
-/// The topmost file of a disk.
-fn file_of(devices: &Element, id: &DiskId) -> Option<String> {
-    let device = devices
-        .children
-        .iter()
-        .find(|device| id_of(device).as_ref() == Some(id))?;
-    Some(device.child("backing")?.text_of("fileName")?.to_owned())
+/// The snapshots of a machine with their names, parents first.
+struct Snapshots(Vec<(String, Reference)>);
+
+impl Snapshots {
+    /// The one with this name, or whose object has it.
+    fn get(&self, wanted: &str, uuid: &str) -> Result<&Reference, SourceError> {
+        self.0
+            .iter()
+            .find(|(name, object)| name == wanted || object.name == wanted)
+            .map(|(_, object)| object)
+            .ok_or_else(|| missing(&format!("no snapshot {wanted:?} of the machine {uuid}")))
+    }
 }
 
-/// `diskObjectId`, or the key of the device where that is not known.
-fn id_of(device: &Element) -> Option<DiskId> {
-    let id = device.text_of("diskObjectId").or_else(|| device.text_of("key"))?;
-    Some(DiskId(id.to_owned()))
+/// The disk of which `file` is the topmost file or one below that.
+fn disk_with(devices: &Element, file: &str) -> Option<Disk> {
+    let is_it = |device: &&Element| {
+        let parents = std::iter::successors(device.child("backing"), |backing| backing.child("parent"));
+        parents
+            .take(MAX_PARENTS)
+            .any(|backing| backing.text_of("fileName") == Some(file))
+    };
+    devices.children.iter().find(is_it).and_then(Disk::of)
 }
 
 /// Refuses what cannot be the file of a disk: it becomes an argument of nbdkit.
@@ -161,20 +279,59 @@ mod tests {
         Element::parse(xml.as_bytes()).unwrap()
     }
 
+    fn disk(change_id: Option<&str>, capacity: u64) -> Disk {
+        Disk {
+            id: "1-2000".to_owned(),
+            key: 2000,
+            file: "[a] vm/d-000002.vmdk".to_owned(),
+            capacity: Some(capacity),
+            change_id: change_id.map(|id| ChangeId::parse(id).unwrap()),
+        }
+    }
+
     #[test]
     fn a_disk_is_known_by_any_of_its_files() {
         let devices = element(
             "<val><VirtualDevice><key>1</key></VirtualDevice>\
              <VirtualDevice><key>2000</key><backing><fileName>[a] vm/d-000002.vmdk</fileName>\
              <parent><fileName>[a] vm/d-000001.vmdk</fileName><parent><fileName>[a] vm/d.vmdk</fileName></parent></parent>\
-             </backing><diskObjectId>1-2000</diskObjectId></VirtualDevice></val>",
+             <changeId>52 de-61 d5/8</changeId></backing>\
+             <capacityInKB>1024</capacityInKB><capacityInBytes>1048576</capacityInBytes><diskObjectId>1-2000</diskObjectId></VirtualDevice></val>",
         );
-        let id = DiskId("1-2000".into());
+        let expected = disk(Some("52 de-61 d5/8"), 1 << 20);
         for file in ["[a] vm/d.vmdk", "[a] vm/d-000001.vmdk", "[a] vm/d-000002.vmdk"] {
-            assert_eq!(disk_with(&devices, file), Some(id.clone()), "{file}");
+            assert_eq!(disk_with(&devices, file).as_ref(), Some(&expected), "{file}");
         }
         assert_eq!(disk_with(&devices, "[a] vm/e.vmdk"), None);
-        assert_eq!(file_of(&devices, &id).as_deref(), Some("[a] vm/d-000002.vmdk"));
+    }
+
+    #[test]
+    fn an_earlier_state_is_one_of_the_same_tracking_and_size() {
+        let (tracked, before) = (disk(Some("52-61/8"), 512), ChangeId::parse("52-61/7").unwrap());
+        assert_eq!(tracked.since("now", before.clone()).unwrap(), before);
+        let refused = |result: Result<ChangeId, SourceError>, reason: &str| {
+            let message = result.unwrap_err().to_string();
+            assert!(
+                message.contains(reason) && message.ends_with(BEGIN_ANEW),
+                "{message}"
+            );
+        };
+        let other = ChangeId::parse("52-62/7").unwrap();
+        refused(tracked.since("now", other), "is that of another disk");
+        refused(disk(None, 512).since("now", before), "did not track what changed");
+        refused(
+            disk(None, 512)
+                .later_than(&tracked, "now", "then")
+                .map(|_| ChangeId::parse("0-0/0").unwrap()),
+            "in the snapshot \"now\"",
+        );
+        let simulated = Disk {
+            capacity: None,
+            ..disk(None, 0)
+        };
+        assert_eq!(simulated.later_than(&simulated, "b", "a").unwrap(), Earlier::Same);
+        assert!(tracked.check_size(&disk(None, 512)).is_ok());
+        assert!(tracked.check_size(&disk(None, 1024)).is_err());
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! Disks of VMware machines, through nbdkit and VMware's library (VDDK).
 //!
 //! ```text
-//!  VddkSource ── open: vSphere (SOAP): which machine, snapshot, file ──► Nbdkit (a child) ──► NbdSource over its socket
+//!  VddkSource ── open: vSphere (SOAP): which machine, snapshot, file, changes ──► Nbdkit (a child) ──► NbdSource over its socket
 //! ```
 //!
-//! The disk is read as a raw disk; a caller must not look for an image in what a guest has written.
+//! With an earlier checkpoint the bytes are the ranges that changed since then, one after the other.
 
 mod answer;
+mod body;
+mod change_id;
+mod changes;
 mod disk;
 mod log;
 mod nbdkit;
@@ -18,11 +21,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use datapath::changes::Changes;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
 use url::Url;
 
-use self::disk::Found;
+use self::body::{DiskBody, Reading};
+use self::disk::{Earlier, Found};
 pub use self::log::VddkInfo;
 pub use self::nbdkit::Installation;
 use self::nbdkit::{Disk, Nbdkit};
@@ -31,6 +36,7 @@ use self::soap::Session;
 use super::nbd::{NbdSource, NbdUri};
 use super::network::Network;
 use super::retry::lookup;
+use crate::checkpoints::Checkpoints;
 use crate::error::invalid;
 
 /// The disk, and the way to it.
@@ -44,10 +50,9 @@ pub struct VddkOptions {
     pub backing_file: String,
     /// The thumbprint of the server's certificate, which the library wants to know.
     pub thumbprint: Option<String>,
-    /// The snapshot to read: its name, or the name of its object.
-    pub current_checkpoint: Option<String>,
-    /// Snapshot that the target already holds: not supported.
-    pub previous_checkpoint: Option<String>,
+    /// The snapshot to read, and that which the target already holds: by its name or the name of its object, the latter also by
+    /// its change id.
+    pub checkpoints: Checkpoints,
     /// True if certificates of servers are verified with those that the user has given: without them, nothing is known
     /// about the server but its thumbprint.
     pub has_certificates: bool,
@@ -55,11 +60,68 @@ pub struct VddkOptions {
     pub installation: Installation,
 }
 
+/// Particulars that come with an address.
+#[derive(Debug, Clone, Default)]
+pub struct VddkParticulars {
+    /// The thumbprint of the server's certificate.
+    pub thumbprint: Option<String>,
+    /// True if certificates were given to verify servers with.
+    pub has_certificates: bool,
+    /// Places of programs and libraries.
+    pub installation: Installation,
+}
+
+impl VddkOptions {
+    /// The disk at `vddk+https://VCENTER/?vm=UUID&disk=FILE`. The server is known by the thumbprint, if there is one and no
+    /// certificates are given, else by the certificate that it shows.
+    pub fn parse(
+        address: &str,
+        checkpoints: Checkpoints,
+        particulars: VddkParticulars,
+    ) -> Result<Self, SourceError> {
+        let VddkParticulars {
+            thumbprint,
+            has_certificates,
+            installation,
+        } = particulars;
+        let parsed = address
+            .get("vddk+".len()..)
+            .and_then(|address| Url::parse(address).ok());
+        let parts = parsed.and_then(|mut endpoint| {
+            let part = |name| {
+                let mut pairs = endpoint.query_pairs();
+                pairs
+                    .find(|(key, _)| key == name)
+                    .map(|(_, value)| value.into_owned())
+            };
+            let (uuid, backing_file) = (part("vm")?, part("disk")?);
+            endpoint.set_query(None);
+            Some((endpoint, uuid, backing_file))
+        });
+        let (endpoint, uuid, backing_file) = parts.ok_or_else(|| {
+            invalid(
+                "a VMware disk is named by vddk+https://VCENTER/?vm=UUID&disk=[DATASTORE] FOLDER/FILE.vmdk",
+            )
+        })?;
+        Ok(Self {
+            endpoint,
+            uuid,
+            backing_file,
+            has_certificates: has_certificates || thumbprint.is_none(),
+            thumbprint,
+            checkpoints,
+            installation,
+        })
+    }
+}
+
 /// A disk that nbdkit serves. All methods block; do not call them inside an asynchronous task.
 pub struct VddkSource {
     // Before nbdkit, so that its connections are closed before nbdkit ends.
     disk: NbdSource,
     nbdkit: Nbdkit,
+    changes: Option<Changes>,
+    reading: Reading,
     name: String,
 }
 
@@ -67,36 +129,56 @@ impl VddkSource {
     /// Finds the disk, starts nbdkit for it and connects to that. To be called on the thread that the source lives on.
     pub fn open(options: &VddkOptions, network: &Arc<Network>) -> Result<Self, SourceError> {
         check_architecture(std::env::consts::ARCH)?;
-        check_checkpoints(options)?;
+        if options.checkpoints.previous.is_some() && options.checkpoints.current.is_none() {
+            return Err(invalid("previous checkpoint set without current"));
+        }
         let Some(credentials) = &network.credentials else {
             return Err(invalid("vSphere needs a user name and a password"));
         };
         let tls = trust(options, network)?;
         let network = network.but(|network| network.tls = tls);
-        let found = network.block_on(find(options, &network))?;
+        let (found, changes) = network.block_on(find(options, &network))?;
         let disk = Disk {
             server: options.endpoint.host_str().unwrap_or_default(),
             user: credentials.user(),
             password: credentials.password(),
             thumbprint: options.thumbprint.as_deref(),
-            machine: &found.machine,
-            snapshot: found.snapshot.as_deref(),
-            file: &found.file,
+            machine: &found.machine.name,
+            snapshot: found.snapshot.as_ref().map(|snapshot| snapshot.name.as_str()),
+            file: &found.disk.file,
         };
-        let nbdkit = Nbdkit::start(&options.installation, &disk, &network.stop)?;
+        // Waits for nbdkit end when it ends, not when patience does.
+        let gone = network.stop.child_token();
+        let nbdkit = Nbdkit::start(&options.installation, &disk, &network.stop, gone.clone())?;
+        let name = match &disk.snapshot {
+            Some(snapshot) => format!("{} of {} in {snapshot}", disk.file, options.uuid),
+            None => format!("{} of {}", disk.file, options.uuid),
+        };
+        let reading = Reading {
+            endpoint: options.endpoint.clone(),
+            network: Arc::clone(&network),
+            log: nbdkit.log(),
+            gone: gone.clone(),
+            found,
+        };
         let uri = NbdUri::unix(&nbdkit.socket(), "");
-        let disk = match NbdSource::at(uri, &network) {
+        let disk = match NbdSource::at(uri, &network.but(|network| network.stop = gone)) {
             Ok(disk) => disk,
             Err(error) => {
                 // The socket tells only that nbdkit is gone; its log tells what the library did not like.
-                let message = format!("{error}: {}", nbdkit.end_with_reason());
-                return Err(SourceError::new(error.kind(), message).because(error));
+                nbdkit.end();
+                return Err(reading.explained(error));
             }
         };
+        if let Some(changes) = &changes {
+            check_size(&disk, changes)?;
+        }
         Ok(Self {
             disk,
             nbdkit,
-            name: format!("{} of {}", found.file, options.uuid),
+            changes,
+            reading,
+            name,
         })
     }
 
@@ -118,42 +200,115 @@ impl Source for VddkSource {
     }
 
     fn length(&self) -> Option<u64> {
-        self.disk.length()
+        match &self.changes {
+            Some(changes) => Some(changes.bytes()),
+            None => self.disk.length(),
+        }
     }
 
     fn is_ranged(&self) -> bool {
-        self.disk.is_ranged()
+        self.changes.is_none()
+    }
+
+    fn is_disk(&self) -> bool {
+        true
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        self.changes.as_ref()
     }
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {
-        self.disk.body()
+        let bytes = match &self.changes {
+            Some(changes) => self.disk.selected(changes.ranges()),
+            None => self.disk.body()?,
+        };
+        Ok(Box::new(DiskBody {
+            bytes,
+            reading: self.reading.clone(),
+            is_checked: false,
+        }))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        self.disk.read_range(range)
+        let bytes = self.disk.read_range(range);
+        bytes.map_err(|error| self.reading.explained(error))
     }
 }
 
-async fn find(options: &VddkOptions, network: &Arc<Network>) -> Result<Found, SourceError> {
+/// The disk, and what changed on it if an earlier state of it is given.
+async fn find(
+    options: &VddkOptions,
+    network: &Arc<Network>,
+) -> Result<(Found, Option<Changes>), SourceError> {
     let mut session = Session::open(&options.endpoint, network).await?;
-    let snapshot = options.current_checkpoint.as_deref();
-    let found = lookup(disk::find(
-        &mut session,
-        &options.uuid,
-        &options.backing_file,
-        snapshot,
-    ))
-    .await;
+    let (uuid, file) = (&options.uuid, &options.backing_file);
+    let found = lookup(disk::find(&mut session, uuid, file, &options.checkpoints)).await;
+    let found = match found {
+        Ok(found) => changes_of(&mut session, found, network).await,
+        Err(error) => Err(error),
+    };
     session.close().await;
-    let found = found?;
+    found
+}
+
+async fn changes_of(
+    session: &mut Session,
+    found: Found,
+    network: &Network,
+) -> Result<(Found, Option<Changes>), SourceError> {
     tracing::info!(?found, "vSphere knows the disk");
-    Ok(found)
+    let since = match &found.since {
+        None => return Ok((found, None)),
+        Some(Earlier::Same) => return Ok((found, Changes::new(0, []))),
+        Some(Earlier::Tracked(since)) => since,
+    };
+    let capacity = found.disk.capacity.ok_or_else(|| {
+        invalid(format!(
+            "vSphere does not tell the size of the disk {}",
+            found.disk.file
+        ))
+    })?;
+    // No byte comes meanwhile, so the patience is that of the bytes.
+    let limit = network.patience.no_progress_limit;
+    let changes = tokio::time::timeout(limit, changes::query(session, &found, since, capacity)).await;
+    let changes = changes.unwrap_or_else(|_| {
+        let message = format!(
+            "vSphere did not tell within {} s what changed since {since}",
+            limit.as_secs()
+        );
+        Err(SourceError::new(SourceErrorKind::Stalled, message))
+    })?;
+    tracing::info!(
+        "{} bytes of {capacity} changed since {since}, in {} areas",
+        changes.bytes(),
+        changes.ranges().len()
+    );
+    Ok((found, Some(changes)))
+}
+
+/// The library has to read the disk whose changes vSphere has told.
+fn check_size(disk: &NbdSource, changes: &Changes) -> Result<(), SourceError> {
+    match (disk.length(), changes.disk_bytes()) {
+        (Some(read), told) if told != read && changes.bytes() > 0 => {
+            let message = format!(
+                "the disk has {told} bytes for vSphere and {read} for the VDDK library: it was resized, so import it anew"
+            );
+            Err(SourceError::new(SourceErrorKind::Changed, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Certificates that the user has given win over the thumbprint; with neither, the server is not known.
 fn trust(options: &VddkOptions, network: &Arc<Network>) -> Result<Arc<rustls::ClientConfig>, SourceError> {
     let verified = options.has_certificates || network.insecure;
-    match &options.thumbprint {
+    // CDI's own tests give "testprint". What cannot be meant as a thumbprint is none; a mistyped one is refused.
+    let thumbprint = options
+        .thumbprint
+        .as_ref()
+        .filter(|text| Thumbprint::is_meant(text));
+    match thumbprint {
         Some(thumbprint) if !verified => Thumbprint::parse(thumbprint)?.client_config(),
         None if !verified => {
             tracing::warn!(
@@ -178,20 +333,27 @@ fn check_architecture(rust_name: &str) -> Result<(), SourceError> {
     Err(invalid(format!("the {name} architecture does not support VDDK")))
 }
 
-fn check_checkpoints(options: &VddkOptions) -> Result<(), SourceError> {
-    match (&options.previous_checkpoint, &options.current_checkpoint) {
-        (None, _) => Ok(()),
-        (Some(_), None) => Err(invalid("previous checkpoint set without current")),
-        (Some(previous), Some(current)) => Err(invalid(format!(
-            "copying what changed between the checkpoints {previous} and {current} of a VMware disk is not supported: \
-             import the disk at once"
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_names_vcenter_machine_and_disk() {
+        let parse = |address| VddkOptions::parse(address, Checkpoints::default(), VddkParticulars::default());
+        let options = parse("vddk+https://vc:8443/?vm=42-a&disk=%5Bds 1%5D vm/d.vmdk").unwrap();
+        assert_eq!(options.endpoint.as_str(), "https://vc:8443/");
+        assert_eq!(
+            (options.uuid.as_str(), options.backing_file.as_str()),
+            ("42-a", "[ds 1] vm/d.vmdk")
+        );
+        assert!(
+            options.has_certificates,
+            "the server has to show a good certificate"
+        );
+        for address in ["vddk+https://vc/", "vddk+https://vc/?vm=1", "vddk+https://"] {
+            assert!(parse(address).is_err(), "{address}");
+        }
+    }
 
     #[test]
     fn other_architectures_are_named_as_users_know_them() {

@@ -17,6 +17,9 @@ use super::log::{Log, VddkInfo};
 use super::program::{Running, State};
 use crate::error::invalid;
 
+/// Has nbdkit end when the thread that started it is gone, which a `kill -9` of ours is as well (`PR_SET_PDEATHSIG`).
+const WITH_US: &str = "--exit-with-parent";
+
 /// Places of programs and libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installation {
@@ -28,6 +31,12 @@ pub struct Installation {
     pub test_plugin: PathBuf,
     /// More options for the library, if there is such a file.
     pub config_file: PathBuf,
+}
+
+impl Default for Installation {
+    fn default() -> Self {
+        Self::of_pod(|path| path.into())
+    }
 }
 
 impl Installation {
@@ -78,9 +87,10 @@ impl Installation {
             )));
         }
         let mut probe = Command::new(&self.nbdkit);
-        probe.arg("--dump-plugin").arg(self.plugin());
+        probe.args([WITH_US, "--dump-plugin"]).arg(self.plugin());
         probe.arg(pair("libdir=", &self.library));
-        let mut probe = Running::start(&mut probe).map_err(|error| self.not_started(&error))?;
+        let mut probe =
+            Running::start(&mut probe, CancellationToken::new()).map_err(|error| self.not_started(&error))?;
         let state = match probe.wait(stop, || false)? {
             State::Ended(status) if status.success() => return Ok(()),
             state => state,
@@ -102,7 +112,9 @@ impl Installation {
     }
 
     fn arguments(&self, disk: &Disk<'_>, folder: &Folder) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = ["--foreground", "--readonly", "--verbose"].map(Into::into).into();
+        let mut arguments: Vec<OsString> = [WITH_US, "--foreground", "--readonly", "--verbose"]
+            .map(Into::into)
+            .into();
         arguments.extend(["--filter=retry", "--filter=cacheextents"].map(Into::into));
         // Per request, these would be more than all the rest.
         arguments.extend(["-D", "nbdkit.backend.datapath=0"].map(Into::into));
@@ -137,11 +149,12 @@ fn pair(name: &str, path: &Path) -> OsString {
 }
 
 impl Nbdkit {
-    /// Starts nbdkit and waits until it listens.
+    /// Starts nbdkit and waits until it listens. Cancels `gone` when it ends.
     pub(super) fn start(
         installation: &Installation,
         disk: &Disk<'_>,
         stop: &CancellationToken,
+        gone: CancellationToken,
     ) -> Result<Self, SourceError> {
         installation.check(stop)?;
         let folder = Folder::create(disk.password).map_err(|error| {
@@ -150,7 +163,7 @@ impl Nbdkit {
         })?;
         let mut command = Command::new(&installation.nbdkit);
         command.args(installation.arguments(disk, &folder));
-        let program = Running::start(&mut command).map_err(|error| installation.not_started(&error))?;
+        let program = Running::start(&mut command, gone).map_err(|error| installation.not_started(&error))?;
         let mut nbdkit = Self { program, folder };
         nbdkit.wait_until_ready(stop)?;
         nbdkit.folder.forget_password();
@@ -185,10 +198,9 @@ impl Nbdkit {
         self.program.log.info()
     }
 
-    /// Ends it. The last errors that it reported tell why something failed.
-    pub(super) fn end_with_reason(mut self) -> String {
+    /// Ends it; all that it had to say is in its log then.
+    pub(super) fn end(mut self) {
         self.program.end();
-        self.program.log.errors()
     }
 }
 

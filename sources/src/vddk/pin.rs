@@ -11,6 +11,12 @@ use rustls::{ClientConfig, Error};
 pub(super) struct Thumbprint(Checksum);
 
 impl Thumbprint {
+    /// True if `text` has nothing in it that no thumbprint has.
+    pub(super) fn is_meant(text: &str) -> bool {
+        text.chars()
+            .all(|char| char.is_ascii_hexdigit() || char == ':' || char.is_whitespace())
+    }
+
     /// Reads pairs of hexadecimal digits, with or without colons between them.
     pub(super) fn parse(text: &str) -> Result<Self, SourceError> {
         let hex = text.trim().replace(':', "");
@@ -62,5 +68,6 @@ mod tests {
         for wrong in ["", "A9:99", "zz"] {
             assert!(Thumbprint::parse(wrong).is_err(), "{wrong}");
         }
+        assert!(!Thumbprint::is_meant("testprint") && Thumbprint::is_meant("A9:99"));
     }
 }

@@ -8,7 +8,8 @@ use datapath::error::SourceError;
 use http::{HeaderMap, Method, header};
 use url::Url;
 
-use super::answer::{Reference, first, response};
+use super::answer::{CallFailed, Reference, first, response};
+use crate::credentials::Credentials;
 use crate::error::invalid;
 use crate::http::{Agent, USER_AGENT};
 use crate::network::Network;
@@ -24,10 +25,14 @@ const ACTION: &str = "urn:vim25/6.5";
 pub(super) struct Session {
     agent: Agent,
     url: Url,
+    credentials: Credentials,
     cookie: Option<String>,
     /// `ServiceContent`: the names of the managers.
     content: Element,
 }
+
+/// The fault of a call after the session has ended, half an hour after its last call or when an administrator ends it.
+const EXPIRED: &str = "NotAuthenticated";
 
 impl Session {
     /// Logs in at `endpoint` with the credentials of `network`.
@@ -39,30 +44,35 @@ impl Session {
         let mut session = Self {
             agent: Agent::new(network, USER_AGENT)?,
             url: sdk(endpoint),
+            credentials: credentials.clone(),
             cookie: None,
             content: Element::default(),
         };
         let root = Reference::new("ServiceInstance", "ServiceInstance");
         let answer = session.call(&root, "RetrieveServiceContent", "").await?;
         session.content = first(answer).ok_or_else(|| unexpected("RetrieveServiceContent"))?;
+        session.log_in().await?;
+        Ok(session)
+    }
+
+    async fn log_in(&mut self) -> Result<(), CallFailed> {
         let arguments = format!(
             "<userName>{}</userName><password>{}</password>",
-            escaped(credentials.user()),
-            escaped(credentials.password())
+            escaped(self.credentials.user()),
+            escaped(self.credentials.password())
         );
-        let manager = session.manager("SessionManager", "sessionManager")?;
-        session.call(&manager, "Login", &arguments).await?;
-        Ok(session)
+        let manager = self.manager("SessionManager", "sessionManager")?;
+        self.ask(&manager, "Login", &arguments).await.map(drop)
     }
 
     /// Ends the session; that it ends by itself later is good enough if this fails.
     pub(super) async fn close(mut self) {
         let ending = async {
             let manager = self.manager("SessionManager", "sessionManager")?;
-            self.call(&manager, "Logout", "").await
+            self.ask(&manager, "Logout", "").await
         };
         if let Err(error) = ending.await {
-            tracing::debug!("logging out of vSphere: {error}");
+            tracing::debug!("logging out of vSphere: {}", SourceError::from(error));
         }
     }
 
@@ -88,7 +98,7 @@ impl Session {
         &mut self,
         object: &Reference,
         paths: &[&str],
-    ) -> Result<Properties, SourceError> {
+    ) -> Result<Properties, CallFailed> {
         let collector = self.manager("PropertyCollector", "propertyCollector")?;
         let paths: String = paths
             .iter()
@@ -115,13 +125,25 @@ impl Session {
             .ok_or_else(|| unexpected("RetrieveServiceContent"))
     }
 
-    /// Calls `method` of `this`; the answer is the element of its response.
-    async fn call(
+    /// Calls `method` of `this`; the answer is the element of its response. A session that has expired is renewed once.
+    pub(super) async fn call(
         &mut self,
         this: &Reference,
         method: &str,
         arguments: &str,
-    ) -> Result<Element, SourceError> {
+    ) -> Result<Element, CallFailed> {
+        match self.ask(this, method, arguments).await {
+            Err(CallFailed::Fault(fault)) if fault.kind == EXPIRED => {
+                tracing::info!("the session with vSphere has expired: logging in again");
+                self.cookie = None;
+                self.log_in().await?;
+                self.ask(this, method, arguments).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn ask(&mut self, this: &Reference, method: &str, arguments: &str) -> Result<Element, CallFailed> {
         let envelope = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\
              <Envelope xmlns=\"http://schemas.xmlsoap.org/soap/envelope/\"><Body>\

@@ -34,7 +34,7 @@ fn every_image_tells_its_version() {
             &["-v=1", "-version"]
         };
         let ended = run(image, None, arguments);
-        let version = format!("{} {}\n", image.name(), env!("CARGO_PKG_VERSION"));
+        let version = format!("{} {}\n", image.program(), env!("CARGO_PKG_VERSION"));
         assert_eq!(
             (ended.code, ended.log.as_str()),
             (0, version.as_str()),
@@ -57,6 +57,10 @@ fn configurations_are_those_that_controllers_count_on() {
             vec!["/usr/bin/cdi-uploadproxy", "-alsologtostderr"],
         ),
         (Image::Cloner, vec!["/usr/bin/cloner_startup.sh"]),
+        (
+            Image::ImporterVddk,
+            vec!["/usr/bin/cdi-importer", "-alsologtostderr"],
+        ),
     ] {
         let archive = format!("oci-archive:{}", image.archive().display());
         let printed = tools::run("skopeo", ["inspect", "--config", &archive]);
@@ -81,6 +85,10 @@ fn configurations_are_those_that_controllers_count_on() {
             bill.contains("pkg:cargo/rustls@"),
             "the bill of materials names what is linked"
         );
+        // What is taken from Debian, as it is or compiled.
+        let has_nbdkit =
+            bill.matches("pkg:deb/debian/nbdkit@").count() == 2 && bill.contains("?arch=source\"");
+        assert_eq!(has_nbdkit, image == Image::ImporterVddk);
     }
 }
 
@@ -93,7 +101,13 @@ fn architecture() -> &'static str {
 }
 
 #[test]
-fn the_importer_has_what_cdi_runs_in_it_besides() {
+fn importers_have_what_cdi_runs_in_them_besides() {
+    for image in [Image::Importer, Image::ImporterVddk] {
+        assert_has_what_cdi_runs(image);
+    }
+}
+
+fn assert_has_what_cdi_runs(importer: Image) {
     let script = "set -e
         for name in bash sh ls md5sum head tr grep wc du cut dd cp tar ln blockdev kill qemu-img; do
             command -v $name >/dev/null || { echo no $name; exit 1; }
@@ -105,7 +119,7 @@ fn the_importer_has_what_cdi_runs_in_it_besides() {
         [ ! -e /scratch ] && [ ! -e /dev/cdi-block-volume ] && [ ! -e /data ]
         [ -s /etc/ssl/certs/ca-certificates.crt ]
         echo $(id -u)";
-    let ended = run(Image::Importer, Some(&["/bin/sh", "-c", script]), &[]);
+    let ended = run(importer, Some(&["/bin/sh", "-c", script]), &[]);
     assert_eq!(
         ended.log, "-rwxr-xr-x 0\n0019d23bef56a136a1891211d7007f6f\n107\n",
         "{}",
@@ -118,7 +132,7 @@ fn the_importer_has_what_cdi_runs_in_it_besides() {
         "qemu-img",
     ] {
         let ended = run(
-            Image::Importer,
+            importer,
             Some(&[&format!("/usr/bin/{program}"), "--version"]),
             &[],
         );

@@ -14,3 +14,4 @@ mod siblings;
 mod sources;
 mod trust;
 mod upload;
+mod vmware;

@@ -143,9 +143,9 @@ pub struct ApplyArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub target: PathBuf,
 
-    /// Name that the delta must give its backing file (folders aside), so that no disk gets the delta of another
+    /// Name that a qcow2 delta must give its backing file (folders aside), so that no disk gets the delta of another
     #[arg(long, value_name = "NAME", help_heading = "Target")]
-    pub base: String,
+    pub base: Option<String>,
 
     /// Options of the job.
     #[command(flatten)]

@@ -62,13 +62,21 @@ pub struct SourceArgs {
     #[arg(long = "token-service", value_name = "HOST", help_heading = "Source")]
     pub token_services: Vec<String>,
 
-    /// Snapshot of an oVirt disk to read, instead of the disk as it is now
+    /// Snapshot of an oVirt or VMware disk to read, instead of the disk as it is now
     #[arg(long, value_name = "ID", help_heading = "Source")]
     pub checkpoint: Option<String>,
 
-    /// Read only what changed since this snapshot of an oVirt disk (for `apply`)
+    /// Read only what changed since this snapshot of an oVirt or VMware disk, or since this change id of vSphere's (for `apply`)
     #[arg(long, value_name = "ID", requires = "checkpoint", help_heading = "Source")]
     pub previous_checkpoint: Option<String>,
+
+    /// SHA-1 or SHA-256 thumbprint by which vSphere is known, instead of by an authority
+    #[arg(long, value_name = "HEX", conflicts_with_all = ["ca_dir", "insecure"], help_heading = "Source")]
+    pub thumbprint: Option<String>,
+
+    /// Folder of VMware's library, which nbdkit loads [default: /opt/vmware-vix-disklib-distrib]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Source")]
+    pub vddk_library: Option<PathBuf>,
 
     /// Extra HTTP header, such as 'Accept: text/plain'; may be repeated
     #[arg(long = "header", value_name = "N: V", help_heading = "Source")]

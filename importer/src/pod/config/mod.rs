@@ -13,7 +13,7 @@ use volume::Wanted;
 use volume::limits;
 use volume::wording::Made;
 
-use self::source::{CHECKSUM, CONTENT_TYPE, ENDPOINT, EXTRA_HEADER};
+use self::source::{CHECKSUM, CONTENT_TYPE, ENDPOINT, EXTRA_HEADER, PREVIOUS_CHECKPOINT};
 pub(super) use self::source::{Remote, SourceConfig};
 use super::SOURCE_VARIABLE;
 use super::message::{PROCESS, connect};
@@ -115,7 +115,7 @@ impl BadEnvironment {
             .map_or_else(String::new, |(name, reason)| match name {
                 SOURCE_VARIABLE | CONTENT_TYPE => reason.to_owned(),
                 CHECKSUM => format!("{}invalid checksum: {reason}", connect(&self.kind)),
-                ENDPOINT | PROXY => connect(&self.kind) + reason,
+                ENDPOINT | PROXY | PREVIOUS_CHECKPOINT => connect(&self.kind) + reason,
                 _ if name.starts_with(EXTRA_HEADER) => connect(&self.kind) + reason,
                 _ => format!("{PROCESS}environment variable {name}: {reason}"),
             })

@@ -5,15 +5,13 @@ use std::path::PathBuf;
 use daemon::env::{EnvReader, Strings};
 use daemon::paths::Paths;
 use datapath::digest::Checksum;
-use datapath::options::{Layers, Payload};
-use sources::Place;
 use sources::http::parse_header;
-use sources::imageio::Checkpoints;
 use sources::objects::ObjectOptions;
 use sources::place::STORES;
 use sources::pod::{CERT_DIR, PodNetwork};
 use sources::registry::RegistryOptions;
 use sources::vddk::{Installation, VddkOptions};
+use sources::{Checkpoints, Place};
 use url::Url;
 use volume::wording::Made;
 
@@ -44,7 +42,7 @@ const THUMBPRINT: &str = "IMPORTER_THUMBPRINT";
 /// The snapshot that is copied.
 const CURRENT_CHECKPOINT: &str = "IMPORTER_CURRENT_CHECKPOINT";
 /// The snapshot that the target already holds: what is copied is the difference.
-const PREVIOUS_CHECKPOINT: &str = "IMPORTER_PREVIOUS_CHECKPOINT";
+pub(super) const PREVIOUS_CHECKPOINT: &str = "IMPORTER_PREVIOUS_CHECKPOINT";
 
 /// The source of the disk.
 #[derive(Debug)]
@@ -68,18 +66,10 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Compression and content: those that the bytes show, but for a disk that a guest wrote, which may begin like anything.
-    pub(crate) fn payload(&self) -> (Layers, Payload) {
-        match self.place {
-            Place::Vddk(_) => (Layers::None, Payload::RAW),
-            _ => (Layers::Sniffed, Payload::default()),
-        }
-    }
-
     /// True where upstream looks at a header of 512 bytes (contract §1.9). Of a container image it does that with the layer, and not
     /// with the disk in it.
     pub(crate) fn needs_full_header(&self) -> bool {
-        !matches!(self.place, Place::Registry { .. } | Place::Vddk(_))
+        !matches!(self.place, Place::Registry { .. })
     }
 
     /// Snapshot that the target must hold for the difference to it to make sense.
@@ -90,7 +80,9 @@ impl Remote {
 
 fn base(place: &Place) -> Option<&str> {
     match place {
-        Place::ImageIo { checkpoints, .. } => checkpoints.base(),
+        Place::ImageIo { checkpoints, .. } | Place::Vddk(VddkOptions { checkpoints, .. }) => {
+            checkpoints.base()
+        }
         _ => None,
     }
 }
@@ -124,6 +116,7 @@ impl SourceConfig {
             checksum: checksum.filter(|_| !is_node_pull),
             network,
             made: match base(&place) {
+                Some(_) if matches!(place, Place::Vddk(_)) => Made::Changes,
                 Some(_) => Made::Delta,
                 None => made,
             },
@@ -204,13 +197,17 @@ fn read_vddk(reader: &mut EnvReader<'_>, paths: &Paths) -> Option<Place> {
     let endpoint = http_endpoint(reader);
     let (uuid, backing_file) = (required(reader, UUID), required(reader, BACKING_FILE));
     let checkpoints = read_checkpoints(reader);
+    // Here, before the disk of the stages until now would make place for another one.
+    if checkpoints.previous.is_some() && checkpoints.current.is_none() {
+        reader.reject(PREVIOUS_CHECKPOINT, "previous checkpoint set without current");
+        return None;
+    }
     Some(Place::Vddk(VddkOptions {
         endpoint: endpoint?,
         uuid: uuid?,
         backing_file: backing_file?,
         thumbprint: reader.text(THUMBPRINT),
-        current_checkpoint: checkpoints.current,
-        previous_checkpoint: checkpoints.previous,
+        checkpoints,
         has_certificates: reader.text(CERT_DIR).is_some(),
         installation: Installation::of_pod(|path| paths.at(path)),
     }))

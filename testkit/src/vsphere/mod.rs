@@ -1,4 +1,6 @@
-//! vSphere, simulated by VMware's own library, and a plugin of nbdkit that stands in for the library that reads its disks.
+//! vSphere, simulated by VMware's own library or scripted, and a plugin of nbdkit that stands in for the library that reads its disks.
+
+pub mod tracked;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -109,4 +111,15 @@ pub fn build_plugin(folder: &Path) -> PathBuf {
     let args = ["-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-o"].map(Into::into);
     tools::run("gcc", args.into_iter().chain([plugin.clone(), source]));
     plugin
+}
+
+/// Puts below `root` what a side-car image with VMware's library brings to `/opt`, with the plugin in its place; `config` is for the
+/// plugin.
+pub fn bring_library(root: &Path, config: &str) {
+    for folder in ["opt/testing", "opt/vmware-vix-disklib-distrib/lib64", "vddk-args"] {
+        std::fs::create_dir_all(root.join(folder)).or_fail(folder);
+    }
+    let plugin = build_plugin(&root.join("opt/testing"));
+    std::fs::rename(plugin, root.join("opt/testing/libvddk-test-plugin.so")).or_fail("the plugin");
+    std::fs::write(root.join("vddk-args/vddk-config-file"), config).or_fail("the configuration");
 }

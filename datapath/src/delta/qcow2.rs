@@ -1,55 +1,20 @@
-//! Deltas: a qcow2 image that is the difference to a disk which is there already.
-//!
-//! The disk is changed in place. That is not atomic, yet it can be repeated: a delta says what the clusters that it
-//! has are to be, so applying it again after an interruption leads to the same disk. Nothing is hidden or removed when
-//! it fails, for the disk below may be all that there is of the earlier stages.
-
-use std::path::PathBuf;
+//! A qcow2 image that is the difference to its backing file.
 
 use diskimage::{Error as ImageError, Format, HEAD_BYTES, Image};
 
+use super::{Base, Report};
 use crate::decode;
 use crate::error::{Error, FormatError};
-use crate::facts::ImageFacts;
 use crate::format::{Head, Mapped};
 use crate::input::Input;
 use crate::meter::Meter;
 use crate::observe::{Phase, Stage};
 use crate::options::{Payload, Reading, Writing};
 use crate::source::Source;
-use crate::target::{self, Cache, Disk, Writer, with_writer};
+use crate::target::{self, Disk, Writer, with_writer};
 
-/// The disk that a delta is applied to.
-#[derive(Debug, Clone)]
-pub struct Base {
-    /// A regular file or block device that holds the base.
-    pub path: PathBuf,
-    /// Bytes that the disk may have at most; a device's size limits it too.
-    pub available: u64,
-    /// The name that the delta must give its backing file, folders aside.
-    pub name: String,
-    /// Use of the page cache.
-    pub cache: Cache,
-}
-
-/// Figures of a delta that was applied.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    /// Facts about the delta.
-    pub facts: ImageFacts,
-    /// Bytes of the virtual disk.
-    pub virtual_size: u64,
-    /// Source bytes that were consumed (or skipped).
-    pub source_bytes: u64,
-    /// Bytes that were written to the disk, zeros included.
-    pub written_bytes: u64,
-    /// The digest of the whole object, if one was asked for.
-    pub checksum: Option<String>,
-}
-
-/// Applies the delta in `source` to the disk of `base`. Returns when it is on the disk. Whatever is wrong with the
-/// delta's head, its base above all, is found before the disk is touched.
-pub fn apply(
+/// Applies the image in `source` to the disk of `base`.
+pub(super) fn apply(
     source: &dyn Source,
     base: &Base,
     reading: &Reading,
@@ -66,7 +31,8 @@ pub fn apply(
 
     reading.observer.phase(Phase::Transfer);
     // In place: the base stays visible all the time, since applying the delta again repairs what an interruption leaves.
-    let disk = Disk::open_in_place(&target_options(base), delta.facts.virtual_size)?;
+    let disk = Disk::open_in_place(&base.target_options(), delta.facts.virtual_size)?;
+    disk.grow(delta.facts.virtual_size)?;
     write(&mut delta, &mut input, &disk, reading, writing)?;
     let checksum = input.finish()?;
     reading.check_stop()?;
@@ -139,18 +105,6 @@ fn check_base(backing_file: &str, expected: &str) -> Result<(), Error> {
         expected: expected.to_owned(),
     }
     .into())
-}
-
-fn target_options(base: &Base) -> target::Options {
-    target::Options {
-        path: base.path.clone(),
-        available: base.available,
-        size: None,
-        preallocate: false,
-        cache: base.cache,
-        overwrite: false,
-        mode: None,
-    }
 }
 
 #[cfg(test)]

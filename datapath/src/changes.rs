@@ -1,0 +1,124 @@
+//! Parts of a disk that differ from an earlier state of it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// Ranges of a disk in order: none of them is empty, none touches the next, all lie on the disk. Clones share them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changes {
+    disk_bytes: u64,
+    ranges: Arc<[Range<u64>]>,
+}
+
+impl Changes {
+    /// Changes of a disk of `disk_bytes`. `None` unless `ranges` are in order, not empty, apart, and on the disk; those that
+    /// touch become one.
+    pub fn new(disk_bytes: u64, ranges: impl IntoIterator<Item = Range<u64>>) -> Option<Self> {
+        let mut joined: Vec<Range<u64>> = Vec::new();
+        for range in ranges {
+            let before = joined.last().map_or(0, |last| last.end);
+            if range.is_empty() || range.start < before || range.end > disk_bytes {
+                return None;
+            }
+            match joined.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => joined.push(range),
+            }
+        }
+        Some(Self {
+            disk_bytes,
+            ranges: joined.into(),
+        })
+    }
+
+    /// Bytes of the disk.
+    pub fn disk_bytes(&self) -> u64 {
+        self.disk_bytes
+    }
+
+    /// The ranges, in order.
+    pub fn ranges(&self) -> &Arc<[Range<u64>]> {
+        &self.ranges
+    }
+
+    /// Bytes of all ranges.
+    pub fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|range| range.end - range.start).sum()
+    }
+}
+
+/// The place on the disk of each byte of a stream that is the ranges of some [`Changes`], one after the other.
+pub(crate) struct Places {
+    ranges: Arc<[Range<u64>]>,
+    /// The range that comes next, and the bytes of it that have come.
+    index: usize,
+    come: u64,
+}
+
+impl Places {
+    pub(crate) fn new(changes: &Changes) -> Self {
+        Self {
+            ranges: Arc::clone(changes.ranges()),
+            index: 0,
+            come: 0,
+        }
+    }
+
+    /// Takes the front of `bytes` that lies in one range: its offset on the disk, and the bytes. `None` behind the last range.
+    pub(crate) fn take(&mut self, bytes: &mut Bytes) -> Option<(u64, Bytes)> {
+        let range = self.ranges.get(self.index)?;
+        let offset = range.start + self.come;
+        let left = usize::try_from(range.end - offset).unwrap_or(usize::MAX);
+        let front = bytes.split_to(left.min(bytes.len()));
+        self.come += front.len() as u64;
+        if offset + front.len() as u64 == range.end {
+            (self.index, self.come) = (self.index + 1, 0);
+        }
+        Some((offset, front))
+    }
+
+    /// True if all ranges have come.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.index == self.ranges.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_become_one_and_odd_ones_none() {
+        let changes = Changes::new(100, [0..10, 10..20, 30..100]).unwrap();
+        assert_eq!(changes.ranges()[..], [0..20, 30..100]);
+        assert_eq!((changes.bytes(), changes.disk_bytes()), (90, 100));
+        for wrong in [[5..5, 6..7], [5..8, 7..9], [5..6, 1..2], [5..6, 90..101]] {
+            assert_eq!(Changes::new(100, wrong.clone()), None, "{wrong:?}");
+        }
+        assert_eq!(Changes::new(0, []).unwrap().bytes(), 0);
+    }
+
+    #[test]
+    fn each_byte_of_the_stream_has_its_place() {
+        let changes = Changes::new(100, [3..5, 10..14]).unwrap();
+        let mut places = Places::new(&changes);
+        let mut stream = Bytes::from_static(b"abcde");
+        let mut found = Vec::new();
+        while !stream.is_empty() {
+            found.extend(places.take(&mut stream));
+        }
+        assert!(!places.is_complete());
+        let mut rest = Bytes::from_static(b"fg");
+        found.extend(places.take(&mut rest));
+        assert_eq!(
+            found
+                .iter()
+                .map(|(at, bytes)| (*at, &bytes[..]))
+                .collect::<Vec<_>>(),
+            [(3, &b"ab"[..]), (10, b"cde"), (13, b"f")]
+        );
+        assert!(places.is_complete() && places.take(&mut rest).is_none() && rest == "g");
+    }
+}

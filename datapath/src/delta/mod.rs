@@ -1,0 +1,74 @@
+//! Deltas: the difference to a disk which is there already, as a qcow2 image or as the ranges that changed.
+//!
+//! The disk is changed in place. That is not atomic, yet it can be repeated: a delta says what the bytes that it
+//! has are to be, so applying it again after an interruption leads to the same disk. Nothing is hidden or removed when
+//! it fails, for the disk below may be all that there is of the earlier stages.
+
+mod changed;
+mod qcow2;
+
+use std::path::PathBuf;
+
+use crate::error::Error;
+use crate::facts::ImageFacts;
+use crate::options::{Reading, Writing};
+use crate::source::Source;
+use crate::target::{self, Cache};
+
+/// The disk that a delta is applied to.
+#[derive(Debug, Clone)]
+pub struct Base {
+    /// A regular file or block device that holds the base.
+    pub path: PathBuf,
+    /// Bytes that the disk may have at most; a device's size limits it too.
+    pub available: u64,
+    /// The name that a qcow2 image must give its backing file, folders aside.
+    pub name: String,
+    /// True if what becomes zero stays allocated.
+    pub preallocated: bool,
+    /// Use of the page cache.
+    pub cache: Cache,
+}
+
+impl Base {
+    fn target_options(&self) -> target::Options {
+        target::Options {
+            path: self.path.clone(),
+            available: self.available,
+            size: None,
+            preallocate: self.preallocated,
+            cache: self.cache,
+            overwrite: false,
+            mode: None,
+        }
+    }
+}
+
+/// Figures of a delta that was applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Facts about the delta.
+    pub facts: ImageFacts,
+    /// Bytes of the virtual disk.
+    pub virtual_size: u64,
+    /// Source bytes that were consumed (or skipped).
+    pub source_bytes: u64,
+    /// Bytes that were written to the disk, zeros included.
+    pub written_bytes: u64,
+    /// The digest of the whole object, if one was asked for.
+    pub checksum: Option<String>,
+}
+
+/// Applies the delta in `source` to the disk of `base`. Returns when it is on the disk. Whatever is wrong with the
+/// delta's head, its base above all, is found before the disk is touched.
+pub fn apply(
+    source: &dyn Source,
+    base: &Base,
+    reading: &Reading,
+    writing: &Writing,
+) -> Result<Report, Error> {
+    match source.changes() {
+        Some(changes) => changed::apply(source, changes, base, reading, writing),
+        None => qcow2::apply(source, base, reading, writing),
+    }
+}

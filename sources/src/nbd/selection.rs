@@ -1,0 +1,78 @@
+//! Some ranges of an export, one after the other, as an object of their own.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use datapath::error::SourceError;
+
+use super::connection::Connection;
+use super::export::Export;
+use crate::engine::{Outlet, Remote};
+use crate::network::Network;
+
+/// Ranges of an export. Byte 0 is the first of the first range.
+pub(super) struct Selection {
+    pub(super) export: Arc<Export>,
+    /// In order; none of them is empty.
+    pub(super) ranges: Arc<[Range<u64>]>,
+}
+
+impl Remote for Selection {
+    type Connection = Connection;
+
+    const AHEAD_BYTES: u64 = Export::AHEAD_BYTES;
+
+    fn network(&self) -> &Network {
+        self.export.network()
+    }
+
+    fn length(&self) -> Option<u64> {
+        Some(self.ranges.iter().map(|range| range.end - range.start).sum())
+    }
+
+    /// One: the ranges are mostly small, and many requests are on their way on it.
+    fn connections(&self) -> usize {
+        1
+    }
+
+    async fn read(
+        &self,
+        ranges: impl Iterator<Item = Range<u64>> + Send,
+        first: Option<Connection>,
+        outlet: Outlet,
+    ) -> Result<(), SourceError> {
+        let ranges = ranges.flat_map(|wanted| placed(&self.ranges, wanted));
+        self.export.pass(ranges, first, outlet).await
+    }
+}
+
+/// The places of the bytes `wanted` of a stream that is `ranges`, one after the other.
+fn placed(ranges: &[Range<u64>], wanted: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let mut start = 0u64;
+    ranges.iter().filter_map(move |range| {
+        let length = range.end - range.start;
+        let (from, to) = (wanted.start.max(start), wanted.end.min(start + length));
+        let place = (from < to).then(|| range.start + (from - start)..range.start + (to - start));
+        start += length;
+        place
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::TO_THE_END;
+
+    #[test]
+    fn a_part_of_the_stream_is_found_on_the_export() {
+        let ranges = [10..20, 30..31, 40..60];
+        for (wanted, expected) in [
+            (0..TO_THE_END, vec![10..20, 30..31, 40..60]),
+            (9..11, vec![19..20, 30..31]),
+            (5..12, vec![15..20, 30..31, 40..41]),
+            (31..TO_THE_END, vec![]),
+        ] {
+            assert_eq!(placed(&ranges, wanted).collect::<Vec<_>>(), expected);
+        }
+    }
+}

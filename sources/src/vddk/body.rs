@@ -1,0 +1,90 @@
+//! The bytes of the disk, and what nbdkit and vSphere have to say when they end.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::Body;
+use tokio_util::sync::CancellationToken;
+
+use super::disk::Found;
+use super::log::Log;
+use super::soap::Session;
+use crate::network::Network;
+use crate::retry::lookup;
+
+/// What is known of a disk that is being read.
+#[derive(Clone)]
+pub(super) struct Reading {
+    pub(super) endpoint: url::Url,
+    pub(super) network: Arc<Network>,
+    pub(super) found: Found,
+    pub(super) log: Log,
+    /// Cancelled when nbdkit has ended.
+    pub(super) gone: CancellationToken,
+}
+
+impl Reading {
+    /// `error`, with what nbdkit knows of its reason.
+    pub(super) fn explained(&self, error: SourceError) -> SourceError {
+        // The connection to nbdkit is given up as soon as nbdkit is gone.
+        let is_dead = self.gone.is_cancelled() && !self.network.stop.is_cancelled();
+        let reason = self.log.errors();
+        match error.kind() {
+            SourceErrorKind::Stopped if is_dead => {
+                let message = format!("nbdkit ended while the disk was read: {reason}");
+                SourceError::new(SourceErrorKind::Io, message).because(error)
+            }
+            SourceErrorKind::Stopped => error,
+            kind if !reason.is_empty() => SourceError::new(kind, format!("{error}: {reason}")).because(error),
+            _ => error,
+        }
+    }
+
+    /// Asks vSphere again, when all has been read: a snapshot that was removed meanwhile may have changed under the reader.
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        if self.found.snapshot.is_none() {
+            return Ok(());
+        }
+        let checking = async {
+            let mut session = Session::open(&self.endpoint, &self.network).await?;
+            let unchanged = lookup(self.found.check_unchanged(&mut session)).await;
+            session.close().await;
+            unchanged
+        };
+        self.network
+            .block_on(checking)
+            .map_err(|error| match error.kind() {
+                SourceErrorKind::Stopped => error,
+                _ => SourceError::caused(
+                    SourceErrorKind::Changed,
+                    "the snapshot is not what it was when reading began, begin this stage again",
+                    error,
+                ),
+            })
+    }
+}
+
+/// The bytes of the disk. Their end is told when vSphere still has the snapshot.
+pub(super) struct DiskBody {
+    pub(super) bytes: Box<dyn Body>,
+    pub(super) reading: Reading,
+    pub(super) is_checked: bool,
+}
+
+impl Body for DiskBody {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let chunk = self.bytes.next_chunk();
+        let chunk = chunk.map_err(|error| self.reading.explained(error))?;
+        if chunk.is_none() && !self.is_checked {
+            self.reading.check_unchanged()?;
+            self.is_checked = true;
+        }
+        Ok(chunk)
+    }
+
+    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
+        let skipped = self.bytes.skip_to(offset);
+        skipped.map_err(|error| self.reading.explained(error))
+    }
+}

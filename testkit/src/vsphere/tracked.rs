@@ -1,0 +1,372 @@
+//! A vSphere that tracks what changes on a disk. VMware's simulator does not ([`super::Vsphere`]), so this one is scripted: it knows
+//! one machine with one disk, whose states are raw files of the test, and finds out what changed by comparing them.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::adversary::{Adversary, Reply};
+use crate::fail::OrFail;
+use crate::wire::Request;
+
+/// Bytes of a block of the tracking.
+pub const BLOCK_BYTES: u64 = 64 << 10;
+
+/// The uuid of the machine.
+pub const UUID: &str = "502a1c2e-0000-4000-8000-000000000001";
+
+/// The file by which users know the disk.
+pub const DISK: &str = "[ds] guest/disk.vmdk";
+
+/// Areas of one answer, as many as a real vSphere gives.
+const AREAS: usize = 2000;
+
+const COOKIE: &str = "vmware_soap_session=tracked";
+
+/// A state of the disk.
+#[derive(Debug, Clone)]
+pub struct Checkpoint {
+    /// The name of its snapshot.
+    pub name: String,
+    /// The name of the snapshot's object.
+    pub object: String,
+    /// The change id of the disk in it.
+    pub change_id: String,
+    raw: PathBuf,
+}
+
+/// Particulars of the server, which a test changes.
+#[derive(Debug, Clone)]
+pub struct Habits {
+    /// False if changes are not tracked: disks have no change ids.
+    pub is_tracking: bool,
+    /// Bytes of the disk, instead of those of the file of a snapshot.
+    pub capacity: Option<u64>,
+    /// Snapshots that were removed, by their objects.
+    pub removed: Vec<String>,
+    /// The next call finds the session expired.
+    pub expires: bool,
+    /// Answers in place of the honest one: the method, and the answer.
+    pub instead: Vec<(&'static str, Reply)>,
+}
+
+/// A call for what changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    /// The offset that was asked from.
+    pub offset: u64,
+    /// The earlier state.
+    pub change_id: String,
+}
+
+struct State {
+    checkpoints: Vec<Checkpoint>,
+    /// Areas that differ between two checkpoints, by their numbers. Found out when the later one is taken, for a real vSphere knows them.
+    areas: HashMap<(usize, usize), Vec<(u64, u64)>>,
+    habits: Habits,
+    queries: Vec<Query>,
+    logins: usize,
+}
+
+/// A running server on a loopback port of its own.
+pub struct Tracked {
+    server: Adversary,
+    state: Arc<Mutex<State>>,
+}
+
+impl Tracked {
+    /// A vSphere whose disk has no state yet.
+    pub fn start() -> Self {
+        Self::serve(|answer| Adversary::start(answer))
+    }
+
+    /// The same over HTTPS (see [`crate::certs`]).
+    pub fn start_tls(tls: Arc<rustls::ServerConfig>) -> Self {
+        Self::serve(|answer| Adversary::start_tls(answer, tls))
+    }
+
+    fn serve(start: impl FnOnce(Box<dyn Fn(&Request, &str) -> Reply + Send + Sync>) -> Adversary) -> Self {
+        let state = Arc::new(Mutex::new(State {
+            checkpoints: Vec::new(),
+            areas: HashMap::new(),
+            habits: Habits {
+                is_tracking: true,
+                capacity: None,
+                removed: Vec::new(),
+                expires: false,
+                instead: Vec::new(),
+            },
+            queries: Vec::new(),
+            logins: 0,
+        }));
+        let shared = Arc::clone(&state);
+        Self {
+            server: start(Box::new(move |_, body| lock(&shared).answer(body))),
+            state,
+        }
+    }
+
+    /// `http://127.0.0.1:port`, or `https://…`.
+    pub fn url(&self) -> String {
+        self.server.url("")
+    }
+
+    /// Takes a snapshot: the disk is what `raw` is, which must not change any more.
+    pub fn checkpoint(&self, raw: &Path) -> Checkpoint {
+        let mut state = lock(&self.state);
+        let number = state.checkpoints.len() + 1;
+        let checkpoint = Checkpoint {
+            name: format!("checkpoint {number}"),
+            object: format!("snapshot-{number}"),
+            change_id: format!("52 de c0 d9 b9 43 9d 10-61 d5 4c 1b e9 7b 65 63/{number:x}"),
+            raw: raw.to_owned(),
+        };
+        let earlier: Vec<PathBuf> = state
+            .checkpoints
+            .iter()
+            .map(|before| before.raw.clone())
+            .collect();
+        for (index, before) in earlier.iter().enumerate() {
+            state.areas.insert((index, number - 1), differences(before, raw));
+        }
+        state.checkpoints.push(checkpoint.clone());
+        checkpoint
+    }
+
+    /// Changes the habits.
+    pub fn habits(&self, change: impl FnOnce(&mut Habits)) {
+        change(&mut lock(&self.state).habits);
+    }
+
+    /// All calls for what changed, in order; forgotten then.
+    pub fn take_queries(&self) -> Vec<Query> {
+        std::mem::take(&mut lock(&self.state).queries)
+    }
+
+    /// Logins so far.
+    pub fn logins(&self) -> usize {
+        lock(&self.state).logins
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    fn answer(&mut self, body: &str) -> Reply {
+        let method = body
+            .split_once("<Body>")
+            .and_then(|(_, call)| call.trim_start().strip_prefix('<'))
+            .and_then(|call| call.split([' ', '>']).next())
+            .unwrap_or_default();
+        if let Some((_, reply)) = self.habits.instead.iter().find(|(wrong, _)| *wrong == method) {
+            return reply.clone();
+        }
+        let needs_session = !matches!(method, "RetrieveServiceContent" | "Login" | "Logout");
+        if needs_session && std::mem::take(&mut self.habits.expires) {
+            return fault("NotAuthenticated", "The session is not authenticated.");
+        }
+        let answer = match method {
+            "RetrieveServiceContent" => {
+                "<returnval><about><apiType>VirtualCenter</apiType></about><sessionManager>SessionManager</sessionManager>\
+                 <searchIndex>SearchIndex</searchIndex><propertyCollector>propertyCollector</propertyCollector></returnval>"
+                    .to_owned()
+            }
+            "Login" => {
+                self.logins += 1;
+                String::new()
+            }
+            "FindByUuid" => "<returnval type=\"VirtualMachine\">vm-1</returnval>".to_owned(),
+            "RetrievePropertiesEx" => match self.properties(text_of(body, "obj")) {
+                Some(properties) => properties,
+                None => return fault("ManagedObjectNotFound", "The object has already been deleted."),
+            },
+            "QueryChangedDiskAreas" => match self.changed(body) {
+                Ok(areas) => areas,
+                Err(reply) => return reply,
+            },
+            _ => String::new(),
+        };
+        Reply::of(format!("<Envelope><Body><R>{answer}</R></Body></Envelope>"))
+            .with("Set-Cookie", format!("{COOKIE}; Path=/; HttpOnly"))
+    }
+
+    fn find(&self, object: &str) -> Option<&Checkpoint> {
+        let is_there = |checkpoint: &&Checkpoint| {
+            checkpoint.object == object && !self.habits.removed.contains(&checkpoint.object)
+        };
+        self.checkpoints.iter().find(is_there)
+    }
+
+    /// The properties of the machine, or of a snapshot.
+    fn properties(&self, object: &str) -> Option<String> {
+        let checkpoint = match object {
+            "vm-1" => self.checkpoints.last(),
+            _ => Some(self.find(object)?),
+        };
+        let disk = checkpoint.map(|checkpoint| self.disk(checkpoint, object == "vm-1"));
+        let tree: String = self
+            .checkpoints
+            .iter()
+            .filter(|checkpoint| !self.habits.removed.contains(&checkpoint.object))
+            .map(|Checkpoint { name, object, .. }| {
+                format!(
+                    "<rootSnapshotList><snapshot>{object}</snapshot><name>{name}</name></rootSnapshotList>"
+                )
+            })
+            .collect();
+        let set =
+            |name: &str, value: &str| format!("<propSet><name>{name}</name><val>{value}</val></propSet>");
+        let devices = set("config.hardware.device", &disk.unwrap_or_default());
+        let snapshots = if object == "vm-1" {
+            set("snapshot", &tree)
+        } else {
+            String::new()
+        };
+        Some(format!(
+            "<returnval><objects>{devices}{snapshots}</objects></returnval>"
+        ))
+    }
+
+    fn disk(&self, checkpoint: &Checkpoint, is_machine: bool) -> String {
+        let Checkpoint {
+            object,
+            change_id,
+            raw,
+            ..
+        } = checkpoint;
+        let file = if is_machine {
+            DISK.to_owned()
+        } else {
+            file_of(object)
+        };
+        let capacity = self.habits.capacity.unwrap_or_else(|| length(raw));
+        let id = if self.habits.is_tracking {
+            format!("<changeId>{change_id}</changeId>")
+        } else {
+            String::new()
+        };
+        format!(
+            "<VirtualDevice><key>2000</key><backing><fileName>{file}</fileName>{id}<parent><fileName>{DISK}</fileName></parent>\
+             </backing><capacityInKB>{}</capacityInKB><capacityInBytes>{capacity}</capacityInBytes>\
+             <diskObjectId>1-2000</diskObjectId></VirtualDevice>",
+            capacity / 1024
+        )
+    }
+
+    /// A page of areas, in no order.
+    fn changed(&mut self, body: &str) -> Result<String, Reply> {
+        let offset: u64 = text_of(body, "startOffset").parse().or_fail("an offset");
+        let change_id = text_of(body, "changeId").to_owned();
+        self.queries.push(Query {
+            offset,
+            change_id: change_id.clone(),
+        });
+        let now = self.find(text_of(body, "snapshot"));
+        let now =
+            now.ok_or_else(|| fault("ManagedObjectNotFound", "The object has already been deleted."))?;
+        let end = self.habits.capacity.unwrap_or_else(|| length(&now.raw));
+        assert!(offset < end, "vSphere refuses to be asked at the end of the disk");
+        let number = |is_it: &dyn Fn(&Checkpoint) -> bool| self.checkpoints.iter().position(is_it);
+        let before = number(&|checkpoint| checkpoint.change_id == change_id).ok_or_else(|| {
+            fault(
+                "InvalidArgument",
+                "A specified parameter was not correct: changeId",
+            )
+        })?;
+        let now = number(&|checkpoint| checkpoint.object == now.object).or_fail("the snapshot");
+        let areas = self.areas.get(&(before, now)).map_or(&[][..], |areas| areas);
+        let mut areas: Vec<_> = areas.iter().filter(|(start, _)| *start >= offset).collect();
+        let described = if areas.len() > AREAS {
+            areas.truncate(AREAS);
+            areas.last().map_or(end, |(start, length)| start + length)
+        } else {
+            end
+        };
+        let areas: String = areas
+            .iter()
+            .rev()
+            .map(|(start, length)| {
+                format!("<changedArea><start>{start}</start><length>{length}</length></changedArea>")
+            })
+            .collect();
+        Ok(format!(
+            "<returnval><startOffset>{offset}</startOffset><length>{}</length>{areas}</returnval>",
+            described - offset
+        ))
+    }
+}
+
+/// The file of the disk in a snapshot.
+pub fn file_of(object: &str) -> String {
+    format!("[ds] guest/disk-{object}.vmdk")
+}
+
+/// A fault of this type.
+pub fn fault(kind: &str, text: &str) -> Reply {
+    Reply::status(
+        500,
+        format!(
+            "<Envelope><Body><Fault><faultcode>ServerFaultCode</faultcode><faultstring>{text}</faultstring>\
+             <detail><{kind}Fault xmlns=\"urn:vim25\" xsi:type=\"{kind}\"/></detail></Fault></Body></Envelope>"
+        ),
+    )
+}
+
+/// Blocks that differ, joined where they touch: start and length.
+fn differences(before: &Path, now: &Path) -> Vec<(u64, u64)> {
+    let (old, new) = (open(before), open(now));
+    let end = length(now);
+    let mut areas: Vec<(u64, u64)> = Vec::new();
+    let mut at = 0;
+    let (mut one, mut other) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    while at < end {
+        let step = usize::try_from((end - at).min(1 << 20)).or_fail("a window");
+        old.read_exact_at(&mut one[..step], at).or_fail("the disk before");
+        new.read_exact_at(&mut other[..step], at).or_fail("the disk");
+        if one[..step] != other[..step] {
+            let block = usize::try_from(BLOCK_BYTES).or_fail("a block");
+            for (index, (a, b)) in one[..step]
+                .chunks(block)
+                .zip(other[..step].chunks(block))
+                .enumerate()
+            {
+                let start = at + index as u64 * BLOCK_BYTES;
+                match areas.last_mut() {
+                    _ if a == b => {}
+                    Some((begun, length)) if *begun + *length == start => *length += a.len() as u64,
+                    _ => areas.push((start, a.len() as u64)),
+                }
+            }
+        }
+        at += step as u64;
+    }
+    areas
+}
+
+/// Bytes of the blocks in which the two disks differ.
+pub fn changed_bytes(before: &Path, now: &Path) -> u64 {
+    differences(before, now).iter().map(|(_, length)| length).sum()
+}
+
+fn open(path: &Path) -> File {
+    File::open(path).or_fail(path.display())
+}
+
+fn length(path: &Path) -> u64 {
+    std::fs::metadata(path).or_fail(path.display()).len()
+}
+
+/// The text of the first element `name` of a call.
+fn text_of<'a>(body: &'a str, name: &str) -> &'a str {
+    let elements = body.split('<');
+    let mut texts = elements.filter_map(|element| {
+        let rest = element.strip_prefix(name)?;
+        let (attributes, text) = rest.split_once('>')?;
+        (attributes.is_empty() || attributes.starts_with(' ')).then_some(text)
+    });
+    texts.next().unwrap_or_default()
+}
