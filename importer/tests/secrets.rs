@@ -9,6 +9,7 @@ use testkit::docker_registry::{Auth, DockerRegistry, Setup};
 use testkit::fail::OrFail;
 use testkit::forward_proxy::ForwardProxy;
 use testkit::oci::{Compression, Image};
+use testkit::openstack::script::{self as openstack, Cloud};
 use testkit::origin::{Origin, Script};
 use testkit::ovirt::{self, Contents, DISK_ID, Engine};
 use testkit::process::{Finished, Program};
@@ -201,6 +202,18 @@ fn an_engine_gets_no_password_over_plain_http() {
     let arguments = ["--user", ovirt::USER, "--password-file", &password];
     let source = format!("ovirt+http://{PROXIED_NAME}/ovirt-engine/api/disks/{DISK_ID}");
     check(&scene, &source, &arguments, &[], "oauth/token");
+}
+
+#[test]
+fn a_cloud_gets_no_password_over_plain_http() {
+    let cloud = Cloud::start(openstack::Script::new(disk::content(1, MIB)));
+    let scene = Scene::before(cloud.address());
+    std::fs::write(scene.path("password"), openstack::PASSWORD).or_fail("a password");
+    let password = scene.path("password").display().to_string();
+    let arguments = ["--user", openstack::USER, "--password-file", &password];
+    let access = [("OS_PROJECT_ID", "1"), ("OS_DEFAULT_DOMAIN", "default")];
+    let source = format!("glance+http://{PROXIED_NAME}/v3?image={}", openstack::IMAGE_ID);
+    check(&scene, &source, &arguments, &access, "auth/tokens");
 }
 
 /// Where the engine listens.

@@ -105,6 +105,9 @@ fn every_kind_of_source_names_its_server() {
     scene.check(&registry, &[], &[&format!("https://{gone}: {refused}")]);
     let engine = format!("ovirt+{endpoint}/ovirt-engine/api/disks/1");
     scene.check(&engine, &[], &[&endpoint, &refused]);
+    let cloud = format!("glance+{endpoint}/v3?image=1");
+    let access = [("OS_PROJECT_ID", "1"), ("OS_DEFAULT_DOMAIN", "default")];
+    scene.check(&cloud, &access, &["OpenStack image 1: ", &endpoint, &refused]);
     let nbd = format!("nbd://{gone}/disk");
     scene.check(&nbd, &[], &[&nbd, "connection refused"]);
 

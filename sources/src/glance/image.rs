@@ -43,7 +43,8 @@ impl Image {
             Some("active") => return Ok(()),
             Some("queued" | "saving" | "uploading" | "importing") => "wait until its upload has ended",
             Some("deactivated") => "an administrator has to activate it again",
-            _ => "it has to be uploaded anew",
+            Some("killed" | "deleted" | "pending_delete") => "it has to be uploaded anew",
+            _ => "only an active image has bytes",
         };
         let status = plain(self.status.as_deref().unwrap_or("without a status"));
         Err(invalid(format!("it is {status}, not active: {advice}")))

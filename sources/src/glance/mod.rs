@@ -140,3 +140,65 @@ fn open_as(what: &str, options: &GlanceOptions, network: &Arc<Network>) -> Resul
         what: what.to_owned(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use daemon::env::EnvReader;
+
+    use super::*;
+
+    fn access() -> Access {
+        let values = HashMap::from([("token".to_owned(), "t".to_owned())]);
+        Access::read(&mut EnvReader::new(&values), Names::Secret).unwrap()
+    }
+
+    #[test]
+    fn an_identity_service_is_named_with_and_without_its_version() {
+        for (endpoint, tokens) in [
+            ("https://h:5000", "https://h:5000/v3/auth/tokens"),
+            ("https://h:5000/v3/", "https://h:5000/v3/auth/tokens"),
+            ("http://h/identity/v3?x#y", "http://h/identity/v3/auth/tokens"),
+            ("http://h/identity/", "http://h/identity/v3/auth/tokens"),
+        ] {
+            let options = GlanceOptions::new(endpoint, "1", access()).unwrap();
+            assert_eq!(options.identity().as_str(), tokens);
+        }
+        for (endpoint, id) in [
+            ("ftp://h", "1"),
+            ("h:5000", "1"),
+            ("https://u:hidden@h", "1"),
+            ("https://h", ".."),
+        ] {
+            let error = GlanceOptions::new(endpoint, id, access())
+                .unwrap_err()
+                .to_string();
+            assert!(!error.contains("hidden"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_one_segment_of_a_path() {
+        let service = Url::parse("https://h/image").unwrap();
+        let url = below(&service, "v2", &["images", "../a/b?c#d", "file"]);
+        assert_eq!(url.as_str(), "https://h/image/v2/images/..%2Fa%2Fb%3Fc%23d/file");
+    }
+
+    #[test]
+    fn an_address_names_cloud_and_image() {
+        let options = GlanceOptions::parse("glance+http://h:5000/v3?image=a%20b", access()).unwrap();
+        assert_eq!(options.image_id, "a b");
+        for address in [
+            "glance+http://h",
+            "glance+http://?image=1",
+            "glance+http://h?image=1&image=2",
+        ] {
+            let error = GlanceOptions::parse(address, access()).unwrap_err().to_string();
+            assert!(
+                error.starts_with("an OpenStack image is named by glance+https://"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -190,3 +190,187 @@ impl Values<'_, '_> {
         known
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::super::access::Question;
+    use super::*;
+
+    fn read(names: Names, pairs: &[(&str, &str)]) -> Result<Access, String> {
+        let pairs = pairs
+            .iter()
+            .map(|(key, value)| (names.of(key), (*value).to_owned()));
+        let values: HashMap<String, String> = pairs.collect();
+        let mut reader = EnvReader::new(&values);
+        let access = Access::read(&mut reader, names);
+        let finished = reader.finish().map_err(|errors| errors.to_string());
+        finished.map(|()| access.unwrap())
+    }
+
+    /// The request for a token, without its outermost level.
+    fn asked(pairs: &[(&str, &str)]) -> String {
+        match read(Names::Secret, pairs).unwrap().question() {
+            Question::New(document) => document["auth"].to_string(),
+            Question::About(token) => format!("about {}", token.expose()),
+        }
+    }
+
+    #[test]
+    fn variables_have_the_names_of_openstacks_client() {
+        for (key, name) in [
+            ("username", "OS_USERNAME"),
+            ("userID", "OS_USER_ID"),
+            ("projectDomainName", "OS_PROJECT_DOMAIN_NAME"),
+            ("applicationCredentialID", "OS_APPLICATION_CREDENTIAL_ID"),
+            ("availability", "OS_INTERFACE"),
+            ("regionName", "OS_REGION_NAME"),
+        ] {
+            assert_eq!(Names::OpenStack.of(key), name);
+            assert_eq!(Names::Secret.of(key), key);
+        }
+    }
+
+    #[test]
+    fn a_password_is_one_of_a_user_of_a_domain() {
+        let user = |domain: &str| {
+            format!(
+                r#"{{"identity":{{"methods":["password"],"password":{{"user":{{"domain":{domain},"name":"u","password":"p"}}}}}}}}"#
+            )
+        };
+        let of = |more: &[(&str, &str)]| asked(&[&[("username", "u"), ("password", "p")], more].concat());
+        assert_eq!(of(&[("userDomainName", "d")]), user(r#"{"name":"d"}"#));
+        assert_eq!(
+            of(&[("userDomainName", "d"), ("userDomainID", "i")]),
+            user(r#"{"id":"i"}"#)
+        );
+        assert_eq!(of(&[("defaultDomain", "d")]), user(r#"{"id":"d"}"#));
+        let in_domain = of(&[("domainName", "d")]);
+        assert!(
+            in_domain.contains(r#""domain":{"name":"d"},"name":"u""#),
+            "{in_domain}"
+        );
+        assert!(
+            in_domain.contains(r#""scope":{"domain":{"name":"d"}}"#),
+            "{in_domain}"
+        );
+        let by_id = asked(&[("userID", "i"), ("username", "u"), ("password", "p")]);
+        assert!(by_id.contains(r#"{"user":{"id":"i","password":"p"}}"#), "{by_id}");
+    }
+
+    #[test]
+    fn the_scope_is_a_project_else_the_system_else_a_domain() {
+        let of = |more: &[(&str, &str)]| {
+            let document = asked(&[&[("userID", "u"), ("password", "p")], more].concat());
+            document
+                .split_once(r#""scope":"#)
+                .map_or("none".to_owned(), |(_, scope)| scope.to_owned())
+        };
+        let project = r#"{"project":{"domain":{"id":"d"},"name":"p"}}}"#;
+        assert_eq!(
+            of(&[("projectName", "p"), ("projectDomainID", "d"), ("domainID", "x")]),
+            project
+        );
+        assert_eq!(of(&[("projectName", "p"), ("domainID", "d")]), project);
+        assert_eq!(of(&[("projectName", "p"), ("defaultDomain", "d")]), project);
+        assert_eq!(
+            of(&[("projectID", "i"), ("projectName", "p")]),
+            r#"{"project":{"id":"i"}}}"#
+        );
+        assert_eq!(
+            of(&[("systemScope", "all"), ("domainID", "d")]),
+            r#"{"system":{"all":true}}}"#
+        );
+        assert_eq!(of(&[("domainID", "d")]), r#"{"domain":{"id":"d"}}}"#);
+        assert_eq!(of(&[("defaultDomain", "d")]), "none");
+    }
+
+    #[test]
+    fn tokens_and_application_credentials_are_proofs_too() {
+        let token = [("authType", "token"), ("token", "t")];
+        assert_eq!(asked(&token), "about t");
+        let rescoped = asked(&[&token[..], &[("projectID", "i")]].concat());
+        let identity =
+            r#"{"identity":{"methods":["token"],"token":{"id":"t"}},"scope":{"project":{"id":"i"}}}"#;
+        assert_eq!(rescoped, identity);
+        let secret = [
+            ("authType", "applicationcredential"),
+            ("applicationCredentialSecret", "s"),
+        ];
+        let of = |more: &[(&str, &str)]| asked(&[&secret[..], more].concat());
+        let credential = |inner: &str| {
+            format!(
+                r#"{{"identity":{{"application_credential":{inner},"methods":["application_credential"]}}}}"#
+            )
+        };
+        // Their scope is that of their making.
+        assert_eq!(
+            of(&[("applicationCredentialID", "i"), ("projectID", "p")]),
+            credential(r#"{"id":"i","secret":"s"}"#)
+        );
+        assert_eq!(
+            of(&[
+                ("applicationCredentialName", "n"),
+                ("username", "u"),
+                ("domainName", "d")
+            ]),
+            credential(r#"{"name":"n","secret":"s","user":{"domain":{"name":"d"},"name":"u"}}"#)
+        );
+    }
+
+    #[test]
+    fn mistakes_name_the_variable_and_no_value() {
+        for (pairs, sentence) in [
+            (
+                &[("authType", "hidden")][..],
+                "environment variable authType: unsupported authentication type: ",
+            ),
+            (
+                &[("userID", "hidden")],
+                "environment variable password: is not set or empty",
+            ),
+            (
+                &[("password", "hidden")],
+                "environment variable username: is not set or empty",
+            ),
+            (
+                &[("username", "hidden"), ("password", "hidden")],
+                "environment variable userDomainName: is not set",
+            ),
+            (
+                &[
+                    ("userID", "hidden"),
+                    ("password", "hidden"),
+                    ("projectName", "hidden"),
+                ],
+                "environment variable projectDomainName: is not set",
+            ),
+            (
+                &[("authType", "token")],
+                "environment variable token: is not set or empty",
+            ),
+            (
+                &[("authType", "applicationcredential")],
+                "environment variable applicationCredentialID: is not set or empty; \
+                 environment variable applicationCredentialSecret: is not set or empty",
+            ),
+            (
+                &[
+                    ("userID", "u"),
+                    ("password", "hidden"),
+                    ("availability", "hidden"),
+                ],
+                "environment variable availability: is not public, internal or admin",
+            ),
+        ] {
+            let error = read(Names::Secret, pairs).unwrap_err();
+            assert!(
+                error.starts_with(sentence) && !error.contains("hidden"),
+                "{error}"
+            );
+        }
+        let access = read(Names::OpenStack, &[("userID", "u"), ("password", "hidden")]).unwrap();
+        assert!(!format!("{access:?}").contains("hidden"), "{access:?}");
+    }
+}

@@ -114,12 +114,17 @@ impl Installation {
 
     /// nbdkit, without arguments yet.
     fn command(&self) -> Command {
-        let Some(launcher) = &self.launcher else {
-            return Command::new(&self.nbdkit);
+        let mut command = match &self.launcher {
+            None => Command::new(&self.nbdkit),
+            Some(launcher) => {
+                let mut command = Command::new(launcher);
+                command.args([EXEC_WITH_PARENT, &process::id().to_string()]);
+                command.arg(&self.nbdkit);
+                command
+            }
         };
-        let mut command = Command::new(launcher);
-        command.args([EXEC_WITH_PARENT, &process::id().to_string()]);
-        command.arg(&self.nbdkit);
+        // Without it, the plugin sets it and executes nbdkit anew, which gets the password by a file in /tmp.
+        command.env("LD_LIBRARY_PATH", self.library.join("lib64"));
         command
     }
 

@@ -22,8 +22,8 @@ pub const DEFAULT_OVERHEAD: f64 = 0.06;
 
 /// Brings a disk image onto a disk, in one pass.
 ///
-/// Reads an image from a web server, an object store, a container registry, oVirt, VMware, an NBD server or a file, undoes
-/// its compression, converts it to a raw disk and writes only the bytes that hold data. Nothing is stored on the way,
+/// Reads an image from a web server, an object store, a container registry, oVirt, VMware, OpenStack, an NBD server or a file,
+/// undoes its compression, converts it to a raw disk and writes only the bytes that hold data. Nothing is stored on the way,
 /// and nothing that looks complete is left behind by a failure.
 ///
 /// Started with klog flags or with IMPORTER_SOURCE set, the program behaves as the importer pod of KubeVirt CDI.

@@ -45,7 +45,7 @@ pub struct SourceArgs {
     pub anonymous: bool,
 
     /// Use the identity of this machine (keys in variables, mounted files, metadata service) for any S3 or GCS server, not
-    /// only for Amazon's and Google's own
+    /// only for Amazon's and Google's own, and the variables OS_… for any OpenStack cloud, not only for that of OS_AUTH_URL
     #[arg(long, conflicts_with_all = ["anonymous", "user", "key_file"], help_heading = "Source")]
     pub ambient_identity: bool,
 

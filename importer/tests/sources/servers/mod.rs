@@ -1,5 +1,6 @@
 //! The servers, each with one object and a place where faults are put in front of it.
 
+pub(crate) mod glance;
 pub(crate) mod http;
 pub(crate) mod imageio;
 pub(crate) mod nbd;

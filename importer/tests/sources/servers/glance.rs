@@ -1,0 +1,57 @@
+//! A scripted OpenStack cloud: the object is the bytes of its image.
+
+use std::path::Path;
+
+use testkit::gateway::Fault;
+use testkit::openstack::script::{Cloud, PASSWORD, Script, USER};
+
+use super::{Server, password_options};
+
+/// A cloud with one image.
+pub(crate) struct Glance(Cloud);
+
+impl Server for Glance {
+    const NAME: &'static str = "glance";
+    const CORRUPTION: Option<&'static str> = Some("the source announced sha512:");
+
+    fn start(object: &[u8], faults: Vec<Fault>) -> Self {
+        Self(Cloud::start(Script {
+            faults,
+            ..Script::new(object.to_vec())
+        }))
+    }
+
+    fn source(&self) -> Vec<String> {
+        vec![self.0.source()]
+    }
+
+    fn options(&self, folder: &Path) -> Vec<String> {
+        password_options(folder, USER, PASSWORD)
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        [("OS_PROJECT_NAME", "disks"), ("OS_DEFAULT_DOMAIN", "default")]
+            .map(|(name, value)| (name, value.to_owned()))
+            .into()
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.0.sent_bytes()
+    }
+
+    fn missing(&self) -> (Vec<String>, &'static str) {
+        (
+            vec![self.0.source_of("no-such-image")],
+            "OpenStack image no-such-image: the image service 127.0.0.1 has no such image",
+        )
+    }
+
+    fn start_guarded(object: &[u8]) -> Self {
+        Self::start(object, Vec::new())
+    }
+
+    fn lock_out(&self) -> &'static str {
+        self.0.lock_out();
+        "the identity service 127.0.0.1 refuses the user name or password: 401 Unauthorized: The request you have made"
+    }
+}
