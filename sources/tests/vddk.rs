@@ -78,6 +78,7 @@ impl Scene {
             has_certificates: false,
             installation: Installation {
                 nbdkit: "nbdkit".into(),
+                launcher: None,
                 library: self.path("library"),
                 test_plugin: self.path("nbdkit-vddk-plugin.so"),
                 config_file: self.path("config"),
@@ -316,4 +317,17 @@ fn the_certificate_with_the_thumbprint_is_trusted() {
         ..scene.options(&machine.uuid, &machine.disk)
     };
     assert!(read_all(&open(&options).unwrap()) == scene.bytes);
+}
+
+/// What CDI's own tests of warm imports rely on.
+#[test]
+fn a_simulated_disk_has_not_changed() {
+    let (scene, machine) = (Scene::new(&[]), machine(7));
+    let options = VddkOptions {
+        checkpoints: checkpoints("second", Some("first")),
+        ..scene.options(&machine.uuid, &machine.disk)
+    };
+    let source = open(&options).unwrap();
+    assert_eq!(source.changes().map(|changes| changes.bytes()), Some(0));
+    assert!(read_all(&source).is_empty());
 }

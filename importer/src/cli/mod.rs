@@ -3,6 +3,7 @@
 mod apply;
 pub mod args;
 mod check;
+mod child;
 mod event;
 pub mod failure;
 mod import;
@@ -43,6 +44,7 @@ fn run(cli: Cli) -> Result<(), CommandFailed> {
         Command::Apply(arguments) => apply::run(*arguments),
         Command::Info(arguments) => info::run(*arguments),
         Command::Check(arguments) => check::run(*arguments),
+        Command::ExecWithParent(arguments) => child::run(&arguments),
     }
 }
 

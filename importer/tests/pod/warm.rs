@@ -476,3 +476,33 @@ fn a_vsphere_that_does_not_know_what_changed_never_makes_a_disk_that_lacks_it() 
     assert_eq!(finished.code(), 1, "{}", finished.stderr);
     assert!(message.contains("snapshot"), "{message}");
 }
+
+#[test]
+fn nbdkit_goes_with_an_importer_that_is_killed_whatever_the_library_does() {
+    let vsphere = Tracked::start();
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let (raw, reads) = (folder.path().join("raw"), folder.path().join("reads"));
+    std::fs::write(&raw, disk::content(1, MIB)).or_fail("a disk");
+    let first = vsphere.checkpoint(&raw);
+    let config = format!(
+        "disk={}\nreads={}\npause=600000000\n",
+        raw.display(),
+        reads.display()
+    );
+    let mut import = Import::new(&vsphere, &config, false);
+    import.stage(&first.name, "");
+    let running = import.pod.program().start();
+    wait::until(Duration::from_secs(30), || "nothing is read", || reads.exists());
+    let us = i32::try_from(running.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .or_fail("a process");
+    assert_eq!(import.nbdkits().len(), 1);
+    kill_process(us, Signal::KILL).or_fail("kill it");
+    assert_eq!(running.wait().code(), 137);
+    wait::until(
+        Duration::from_secs(5),
+        || "nbdkit is still there",
+        || import.nbdkits().is_empty(),
+    );
+}

@@ -40,7 +40,7 @@ pub(super) struct Found {
 pub(super) enum Earlier {
     /// vSphere knows what changed since then.
     Tracked(ChangeId),
-    /// Nothing changed: the vSphere is a simulator.
+    /// Nothing changed, if the vSphere is a simulator, as it seems.
     Same,
 }
 
@@ -190,14 +190,12 @@ impl Disk {
 
     /// The state `before`, of the snapshot `previous`, if vSphere knows what changed since then until `current`.
     fn later_than(&self, before: &Self, current: &str, previous: &str) -> Result<Earlier, SourceError> {
-        // VMware's simulator knows neither, and its disks never change. CDI's own tests import from it in stages.
+        // VMware's simulator knows neither, and its disks never change.
         if self.capacity.or(before.capacity).is_none()
             && self.change_id.is_none()
             && before.change_id.is_none()
         {
-            tracing::warn!(
-                "this vSphere does not tell the size of the disk, so it is a simulator: nothing changed"
-            );
+            tracing::warn!("this vSphere tells no size of the disk: it is a simulator");
             return Ok(Earlier::Same);
         }
         Ok(Earlier::Tracked(self.since(current, before.tracked(previous)?)?))

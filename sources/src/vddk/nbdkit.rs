@@ -8,7 +8,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{self, Command};
 
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use tokio_util::sync::CancellationToken;
@@ -17,14 +17,16 @@ use super::log::{Log, VddkInfo};
 use super::program::{Running, State};
 use crate::error::invalid;
 
-/// Has nbdkit end when the thread that started it is gone, which a `kill -9` of ours is as well (`PR_SET_PDEATHSIG`).
-const WITH_US: &str = "--exit-with-parent";
+/// Command of a launcher: the id of our process and a program follow it, which the kernel is to kill when we are gone.
+pub const EXEC_WITH_PARENT: &str = "exec-with-parent";
 
 /// Places of programs and libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installation {
     /// The program `nbdkit`: a path, or a name to look up.
     pub nbdkit: PathBuf,
+    /// A program that starts it so that it ends with us (see [`EXEC_WITH_PARENT`]), if there is one.
+    pub launcher: Option<PathBuf>,
     /// VMware's library, in `lib64` below.
     pub library: PathBuf,
     /// A plugin to use instead of `vddk`, if there is such a file: a mock.
@@ -44,6 +46,8 @@ impl Installation {
     pub fn of_pod(at: impl Fn(&str) -> PathBuf) -> Self {
         Self {
             nbdkit: "nbdkit".into(),
+            // Ourselves.
+            launcher: Some("/proc/self/exe".into()),
             library: at("/opt/vmware-vix-disklib-distrib"),
             test_plugin: at("/opt/testing/libvddk-test-plugin.so"),
             config_file: at("/vddk-args/vddk-config-file"),
@@ -69,8 +73,13 @@ pub(super) struct Nbdkit {
 }
 
 impl Installation {
+    /// True if the side-car brought a plugin for tests.
+    pub(super) fn is_for_tests(&self) -> bool {
+        self.test_plugin.exists()
+    }
+
     fn plugin(&self) -> PathBuf {
-        if self.test_plugin.exists() {
+        if self.is_for_tests() {
             self.test_plugin.clone()
         } else {
             "vddk".into()
@@ -86,8 +95,8 @@ impl Installation {
                 self.library.join("lib64").display()
             )));
         }
-        let mut probe = Command::new(&self.nbdkit);
-        probe.args([WITH_US, "--dump-plugin"]).arg(self.plugin());
+        let mut probe = self.command();
+        probe.arg("--dump-plugin").arg(self.plugin());
         probe.arg(pair("libdir=", &self.library));
         let mut probe =
             Running::start(&mut probe, CancellationToken::new()).map_err(|error| self.not_started(&error))?;
@@ -103,6 +112,17 @@ impl Installation {
         Err(invalid(message))
     }
 
+    /// nbdkit, without arguments yet.
+    fn command(&self) -> Command {
+        let Some(launcher) = &self.launcher else {
+            return Command::new(&self.nbdkit);
+        };
+        let mut command = Command::new(launcher);
+        command.args([EXEC_WITH_PARENT, &process::id().to_string()]);
+        command.arg(&self.nbdkit);
+        command
+    }
+
     fn not_started(&self, error: &io::Error) -> SourceError {
         invalid(format!(
             "cannot start {}, with which VMware disks are read: {}",
@@ -112,9 +132,7 @@ impl Installation {
     }
 
     fn arguments(&self, disk: &Disk<'_>, folder: &Folder) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = [WITH_US, "--foreground", "--readonly", "--verbose"]
-            .map(Into::into)
-            .into();
+        let mut arguments: Vec<OsString> = ["--foreground", "--readonly", "--verbose"].map(Into::into).into();
         arguments.extend(["--filter=retry", "--filter=cacheextents"].map(Into::into));
         // Per request, these would be more than all the rest.
         arguments.extend(["-D", "nbdkit.backend.datapath=0"].map(Into::into));
@@ -161,7 +179,7 @@ impl Nbdkit {
             let message = format!("cannot prepare a folder for nbdkit: {}", errno_text(&error));
             SourceError::new(SourceErrorKind::Io, message)
         })?;
-        let mut command = Command::new(&installation.nbdkit);
+        let mut command = installation.command();
         command.args(installation.arguments(disk, &folder));
         let program = Running::start(&mut command, gone).map_err(|error| installation.not_started(&error))?;
         let mut nbdkit = Self { program, folder };

@@ -128,6 +128,11 @@ impl Engine {
         format!("{}://{}{}", self.state.scheme(), self.state.engine, api::API)
     }
 
+    /// The addresses of the engine and of the image server.
+    pub fn addresses(&self) -> [SocketAddr; 2] {
+        [self.state.engine, self.state.images]
+    }
+
     /// Everything that the engine was asked, in order.
     pub fn calls(&self) -> Vec<Call> {
         self.state.log().calls.clone()
@@ -193,7 +198,11 @@ impl State {
     fn image_server(&self) -> String {
         match &self.script.daemon {
             Some(daemon) => daemon.url(),
-            None => format!("{}://{}", self.scheme(), self.images),
+            None => {
+                let host = self.script.host.clone();
+                let host = host.unwrap_or_else(|| self.images.ip().to_string());
+                format!("{}://{host}:{}", self.scheme(), self.images.port())
+            }
         }
     }
 

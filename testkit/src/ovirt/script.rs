@@ -45,6 +45,8 @@ pub struct Script {
     pub rate: Option<u64>,
     /// The n-th GET of an image meets the n-th fault; later ones meet none.
     pub faults: Vec<Fault>,
+    /// The host by which clients find the image server, instead of its address.
+    pub host: Option<String>,
     /// Serves the images instead, while everything about the image server here is unused.
     pub daemon: Option<Arc<Daemon>>,
 }
@@ -65,6 +67,7 @@ impl Script {
             ticket_life: Duration::from_secs(60),
             rate: None,
             faults: Vec::new(),
+            host: None,
             daemon: None,
         }
     }

@@ -82,6 +82,11 @@ fn an_image_larger_than_the_volume_is_told_both_sizes() {
             "Unable to resize disk image to requested size: ",
         ),
         (
+            "raw.xz",
+            &tools::filter("xz", ["-c"], &raw),
+            "Unable to resize disk image to requested size: ",
+        ),
+        (
             "qcow2.xz",
             &tools::filter("xz", ["-c"], &qcow2),
             "Unable to convert source data to target format: ",

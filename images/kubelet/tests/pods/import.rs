@@ -13,8 +13,8 @@ use testkit::objects::{ACCESS_KEY, BUCKET, Kind, SECRET_KEY, Store};
 use testkit::oci;
 
 use super::scene::{
-    CLAIM_BYTES, Files, SERVER, assert_disk, assert_succeeded, claims, disk_image, http, import, serve,
-    serve_plainly, url, with_claim,
+    CLAIM_BYTES, Files, SERVER, assert_allocation, assert_disk, assert_succeeded, claims,
+    claims_and_preallocation, disk_image, http, import, serve, serve_plainly, url, with_claim,
 };
 
 const COMPLETE: &str = "Import Complete";
@@ -127,7 +127,8 @@ fn a_node_pulls_the_image() {
     container_disk.env.push("KUBEVIRT_IO_X=1");
     let user_image = scratch_image(folder.path(), &container_disk);
     let network = Network::new();
-    for claim in claims() {
+    for (claim, preallocate) in claims_and_preallocation() {
+        let word = if preallocate { "true" } else { "false" };
         let import = Import {
             env: &[
                 ("IMPORTER_SOURCE", "http"),
@@ -135,6 +136,7 @@ fn a_node_pulls_the_image() {
                 ("IMPORTER_PULL_METHOD", "node"),
                 ("IMPORTER_READY_FILE", "/shared/ready"),
                 ("IMPORTER_DONE_FILE", "/shared/done"),
+                ("PREALLOCATION", word),
             ],
             node_pull: Some(&user_image),
             ..Import::default()
@@ -147,13 +149,14 @@ fn a_node_pulls_the_image() {
         let ended = running.wait("importer");
         let expected = Verdict::Succeeded {
             message: COMPLETE.to_owned(),
-            preallocated: false,
+            preallocated: preallocate,
             labels: vec![("kubevirt.io/x".to_owned(), "1".to_owned())],
         };
         assert_eq!(ended.import(), expected, "{}", ended.log);
         let server = running.wait("server");
         assert_eq!(server.code, 0, "{}", server.log);
         assert_disk(&claim, &image.raw, image.virtual_size);
+        assert_allocation(&claim, preallocate);
     }
 }
 

@@ -3,8 +3,10 @@
 
 mod blank;
 mod clone;
+mod imageio;
 mod images;
 mod import;
+mod populators;
 mod proxy;
 mod refused;
 mod restart;

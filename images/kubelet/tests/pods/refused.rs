@@ -108,3 +108,23 @@ fn a_wrong_checksum_is_never_tried_again() {
     };
     assert!(message.contains("checksum validation failed"), "{message}");
 }
+
+#[test]
+fn the_answer_of_a_mesh_whose_server_is_not_up_is_told() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    std::fs::write(folder.path().join("disk.raw"), disk::content(1, MIB)).or_fail("a disk");
+    let network = Network::new();
+    // A proxy in front of a server that refuses connections: what a sidecar answers to a pod that is faster than the mesh.
+    let mesh = serve_plainly(
+        &network,
+        folder.path(),
+        "location / { proxy_pass http://127.0.0.1:1; }",
+    );
+    let url = url("http", mesh.address(), "disk.raw");
+    let ended = refused(&network, CLAIM_BYTES, &url, &[]);
+    assert!(ended.log.contains("502 Bad Gateway"), "{}", ended.log);
+    let Verdict::Failed(message) = ended.import() else {
+        panic!("{}", ended.log);
+    };
+    assert!(message.contains("502 Bad Gateway"), "{message}");
+}

@@ -30,6 +30,12 @@ pub(crate) fn claims() -> [Claim; 2] {
     [Claim::filesystem(CLAIM_BYTES), Claim::block(CLAIM_BYTES)]
 }
 
+/// A claim of each kind, for a disk that is allocated as it comes and for one that is allocated before.
+pub(crate) fn claims_and_preallocation() -> impl Iterator<Item = (Claim, bool)> {
+    let with = |preallocate| claims().map(|claim| (claim, preallocate));
+    [false, true].into_iter().flat_map(with)
+}
+
 /// Objects of a namespace with the claim `claim`.
 pub(crate) fn with_claim(claim: &Claim) -> Objects<'_> {
     Objects {
@@ -120,6 +126,15 @@ pub(crate) fn success(message: &str, preallocated: bool) -> Verdict {
 pub(crate) fn allocated_bytes(claim: &Claim) -> u64 {
     // In units of 512 bytes, whatever the blocks of the filesystem (inode(7)).
     disk::allocated_bytes(&claim.disk())
+}
+
+/// Fails the test unless a file has all of its bytes allocated exactly if it was preallocated. Devices have no holes.
+#[track_caller]
+pub(crate) fn assert_allocation(claim: &Claim, is_preallocated: bool) {
+    if !claim.is_block() {
+        let size = claim.disk().metadata().or_fail("the disk of the claim").len();
+        assert_eq!(allocated_bytes(claim) >= size, is_preallocated);
+    }
 }
 
 /// Certificates of upload servers and their clients.

@@ -10,7 +10,7 @@ use testkit::nginx::Nginx;
 use testkit::oci;
 
 use super::scene::{
-    CLAIM_BYTES, MIB, SERVER, allocated_bytes, assert_disk, disk_image, import, serve_plainly, success, url,
+    CLAIM_BYTES, MIB, SERVER, assert_allocation, assert_disk, disk_image, import, serve_plainly, success, url,
 };
 
 /// Every kind of object, and the disks that they must become.
@@ -82,10 +82,7 @@ impl Sources {
         let expected = self.folder.path().join(expected);
         let bytes = expected.metadata().or_fail(expected.display()).len();
         assert_disk(claim, &expected, bytes);
-        if !claim.is_block() {
-            let size = claim.disk().metadata().or_fail("the disk").len();
-            assert_eq!(allocated_bytes(claim) >= size, preallocate, "{case}");
-        }
+        assert_allocation(claim, preallocate);
     }
 
     /// With preallocation, onto a file and a device.

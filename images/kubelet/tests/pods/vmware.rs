@@ -1,6 +1,8 @@
-//! Import pods of VMware disks: the image with nbdkit, a side-car that brings a stand-in for VMware's library, vSphere's simulator.
+//! Import pods of VMware disks: the image with nbdkit, a side-car that brings a stand-in for VMware's library, and vSphere's simulator,
+//! or a scripted vSphere where changes are tracked.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -11,12 +13,15 @@ use kubelet::pod;
 use kubelet::state::{Terminated, Verdict};
 use kubelet::volumes::{Claim, Objects};
 use testkit::certs::Authority;
+use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::tools;
-use testkit::vsphere::{Vsphere, build_plugin};
+use testkit::vsphere::tracked::{DISK, Tracked, UUID};
+use testkit::vsphere::{Machine, Vsphere, build_plugin};
 
 use super::scene::{
-    CLAIM_BYTES, Files, allocated_bytes, assert_disk, claims, disk_image, success, with_claim,
+    CLAIM_BYTES, Files, MIB, assert_allocation, assert_disk, claims, claims_and_preallocation, disk_image,
+    success, with_claim,
 };
 
 /// Options of the library that CDI's tests look for in the log.
@@ -28,53 +33,55 @@ const OPTIONS: [&str; 2] = [
 /// The folder of the library, in a side-car image and below `/opt`.
 const LIBRARY: &str = "vmware-vix-disklib-distrib/lib64";
 
-/// A vSphere that pods can reach, and a user's image with what reads its disks.
+/// A network, and a user's image with what reads disks of VMware.
 struct Scene {
     network: Network,
     folder: tempfile::TempDir,
-    vsphere: Vsphere,
     side_car: String,
+    options: String,
 }
 
 impl Scene {
-    /// The disk of each machine is that of `disk_image`.
-    fn new() -> Self {
-        let folder = tempfile::tempdir().or_fail("a folder");
-        let disk = disk_image(folder.path());
+    /// The plugin that stands in for the library finds these files of the folder in `/opt/testing`, and has these options.
+    fn new(folder: tempfile::TempDir, disks: &[&str], options: String) -> Self {
         let tree = folder.path().join("tree");
         fs::create_dir_all(tree.join("testing")).or_fail("a folder");
+        fs::create_dir_all(tree.join(LIBRARY)).or_fail("a folder");
         let plugin = build_plugin(folder.path());
         fs::copy(plugin, tree.join("testing/libvddk-test-plugin.so")).or_fail("the plugin");
-        fs::copy(&disk.raw, tree.join("testing/disk.img")).or_fail("the disk");
-        fs::create_dir_all(tree.join(LIBRARY)).or_fail("a folder");
-        let network = Network::new();
-        let vsphere = Vsphere::start();
-        let address = vsphere.url().trim_start_matches("https://");
-        network.open(address.parse().or_fail(address));
+        for disk in disks {
+            fs::copy(folder.path().join(disk), tree.join("testing").join(disk)).or_fail(disk);
+        }
         Self {
+            network: Network::new(),
             side_car: side_car(folder.path()),
-            network,
             folder,
-            vsphere,
+            options,
         }
     }
 
-    /// Imports the disk of the first machine as `import` has it, whose environment comes last.
+    /// VMware's simulator, and every machine's disk is that of `disk_image`.
+    fn with_simulator() -> (Self, Vsphere) {
+        let folder = tempfile::tempdir().or_fail("a folder");
+        disk_image(folder.path());
+        let options = format!("disk=/opt/testing/image.raw\n{}\n{}\n", OPTIONS[0], OPTIONS[1]);
+        let scene = Self::new(folder, &["image.raw"], options);
+        let vsphere = Vsphere::start();
+        scene.network.open(address(vsphere.url()));
+        (scene, vsphere)
+    }
+
+    /// Imports a disk of the vSphere at `url` as `import` has it.
     fn import(
         &self,
+        url: &str,
         claim: &Claim,
         import: &Import<'_>,
         files: &[Files],
         change: fn(&mut Container),
     ) -> Terminated {
-        let machine = &self.vsphere.machines()[0];
-        let url = self.vsphere.url().replace("127.0.0.1", &NODE.to_string());
-        let env = [
-            ("IMPORTER_SOURCE", "vddk"),
-            ("IMPORTER_ENDPOINT", &url),
-            ("IMPORTER_UUID", &machine.uuid),
-            ("IMPORTER_BACKING_FILE", &machine.disk),
-        ];
+        let url = url.replace("127.0.0.1", &NODE.to_string());
+        let env = [("IMPORTER_SOURCE", "vddk"), ("IMPORTER_ENDPOINT", url.as_str())];
         let import = Import {
             env: &[&env, import.env].concat(),
             secret: Some("vsphere"),
@@ -84,15 +91,22 @@ impl Scene {
         };
         let mut pod = controller::importer(claim, &import);
         change(importer(&mut pod));
+        let user = [
+            ("accessKeyId", "user".to_owned()),
+            ("secretKey", "secret".to_owned()),
+        ];
+        let options = vec![("vddk-config-file", self.options.clone())];
+        let own = [("vsphere", user.to_vec()), ("options", options)];
         let objects = Objects {
-            files: objects().into_iter().chain(files.iter().cloned()).collect(),
+            files: own.into_iter().chain(files.iter().cloned()).collect(),
             ..with_claim(claim)
         };
         pod::start(&self.network, &pod, &objects).wait("importer")
     }
 
+    /// Fails the test unless the claim holds the disk `expected` of the folder.
     #[track_caller]
-    fn assert_imported(&self, claim: &Claim, ended: &Terminated, preallocated: bool) {
+    fn assert_imported(&self, claim: &Claim, ended: &Terminated, expected: &str, preallocated: bool) {
         assert_eq!(
             ended.import(),
             success("Import Complete", preallocated),
@@ -100,22 +114,22 @@ impl Scene {
             ended.log
         );
         assert!(!ended.out_of_memory, "{}", ended.log);
-        let expected = self.folder.path().join("image.raw");
+        let expected = self.folder.path().join(expected);
         let bytes = expected.metadata().or_fail("the disk").len();
         assert_disk(claim, &expected, bytes);
     }
 }
 
-/// A Secret with user and password, and the ConfigMap with options, of which one is for the stand-in.
-fn objects() -> [Files; 2] {
-    let user = [("accessKeyId", "user"), ("secretKey", "secret")];
-    let options = format!("disk=/opt/testing/disk.img\n{}\n{}\n", OPTIONS[0], OPTIONS[1]);
+fn address(url: &str) -> SocketAddr {
+    let (_, address) = url.split_once("://").or_fail(url);
+    address.parse().or_fail(address)
+}
+
+/// The variables that name the disk of a machine.
+fn disk_of(machine: &Machine) -> [(&str, &str); 2] {
     [
-        (
-            "vsphere",
-            user.map(|(name, value)| (name, value.to_owned())).to_vec(),
-        ),
-        ("options", vec![("vddk-config-file", options)]),
+        ("IMPORTER_UUID", &machine.uuid),
+        ("IMPORTER_BACKING_FILE", &machine.disk),
     ]
 }
 
@@ -143,60 +157,112 @@ fn with_read_only_root(container: &mut Container) {
 
 #[test]
 fn a_vmware_disk_comes_onto_files_and_devices() {
-    let scene = Scene::new();
-    let thumbprint = scene.vsphere.thumbprint();
-    for preallocate in [false, true] {
-        for claim in claims() {
-            let word = if preallocate { "true" } else { "false" };
-            let import = Import {
-                env: &[("IMPORTER_THUMBPRINT", thumbprint), ("PREALLOCATION", word)],
-                ..Import::default()
-            };
-            let ended = scene.import(&claim, &import, &[], |_| {});
-            scene.assert_imported(&claim, &ended, preallocate);
-            let annotations = ("7.0.3".to_owned(), "esx1.example.com".to_owned());
-            assert_eq!(ended.vddk(), Some(annotations), "{}", ended.message);
-            for option in OPTIONS {
-                let is_logged = |line: &str| line.contains("Log line from nbdkit: ") && line.contains(option);
-                assert!(ended.log.lines().any(is_logged), "{option}: {}", ended.log);
-            }
-            assert!(!ended.log.contains("secret"), "{}", ended.log);
-            if !claim.is_block() {
-                let size = claim.disk().metadata().or_fail("the disk").len();
-                assert_eq!(allocated_bytes(&claim) >= size, preallocate, "{}", ended.log);
-            }
+    let (scene, vsphere) = Scene::with_simulator();
+    let disk = disk_of(&vsphere.machines()[0]);
+    for (claim, preallocate) in claims_and_preallocation() {
+        let particulars = [
+            ("IMPORTER_THUMBPRINT", vsphere.thumbprint()),
+            ("PREALLOCATION", if preallocate { "true" } else { "false" }),
+        ];
+        let import = Import {
+            env: &[disk, particulars].concat(),
+            ..Import::default()
+        };
+        let ended = scene.import(vsphere.url(), &claim, &import, &[], |_| {});
+        scene.assert_imported(&claim, &ended, "image.raw", preallocate);
+        assert_allocation(&claim, preallocate);
+        let annotations = ("7.0.3".to_owned(), "esx1.example.com".to_owned());
+        assert_eq!(ended.vddk(), Some(annotations), "{}", ended.message);
+        for option in OPTIONS {
+            let is_it = |line: &str| line.contains("Log line from nbdkit: ") && line.contains(option);
+            assert!(ended.log.lines().any(is_it), "{option}: {}", ended.log);
         }
+        assert!(!ended.log.contains("secret"), "{}", ended.log);
     }
 }
 
 #[test]
 fn a_vmware_server_is_verified_with_the_certificates_that_are_given() {
-    let scene = Scene::new();
+    let (scene, vsphere) = Scene::with_simulator();
+    let disk = disk_of(&vsphere.machines()[0]);
     let claim = Claim::filesystem(CLAIM_BYTES);
     let authority = Authority::new().or_fail("an authority");
     let import = Import {
+        // As CDI's tests have it, of no certificate.
+        env: &[&disk[..], &[("IMPORTER_THUMBPRINT", "testprint")]].concat(),
         certificates: Some("ca"),
         ..Import::default()
     };
     let files = [("ca", vec![("ca.pem", authority.pem())])];
-    let ended = scene.import(&claim, &import, &files, |_| {});
+    let ended = scene.import(vsphere.url(), &claim, &import, &files, |_| {});
     let Verdict::Failed(message) = ended.import() else {
         panic!("a server of another authority was trusted: {}", ended.log);
     };
-    assert!(
-        message.starts_with("Unable to connect to vddk data source: "),
-        "{message}"
-    );
+    let connect = "Unable to connect to vddk data source: ";
+    assert!(message.contains(connect), "{message}");
     assert!(message.contains("certificate"), "{message}");
 
     // Without any, and with nothing to write to but what every container has.
-    let ended = scene.import(&claim, &Import::default(), &[], with_read_only_root);
-    scene.assert_imported(&claim, &ended, false);
+    let import = Import {
+        certificates: None,
+        ..import
+    };
+    let ended = scene.import(vsphere.url(), &claim, &import, &[], with_read_only_root);
+    scene.assert_imported(&claim, &ended, "image.raw", false);
     assert!(
         ended.log.contains("the vSphere server is not verified"),
         "{}",
         ended.log
     );
+}
+
+/// Writes the states of a guest's disk into `folder`: data, some of which is overwritten, and then zeroed.
+fn write_states(folder: &Path) -> [&'static str; 3] {
+    let names = ["first.raw", "second.raw", "third.raw"];
+    let mut disk = disk::sparse_content(1, 24 * MIB, 4);
+    let changes = [(0, 0), (5 * MIB, 1), (5 * MIB + (1 << 16), 0)];
+    for (name, (at, seed)) in names.into_iter().zip(changes) {
+        let at = usize::try_from(at).or_fail("a place");
+        let written = match seed {
+            0 => vec![0; 1 << 19],
+            seed => disk::content(seed, MIB),
+        };
+        disk[at..at + written.len()].copy_from_slice(&written);
+        disk::write_sparse(&folder.join(name), &disk);
+    }
+    names
+}
+
+#[test]
+fn a_vmware_disk_comes_in_stages_onto_files_and_devices() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let names = write_states(folder.path());
+    let vsphere = Tracked::start();
+    let states = names.map(|name| vsphere.checkpoint(&folder.path().join(name)));
+    let options = states.iter().zip(names);
+    let options = options.map(|(state, name)| format!("disk.{}=/opt/testing/{name}\n", state.object));
+    let scene = Scene::new(folder, &names, options.collect());
+    scene.network.open(address(&vsphere.url()));
+    for claim in claims() {
+        // A stage names the one before by its snapshot, or by its change id.
+        for (number, previous) in [(0, ""), (1, &states[0].object), (2, &states[1].change_id)] {
+            let import = Import {
+                env: &[
+                    ("IMPORTER_UUID", UUID),
+                    ("IMPORTER_BACKING_FILE", DISK),
+                    ("IMPORTER_CURRENT_CHECKPOINT", &states[number].object),
+                    ("IMPORTER_PREVIOUS_CHECKPOINT", previous),
+                    (
+                        "IMPORTER_FINAL_CHECKPOINT",
+                        if number == 2 { "true" } else { "false" },
+                    ),
+                ],
+                ..Import::default()
+            };
+            let ended = scene.import(&vsphere.url(), &claim, &import, &[], |_| {});
+            scene.assert_imported(&claim, &ended, names[number], false);
+        }
+    }
 }
 
 /// A library that links what VMware's does, and does nothing.

@@ -4,10 +4,12 @@ mod help;
 mod source;
 mod write;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use app::command_line::LogArgs;
 use clap::{Args, Parser, Subcommand, ValueHint};
+use sources::vddk::EXEC_WITH_PARENT;
 
 use self::help::{
     APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES, UNPACK_EXAMPLES,
@@ -20,7 +22,7 @@ pub const DEFAULT_OVERHEAD: f64 = 0.06;
 
 /// Brings a disk image onto a disk, in one pass.
 ///
-/// Reads an image from a web server, an object store, a container registry, oVirt, an NBD server or a file, undoes
+/// Reads an image from a web server, an object store, a container registry, oVirt, VMware, an NBD server or a file, undoes
 /// its compression, converts it to a raw disk and writes only the bytes that hold data. Nothing is stored on the way,
 /// and nothing that looks complete is left behind by a failure.
 ///
@@ -49,7 +51,7 @@ pub enum Command {
     /// Unpack a tar archive, in any compression, into a directory
     #[command(after_help = UNPACK_EXAMPLES)]
     Unpack(Box<UnpackArgs>),
-    /// Apply a qcow2 delta to the disk that it is the difference to
+    /// Apply a delta (qcow2, or what changed on a VMware disk) to the disk that it is the difference to
     #[command(after_help = APPLY_EXAMPLES)]
     Apply(Box<ApplyArgs>),
     /// Show what an image is and how large a volume it needs, reading only metadata where possible
@@ -58,6 +60,9 @@ pub enum Command {
     /// Look for damage in the tables of an image: structure, references, overlaps, refcounts
     #[command(after_help = CHECK_EXAMPLES)]
     Check(Box<CheckArgs>),
+    /// Become a program that ends with the process that started it
+    #[command(name = EXEC_WITH_PARENT, hide = true)]
+    ExecWithParent(ExecArgs),
 }
 
 /// Arguments of `import`.
@@ -150,6 +155,20 @@ pub struct ApplyArgs {
     /// Options of the job.
     #[command(flatten)]
     pub job: JobArgs,
+}
+
+/// Arguments of `exec-with-parent`.
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// Id of the process to end with
+    pub parent: i32,
+
+    /// The program
+    pub program: PathBuf,
+
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
 }
 
 /// Arguments of `info`.
