@@ -303,7 +303,7 @@ pub fn bare(container: Value) -> Pod {
     pod(&spec(&[container], &[], &[]))
 }
 
-fn spec(containers: &[Value], volumes: &[Value], hosts: &[Host<'_>]) -> Value {
+pub(crate) fn spec(containers: &[Value], volumes: &[Value], hosts: &[Host<'_>]) -> Value {
     let aliases = hosts
         .iter()
         .map(|(name, address)| json!({ "ip": address.to_string(), "hostnames": [name] }));
@@ -317,7 +317,7 @@ fn spec(containers: &[Value], volumes: &[Value], hosts: &[Host<'_>]) -> Value {
     })
 }
 
-fn pod(spec: &Value) -> Pod {
+pub(crate) fn pod(spec: &Value) -> Pod {
     serde_json::from_value(json!({ "spec": spec })).or_fail("a pod")
 }
 
@@ -331,7 +331,7 @@ fn attach(container: &mut Value, claim: &Claim, volume: &str, folder: &str, mut 
     container["volumeMounts"] = json!(mounts);
 }
 
-fn volume_of_claim(name: &str, claim: &str) -> Value {
+pub(crate) fn volume_of_claim(name: &str, claim: &str) -> Value {
     json!({ "name": name, "persistentVolumeClaim": { "claimName": claim } })
 }
 

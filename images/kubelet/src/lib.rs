@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!  controller   what CDI's controllers ask for: pods (contract §5)
+//!  populators   those of the controller of Forklift's populators
 //!  pod          kubelet: init containers, containers, volumes, probes, ends
 //!  volumes      claims (ext4 or block), secrets, config maps, empty folders
 //!  network      a bridge, an address for each pod, ways to servers on this machine
@@ -18,6 +19,7 @@ pub mod images;
 pub mod network;
 pub mod pod;
 mod podman;
+pub mod populators;
 pub mod scrape;
 pub mod state;
 pub mod volumes;

@@ -42,6 +42,14 @@ pub(super) fn run(
     words.extend(security(spec, container).into_iter().map(Into::into));
     words.extend(limits(container).into_iter().map(Into::into));
     words.extend(mounts(container, volumes).into_iter().map(Into::into));
+    for source in container.env_from.iter().flatten() {
+        let secret = source.secret_ref.as_ref().or_fail("variables from a Secret");
+        let keys = objects.files.get(secret.name.as_str()).or_fail(&secret.name);
+        words.extend(
+            keys.iter()
+                .map(|(key, value)| format!("--env={key}={value}").into()),
+        );
+    }
     for variable in container.env.iter().flatten() {
         words.push(format!("--env={}={}", variable.name, value(variable, objects)).into());
     }

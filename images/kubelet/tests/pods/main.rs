@@ -6,6 +6,7 @@ mod clone;
 mod imageio;
 mod images;
 mod import;
+mod populators;
 mod proxy;
 mod refused;
 mod restart;
