@@ -26,6 +26,18 @@ const SECRET_PREFIXES: [&str; 3] = ["IMPORTER_", "AWS_", "GOOGLE_"];
 /// Pause between two looks at nbdkit while it starts or ends. It is ready after some 30 ms.
 const POLL: Duration = Duration::from_millis(5);
 
+/// Time for a signal to reach us as well: one to the whole group, such as that of Ctrl-C, may end the program first.
+const SIGNAL_LAG: Duration = Duration::from_millis(200);
+
+/// True if `stop` is cancelled, or is soon.
+pub(super) fn is_stopping(stop: &CancellationToken) -> bool {
+    let start = Instant::now();
+    while !stop.is_cancelled() && start.elapsed() < SIGNAL_LAG {
+        thread::sleep(POLL);
+    }
+    stop.is_cancelled()
+}
+
 /// The fate of a program that was started.
 pub(super) enum State {
     Ready,
@@ -85,11 +97,13 @@ impl Running {
     ) -> Result<State, SourceError> {
         let start = Instant::now();
         while !is_ready() {
-            // A signal may have ended the program as well.
             if stop.is_cancelled() {
                 return Err(stopped());
             }
             if let Some(status) = self.child.try_wait().ok().flatten() {
+                if !status.success() && is_stopping(stop) {
+                    return Err(stopped());
+                }
                 return Ok(State::Ended(status));
             }
             if start.elapsed() > START_LIMIT {
