@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -186,7 +186,8 @@ impl Keystone {
     }
 }
 
-/// A request that must succeed: the answer, with its head.
+/// A request that must succeed: the answer, with its head. One at a time: each writes to a database that is a file, and of two that
+/// read it before they write, SQLite refuses one at once.
 fn send(method: &str, url: &str, token: Option<&str>, content_type: &str, content: &[u8]) -> String {
     let fixed = [
         "--silent",
@@ -206,6 +207,8 @@ fn send(method: &str, url: &str, token: Option<&str>, content_type: &str, conten
     headers.extend(token.map(|token| format!("x-auth-token: {token}")));
     let headers = headers.iter().flat_map(|header| ["--header", header.as_str()]);
     let args = fixed.into_iter().chain(headers).chain([url]);
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     String::from_utf8_lossy(&tools::filter("curl", args, content)).into_owned()
 }
 
@@ -240,7 +243,7 @@ fn serve(installed: &Path, name: &str, folder: &Path) -> (String, Running) {
 fn configure_keystone(folder: &Path) {
     let run = folder.display();
     let text = format!(
-        "[database]\nconnection = sqlite:///{run}/keystone.db\n[token]\nprovider = fernet\n\
+        "[database]\nconnection = sqlite:///{run}/keystone.db?timeout=120\n[token]\nprovider = fernet\n\
          [fernet_tokens]\nkey_repository = {run}/keys\n[fernet_receipts]\nkey_repository = {run}/keys\n\
          [cache]\nenabled = false\n"
     );
@@ -255,7 +258,7 @@ fn configure_glance(installed: &Path, folder: &Path, keystone: &str) {
     let paste = paste.display();
     // A password is written as it is: only a dollar sign would mean something.
     let text = format!(
-        "[DEFAULT]\nenabled_backends = files:file\n[database]\nconnection = sqlite:///{run}/glance.db\n\
+        "[DEFAULT]\nenabled_backends = files:file\n[database]\nconnection = sqlite:///{run}/glance.db?timeout=120\n\
          [glance_store]\ndefault_backend = files\n[files]\nfilesystem_store_datadir = {run}/images\n\
          [os_glance_staging_store]\nfilesystem_store_datadir = {run}/staging\n\
          [os_glance_tasks_store]\nfilesystem_store_datadir = {run}/tasks\n\
