@@ -1,7 +1,8 @@
 //! `cdi-importer exec-with-parent`: becomes a program that the kernel kills when the process that started it is gone.
 //!
 //! The importer starts nbdkit like this. `--exit-with-parent` of nbdkit is SIGTERM, which it obeys when VMware's library returns from
-//! what it is doing: measured with a read that hung for 20 s, it was there for 19 s more.
+//! what it is doing: measured with a read that hung for 20 s, it was there for 19 s more. nbdkit 1.32 puts SIGTERM in the place of our
+//! SIGKILL when it starts, option or not, so with that version a library that hangs still keeps it until it returns.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
