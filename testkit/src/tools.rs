@@ -6,8 +6,13 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use crate::fail::OrFail;
+use crate::wait;
+
+/// Longest time for the last program that has a file in a file system open to let go of it.
+const UNMOUNT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Program and the Debian package that ships it.
 const PACKAGES: [(&str, &str); 38] = [
@@ -98,6 +103,18 @@ pub fn filter<A: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = A>, in
     });
     checked(name, &output);
     output.stdout
+}
+
+/// Unmounts `folder`. A program that another test starts at this moment has, until it is executed, our open files as well, those that
+/// are closed here in the meantime too: "target is busy" is asked again.
+pub fn unmount(folder: &Path) {
+    let unmounted = || {
+        let mut command = Command::new(find("umount"));
+        let output = command.arg(folder).output().or_fail("umount");
+        output.status.success()
+    };
+    let complaint = || format!("{} is still mounted", folder.display());
+    wait::until(UNMOUNT_LIMIT, complaint, unmounted);
 }
 
 /// True if `qemu-img convert -O raw` accepts `image` (of format `format`); the result is left in `raw`.

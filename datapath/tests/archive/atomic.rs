@@ -11,6 +11,7 @@ use datapath::archive::ArchiveErrorKind;
 use datapath::digest::Checksum;
 use datapath::observe::{Observer, Phase};
 use datapath::options::Reading;
+use testkit::tools;
 use tokio_util::sync::CancellationToken;
 
 use crate::common::{fast_folder, noise};
@@ -242,8 +243,7 @@ fn a_full_filesystem_is_left_as_it_was() {
     let tar = join(entries()).file("large", &noise(2 << 20, 1)).end();
     let outcome = unpack_to(folder.path(), &tar);
     let after = snapshot::without_time_of_root(folder.path());
-    let unmounted = Command::new("umount").arg(folder.path()).status().unwrap();
-    assert!(unmounted.success());
+    tools::unmount(folder.path());
     let error = outcome.unwrap_err();
     assert!(error.to_string().ends_with("no space left on device"), "{error}");
     snapshot::assert_same(&after, &before, "full");

@@ -117,7 +117,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if matches!(self.kind, Kind::Filesystem) {
-            tools::run("umount", [self.path()]);
+            tools::unmount(&self.path());
         }
     }
 }

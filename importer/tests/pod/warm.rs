@@ -79,7 +79,7 @@ impl Guest {
             place.display()
         );
         tools::run("sh", ["-c", &script]);
-        tools::run("umount", [&place]);
+        tools::unmount(&place);
     }
 
     fn take_snapshot(&mut self, vsphere: &Tracked, number: usize) {
