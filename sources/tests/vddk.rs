@@ -78,7 +78,7 @@ impl Scene {
             has_certificates: false,
             installation: Installation {
                 nbdkit: "nbdkit".into(),
-                launcher: None,
+                keeper: None,
                 library: self.path("library"),
                 test_plugin: self.path("nbdkit-vddk-plugin.so"),
                 config_file: self.path("config"),

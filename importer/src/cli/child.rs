@@ -1,29 +1,56 @@
-//! `cdi-importer exec-with-parent`: becomes a program that the kernel kills when the process that started it is gone.
+//! `cdi-importer run-with-parent`: runs a program that does not outlive the process that asked for it.
 //!
-//! The importer starts nbdkit like this. `--exit-with-parent` of nbdkit is SIGTERM, which it obeys when VMware's library returns from
-//! what it is doing: measured with a read that hung for 20 s, it was there for 19 s more. nbdkit 1.32 puts SIGTERM in the place of our
-//! SIGKILL when it starts, option or not, so with that version a library that hangs still keeps it until it returns.
+//! The importer starts nbdkit like this. The kernel alone cannot see to it: nbdkit wants SIGTERM at the death of its parent, and puts
+//! that in the place of a SIGKILL when it starts (1.32), but obeys only when VMware's library returns from what it is doing. Measured
+//! with a read that hung for 20 s, it was there for 19 s more.
 
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
 
 use datapath::error::errno_text;
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use sources::vddk::END_LIMIT;
 
-use super::args::ExecArgs;
+use super::args::RunArgs;
 use super::failure::CommandFailed;
 
-pub(super) fn run(arguments: &ExecArgs) -> Result<(), CommandFailed> {
-    let failed = |what: &str, reason: &str| {
-        CommandFailed::Internal(format!("cannot {what} {}: {reason}", arguments.program.display()))
+/// Runs the program, and ends it when standard input does: that is a pipe which only the parent can write into.
+pub(super) fn run(arguments: &RunArgs) -> Result<(), CommandFailed> {
+    let failed = |reason: &str| {
+        let program = arguments.program.display();
+        CommandFailed::Internal(format!("cannot start {program}: {reason}"))
     };
-    // Kept over the execution of the program (prctl(2), PR_SET_PDEATHSIG).
-    set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|errno| failed("tie to us", errno.to_string().as_str()))?;
-    // A parent that was gone before that sends nothing any more.
-    if getppid().map(|parent| parent.as_raw_nonzero().get()) != Some(arguments.parent) {
-        return Err(failed("start", "who wanted it is gone"));
-    }
-    let error = Command::new(&arguments.program).args(&arguments.arguments).exec();
-    Err(failed("start", &errno_text(&error)))
+    let mut child = Command::new(&arguments.program)
+        .args(&arguments.arguments)
+        .stdin(Stdio::null())
+        .spawn()
+        .map_err(|error| failed(&errno_text(&error)))?;
+    // Of a descriptor nobody else can get the number.
+    let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+    let process = process.map_err(|errno| failed(&errno_text(&errno.into())))?;
+    thread::spawn(move || {
+        wait_for_the_end();
+        for signal in [Signal::TERM, Signal::KILL] {
+            // It has ended by itself, and so does this process soon.
+            if pidfd_send_signal(&process, signal).is_err() {
+                return;
+            }
+            thread::sleep(END_LIMIT);
+        }
+    });
+    let status = child.wait().map_err(|error| failed(&errno_text(&error)))?;
+    std::process::exit(code(status))
+}
+
+fn wait_for_the_end() {
+    let mut input = std::io::stdin().lock();
+    while input.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {}
+}
+
+/// The exit code by which a shell tells `status`.
+fn code(status: ExitStatus) -> i32 {
+    let killed = status.signal().map_or(1, |signal| 128 + signal);
+    status.code().unwrap_or(killed)
 }

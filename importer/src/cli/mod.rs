@@ -44,7 +44,7 @@ fn run(cli: Cli) -> Result<(), CommandFailed> {
         Command::Apply(arguments) => apply::run(*arguments),
         Command::Info(arguments) => info::run(*arguments),
         Command::Check(arguments) => check::run(*arguments),
-        Command::ExecWithParent(arguments) => child::run(&arguments),
+        Command::RunWithParent(arguments) => child::run(&arguments),
     }
 }
 

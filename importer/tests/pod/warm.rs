@@ -478,14 +478,14 @@ fn a_vsphere_that_does_not_know_what_changed_never_makes_a_disk_that_lacks_it() 
 }
 
 #[test]
-fn nbdkit_goes_with_an_importer_that_is_killed_when_the_library_returns() {
+fn nbdkit_goes_with_an_importer_that_is_killed_whatever_the_library_does() {
     let vsphere = Tracked::start();
     let folder = tempfile::tempdir().or_fail("a folder");
     let (raw, reads) = (folder.path().join("raw"), folder.path().join("reads"));
     std::fs::write(&raw, disk::content(1, MIB)).or_fail("a disk");
     let first = vsphere.checkpoint(&raw);
     let config = format!(
-        "disk={}\nreads={}\npause=3000000\n",
+        "disk={}\nreads={}\npause=600000000\n",
         raw.display(),
         reads.display()
     );
@@ -502,7 +502,7 @@ fn nbdkit_goes_with_an_importer_that_is_killed_when_the_library_returns() {
     kill_process(us, Signal::KILL).or_fail("kill it");
     assert_eq!(running.wait().code(), 137);
     wait::until(
-        Duration::from_secs(20),
+        Duration::from_secs(10),
         || "nbdkit is still there",
         || import.nbdkits().is_empty(),
     );

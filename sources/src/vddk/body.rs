@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::disk::Found;
 use super::log::Log;
-use super::program::is_stopping;
 use super::soap::Session;
 use crate::network::Network;
 use crate::retry::lookup;
@@ -29,7 +28,7 @@ impl Reading {
     /// `error`, with what nbdkit knows of its reason.
     pub(super) fn explained(&self, error: SourceError) -> SourceError {
         // The connection to nbdkit is given up as soon as nbdkit is gone.
-        let is_dead = self.gone.is_cancelled() && !is_stopping(&self.network.stop);
+        let is_dead = self.gone.is_cancelled() && !self.network.stop.is_cancelled();
         let reason = self.log.errors();
         match error.kind() {
             SourceErrorKind::Stopped if is_dead => {

@@ -8,7 +8,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{self, Command};
+use std::process::Command;
 
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use tokio_util::sync::CancellationToken;
@@ -17,16 +17,16 @@ use super::log::{Log, VddkInfo};
 use super::program::{Running, State};
 use crate::error::invalid;
 
-/// Command of a launcher: the id of our process and a program follow it, which the kernel is to kill when we are gone.
-pub const EXEC_WITH_PARENT: &str = "exec-with-parent";
+/// Command of a keeper: a program follows it, which it runs and ends when its own standard input ends.
+pub const RUN_WITH_PARENT: &str = "run-with-parent";
 
 /// Places of programs and libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installation {
     /// The program `nbdkit`: a path, or a name to look up.
     pub nbdkit: PathBuf,
-    /// A program that starts it so that it ends with us (see [`EXEC_WITH_PARENT`]), if there is one.
-    pub launcher: Option<PathBuf>,
+    /// A program that runs it so that it ends with us (see [`RUN_WITH_PARENT`]), if there is one.
+    pub keeper: Option<PathBuf>,
     /// VMware's library, in `lib64` below.
     pub library: PathBuf,
     /// A plugin to use instead of `vddk`, if there is such a file: a mock.
@@ -47,7 +47,7 @@ impl Installation {
         Self {
             nbdkit: "nbdkit".into(),
             // Ourselves.
-            launcher: Some("/proc/self/exe".into()),
+            keeper: Some("/proc/self/exe".into()),
             library: at("/opt/vmware-vix-disklib-distrib"),
             test_plugin: at("/opt/testing/libvddk-test-plugin.so"),
             config_file: at("/vddk-args/vddk-config-file"),
@@ -98,8 +98,7 @@ impl Installation {
         let mut probe = self.command();
         probe.arg("--dump-plugin").arg(self.plugin());
         probe.arg(pair("libdir=", &self.library));
-        let mut probe =
-            Running::start(&mut probe, CancellationToken::new()).map_err(|error| self.not_started(&error))?;
+        let mut probe = self.start(&mut probe, CancellationToken::new())?;
         let state = match probe.wait(stop, || false)? {
             State::Ended(status) if status.success() => return Ok(()),
             state => state,
@@ -114,12 +113,11 @@ impl Installation {
 
     /// nbdkit, without arguments yet.
     fn command(&self) -> Command {
-        let mut command = match &self.launcher {
+        let mut command = match &self.keeper {
             None => Command::new(&self.nbdkit),
-            Some(launcher) => {
-                let mut command = Command::new(launcher);
-                command.args([EXEC_WITH_PARENT, &process::id().to_string()]);
-                command.arg(&self.nbdkit);
+            Some(keeper) => {
+                let mut command = Command::new(keeper);
+                command.arg(RUN_WITH_PARENT).arg(&self.nbdkit);
                 command
             }
         };
@@ -128,12 +126,14 @@ impl Installation {
         command
     }
 
-    fn not_started(&self, error: &io::Error) -> SourceError {
-        invalid(format!(
-            "cannot start {}, with which VMware disks are read: {}",
-            self.nbdkit.display(),
-            errno_text(error)
-        ))
+    fn start(&self, command: &mut Command, gone: CancellationToken) -> Result<Running, SourceError> {
+        Running::start(command, self.keeper.is_some(), gone).map_err(|error| {
+            invalid(format!(
+                "cannot start {}, with which VMware disks are read: {}",
+                self.nbdkit.display(),
+                errno_text(&error)
+            ))
+        })
     }
 
     fn arguments(&self, disk: &Disk<'_>, folder: &Folder) -> Vec<OsString> {
@@ -186,7 +186,7 @@ impl Nbdkit {
         })?;
         let mut command = installation.command();
         command.args(installation.arguments(disk, &folder));
-        let program = Running::start(&mut command, gone).map_err(|error| installation.not_started(&error))?;
+        let program = installation.start(&mut command, gone)?;
         let mut nbdkit = Self { program, folder };
         nbdkit.wait_until_ready(stop)?;
         nbdkit.folder.forget_password();

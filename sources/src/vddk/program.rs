@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -18,25 +19,16 @@ use crate::network::stopped;
 const START_LIMIT: Duration = Duration::from_secs(15);
 
 /// Longest time for nbdkit to close the disk before it is killed.
-const END_LIMIT: Duration = Duration::from_secs(5);
+pub const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// Time for a keeper to kill nbdkit and tell so, before it is killed itself.
+const KEEPER_LIMIT: Duration = Duration::from_secs(1);
 
 /// Variables of ours that nbdkit and the library have no business with, by the beginning of their names: among them are passwords.
 const SECRET_PREFIXES: [&str; 3] = ["IMPORTER_", "AWS_", "GOOGLE_"];
 
 /// Pause between two looks at nbdkit while it starts or ends. It is ready after some 30 ms.
 const POLL: Duration = Duration::from_millis(5);
-
-/// Time for a signal to reach us as well: one to the whole group, such as that of Ctrl-C, may end the program first.
-const SIGNAL_LAG: Duration = Duration::from_millis(200);
-
-/// True if `stop` is cancelled, or is soon.
-pub(super) fn is_stopping(stop: &CancellationToken) -> bool {
-    let start = Instant::now();
-    while !stop.is_cancelled() && start.elapsed() < SIGNAL_LAG {
-        thread::sleep(POLL);
-    }
-    stop.is_cancelled()
-}
 
 /// The fate of a program that was started.
 pub(super) enum State {
@@ -58,14 +50,16 @@ impl fmt::Display for State {
 /// A program whose standard error is kept as a log.
 pub(super) struct Running {
     child: Child,
+    /// True if the child is a keeper, which runs the program and ends it when its input ends: with us, at the latest.
+    is_kept: bool,
     pub(super) log: Log,
     reader: Option<JoinHandle<()>>,
 }
 
 impl Running {
-    /// Starts `command` with the environment that it needs, and without the keys and passwords of the pod. Cancels `gone` when it
-    /// ends.
-    pub(super) fn start(command: &mut Command, gone: CancellationToken) -> io::Result<Self> {
+    /// Starts `command`, perhaps a keeper, with the environment that it needs, and without the keys and passwords of the pod. Cancels
+    /// `gone` when it ends.
+    pub(super) fn start(command: &mut Command, is_kept: bool, gone: CancellationToken) -> io::Result<Self> {
         let secrets = SECRET_PREFIXES
             .iter()
             .flat_map(|prefix| ProcessEnv.with_prefix(prefix));
@@ -73,7 +67,9 @@ impl Running {
             command.env_remove(name);
         }
         let mut child = command
-            .stdin(Stdio::null())
+            // Ctrl-C is for us: it would end the program first, and the import would fail before it is stopped.
+            .process_group(0)
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()?;
@@ -86,7 +82,12 @@ impl Running {
                 gone.cancel();
             })
         });
-        Ok(Self { child, log, reader })
+        Ok(Self {
+            child,
+            is_kept,
+            log,
+            reader,
+        })
     }
 
     /// Waits until `is_ready`, or until the program ends or its time is over.
@@ -101,9 +102,6 @@ impl Running {
                 return Err(stopped());
             }
             if let Some(status) = self.child.try_wait().ok().flatten() {
-                if !status.success() && is_stopping(stop) {
-                    return Err(stopped());
-                }
                 return Ok(State::Ended(status));
             }
             if start.elapsed() > START_LIMIT {
@@ -119,15 +117,23 @@ impl Running {
         if self.reader.is_none() {
             return;
         }
+        drop(self.child.stdin.take());
         // Of a child that was waited for, the number may be another process's by now.
-        if matches!(self.child.try_wait(), Ok(None))
+        if !self.is_kept
+            && matches!(self.child.try_wait(), Ok(None))
             && let Err(errno) = kill_process(Pid::from_child(&self.child), Signal::TERM)
         {
             tracing::debug!("nbdkit has ended already: {errno}");
         }
+        let limit = END_LIMIT
+            + if self.is_kept {
+                KEEPER_LIMIT
+            } else {
+                Duration::ZERO
+            };
         let start = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
-            if start.elapsed() > END_LIMIT {
+            if start.elapsed() > limit {
                 tracing::warn!("nbdkit does not end, killing it");
                 if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
                     tracing::warn!("cannot kill nbdkit: {}", errno_text(&error));

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use app::command_line::LogArgs;
 use clap::{Args, Parser, Subcommand, ValueHint};
-use sources::vddk::EXEC_WITH_PARENT;
+use sources::vddk::RUN_WITH_PARENT;
 
 use self::help::{
     APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES, UNPACK_EXAMPLES,
@@ -60,9 +60,9 @@ pub enum Command {
     /// Look for damage in the tables of an image: structure, references, overlaps, refcounts
     #[command(after_help = CHECK_EXAMPLES)]
     Check(Box<CheckArgs>),
-    /// Become a program that ends with the process that started it
-    #[command(name = EXEC_WITH_PARENT, hide = true)]
-    ExecWithParent(ExecArgs),
+    /// Run a program that ends when standard input does
+    #[command(name = RUN_WITH_PARENT, hide = true)]
+    RunWithParent(RunArgs),
 }
 
 /// Arguments of `import`.
@@ -157,12 +157,9 @@ pub struct ApplyArgs {
     pub job: JobArgs,
 }
 
-/// Arguments of `exec-with-parent`.
+/// Arguments of `run-with-parent`.
 #[derive(Debug, Args)]
-pub struct ExecArgs {
-    /// Id of the process to end with
-    pub parent: i32,
-
+pub struct RunArgs {
     /// The program
     pub program: PathBuf,
 
