@@ -105,6 +105,40 @@ pub fn filter<A: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = A>, in
     output.stdout
 }
 
+/// What `testkit/FOLDER/build` prints: a program, or a folder of programs, which it builds or installs if they were not there yet. CI
+/// does that before it runs tests.
+pub fn built(folder: &str) -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("build");
+    let built = Command::new(&script)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .or_fail(script.display());
+    assert!(built.status.success(), "{} failed, see above", script.display());
+    String::from_utf8_lossy(&built.stdout).trim().into()
+}
+
+/// A request that must succeed, with headers (`name: value`): what is answered, its head included.
+pub fn send(method: &str, url: &str, headers: &[&str], body: &[u8]) -> String {
+    let fixed = [
+        "--silent",
+        "--show-error",
+        "--fail-with-body",
+        "--include",
+        "--noproxy",
+        "*",
+        "--data-binary",
+        "@-",
+        "--header",
+        "expect:",
+        "--request",
+        method,
+    ];
+    let headers = headers.iter().flat_map(|header| ["--header", header]);
+    let args = fixed.into_iter().chain(headers).chain([url]);
+    String::from_utf8_lossy(&filter("curl", args, body)).into_owned()
+}
+
 /// Unmounts `folder`. A program that another test starts at this moment has, until it is executed, our open files as well, those that
 /// are closed here in the meantime too: "target is busy" is asked again.
 pub fn unmount(folder: &Path) {

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -10,14 +9,10 @@ use rustix::process::Signal;
 use crate::certs::Authority;
 use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
-use crate::wait;
 use crate::{ports, tools};
 
 /// Time that a server may take to get ready. Alone it takes 1 s (etcd) or 5 s (the API server).
 const START_PATIENCE: Duration = Duration::from_secs(90);
-
-/// More than any test takes: servers are ended by those that started them.
-const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The token of the cluster's administrator, whom RBAC lets do everything.
 pub(super) const ADMIN_TOKEN: &str = "administrator-of-a-test";
@@ -30,16 +25,10 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `program` and waits until it is `ready`. Fails the test with its log when it ends before or takes too long.
     pub(crate) fn start(program: Program, ready: impl Fn() -> bool) -> Self {
-        let server = Self {
-            running: Some(lasting::start(program.timeout(LIFE))),
-        };
-        let complaint = || format!("a server is not ready:\n{}", server.log());
-        wait::until(START_PATIENCE, complaint, || {
-            let ended = server.running.as_ref().is_none_or(Running::has_ended);
-            assert!(!ended, "a server ended:\n{}", server.log());
-            ready()
-        });
-        server
+        let (_, running) = lasting::start_server(program, START_PATIENCE, |_| ready().then_some(()));
+        Self {
+            running: Some(running),
+        }
     }
 
     /// Kills the server and waits for its end.
@@ -133,7 +122,7 @@ impl Place {
             // The address of the API server is on loopback, which cannot be published as an endpoint.
             ("endpoint-reconciler-type", "none".to_owned()),
         ];
-        let program = Program::new(api_server_program());
+        let program = Program::new(tools::built("kubernetes"));
         let program = program.args(options.map(|(name, value)| option(name, value)));
         Server::start(program, ready)
     }
@@ -141,16 +130,4 @@ impl Place {
 
 fn option(name: &str, value: impl std::fmt::Display) -> String {
     format!("--{name}={value}")
-}
-
-/// The path of `kube-apiserver`, which is built if it was not yet. CI does that before it runs tests.
-fn api_server_program() -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("kubernetes/build");
-    let built = Command::new(&script)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .or_fail(script.display());
-    assert!(built.status.success(), "{} failed, see above", script.display());
-    String::from_utf8_lossy(&built.stdout).trim().into()
 }

@@ -116,19 +116,7 @@ impl Store {
     /// A request that must succeed: what is answered, its head included.
     pub fn send(&self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> String {
         let url = format!("http://{}/{path}", self.address);
-        let fixed = [
-            "--silent",
-            "--show-error",
-            "--fail-with-body",
-            "--include",
-            "--noproxy",
-            "*",
-            "--request",
-            method,
-            "--data-binary",
-            "@-",
-        ];
-        let mut all = vec!["expect:"];
+        let mut all = Vec::new();
         if self.kind == Kind::Moto {
             all.push(ANY_SIGNATURE);
         }
@@ -136,9 +124,7 @@ impl Store {
             all.push("content-type: application/octet-stream");
         }
         all.extend(headers);
-        let headers = all.into_iter().flat_map(|header| ["--header", header]);
-        let args = fixed.into_iter().chain(headers).chain([url.as_str()]);
-        String::from_utf8_lossy(&tools::filter("curl", args, body)).into_owned()
+        tools::send(method, &url, &all, body)
     }
 }
 

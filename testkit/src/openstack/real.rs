@@ -1,7 +1,7 @@
 //! The real Keystone and Glance, which `testkit/openstack/build` installs, on loopback.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
-use crate::{tools, wait};
+use crate::tools;
 
 /// The only user, who is of the default domain and may do everything in the project of the same name.
 pub const USER: &str = "admin";
@@ -27,9 +27,6 @@ pub const REGION: &str = "RegionOne";
 
 /// Time that a service may take until it listens; alone it takes three seconds.
 const START_PATIENCE: Duration = Duration::from_secs(180);
-
-/// More than any test takes: the servers end with the process that started them.
-const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Both services, as long as this process runs.
 pub struct Cloud {
@@ -50,7 +47,7 @@ impl Cloud {
     }
 
     fn start() -> Self {
-        let installed = installed();
+        let installed = tools::built("openstack");
         let folder = tempfile::tempdir().or_fail("a folder");
         copy(&installed.join("template"), folder.path());
         configure_keystone(folder.path());
@@ -189,27 +186,16 @@ impl Keystone {
 /// A request that must succeed: the answer, with its head. One at a time: each writes to a database that is a file, and of two that
 /// read it before they write, SQLite refuses one at once.
 fn send(method: &str, url: &str, token: Option<&str>, content_type: &str, content: &[u8]) -> String {
-    let fixed = [
-        "--silent",
-        "--show-error",
-        "--fail-with-body",
-        "--include",
-        "--noproxy",
-        "*",
-        "--request",
-        method,
-        "--data-binary",
-        "@-",
-        "--header",
-        "expect:",
-    ];
-    let mut headers = vec![format!("content-type: {content_type}")];
-    headers.extend(token.map(|token| format!("x-auth-token: {token}")));
-    let headers = headers.iter().flat_map(|header| ["--header", header.as_str()]);
-    let args = fixed.into_iter().chain(headers).chain([url]);
+    let content_type = format!("content-type: {content_type}");
+    let token = token.map(|token| format!("x-auth-token: {token}"));
+    let headers: Vec<&str> = [Some(&content_type), token.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(String::as_str)
+        .collect();
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    String::from_utf8_lossy(&tools::filter("curl", args, content)).into_owned()
+    tools::send(method, url, &headers, content)
 }
 
 fn body(answer: &str) -> Value {
@@ -227,16 +213,11 @@ fn serve(installed: &Path, name: &str, folder: &Path) -> (String, Running) {
         .arg(scripts().join("serve.py"))
         .arg(name)
         .arg(folder);
-    let running = lasting::start(program.timeout(LIFE));
-    let complaint = || format!("{name} does not listen:\n{}", running.stderr_so_far());
-    let url = wait::find(START_PATIENCE, complaint, || {
-        assert!(!running.has_ended(), "{}", complaint());
-        let said = running.stderr_so_far();
-        said.lines()
-            .find_map(|line| line.strip_prefix("listening on "))
-            .map(str::to_owned)
-    });
-    (url, running)
+    let url = |log: &str| {
+        let mut lines = log.lines();
+        lines.find_map(|line| line.strip_prefix("listening on ").map(str::to_owned))
+    };
+    lasting::start_server(program, START_PATIENCE, url)
 }
 
 /// The databases are those of the copy.
@@ -284,16 +265,4 @@ fn copy(from: &Path, to: &Path) {
 
 fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("openstack")
-}
-
-/// The folder with the programs, which are installed if they were not yet.
-fn installed() -> PathBuf {
-    let script = scripts().join("build");
-    let built = Command::new(&script)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .or_fail(script.display());
-    assert!(built.status.success(), "{} failed, see above", script.display());
-    String::from_utf8_lossy(&built.stdout).trim().into()
 }

@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -18,9 +17,6 @@ use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
 use crate::tools;
 use crate::wait;
-
-/// More than any test takes: the daemon is ended by the test that started it.
-const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Time for which a socket of `qemu-nbd` is waited for.
 const SOCKET_PATIENCE: Duration = Duration::from_secs(30);
@@ -62,7 +58,7 @@ impl Daemon {
         let folder = tempfile::tempdir().or_fail("a folder");
         configure(folder.path(), authority);
         let program = Program::new(program()).arg("-c").arg(folder.path());
-        let running = lasting::start(program.timeout(LIFE));
+        let running = lasting::start(program);
         running.wait_for_line("Ready for requests");
         let log = running.stderr_so_far();
         Self {
@@ -118,7 +114,7 @@ impl Daemon {
             ])
             .arg(&socket)
             .arg(file);
-        let running = lasting::start(program.timeout(LIFE));
+        let running = lasting::start(program);
         self.programs
             .lock()
             .ok()
@@ -186,21 +182,8 @@ fn listening(log: &str, service: &str) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port.or_fail(format!("{service} in {log}"))))
 }
 
-/// The program, as `testkit/imageio/build` installs it.
+/// The program, which is looked for once.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("imageio/build");
-        let built = Command::new(&script)
-            .stdin(Stdio::null())
-            .output()
-            .or_fail(script.display());
-        assert!(
-            built.status.success(),
-            "{}: {}",
-            script.display(),
-            String::from_utf8_lossy(&built.stderr)
-        );
-        PathBuf::from(String::from_utf8_lossy(&built.stdout).trim())
-    })
+    PROGRAM.get_or_init(|| tools::built("imageio"))
 }

@@ -2,9 +2,14 @@
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
 
 use super::{Program, Running};
 use crate::fail::OrFail;
+use crate::wait;
+
+/// More than any test takes.
+const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A program to start, and who waits for it.
 type Order = (Program, Sender<Running>);
@@ -29,20 +34,34 @@ pub fn start(program: Program) -> Running {
         starter
     });
     let (waiting, started) = mpsc::channel();
-    let program = program.under("setpriv", ["--pdeathsig", "KILL"]);
+    let program = program.timeout(LIFE).under("setpriv", ["--pdeathsig", "KILL"]);
     starter
         .send((program, waiting))
         .or_fail("the thread that starts programs");
     started.recv().or_fail("a program that lasts did not start")
 }
 
+/// Starts `program` and waits until `probe`, which gets its log, finds that it serves: what it found. Fails the test with the log when
+/// the program ends before, or takes longer than `patience`.
+pub fn start_server<T>(
+    program: Program,
+    patience: Duration,
+    mut probe: impl FnMut(&str) -> Option<T>,
+) -> (T, Running) {
+    let running = start(program);
+    let complaint = || format!("a server is not ready:\n{}", running.stderr_so_far());
+    let found = wait::find(patience, complaint, || {
+        assert!(!running.has_ended(), "{}", complaint());
+        probe(&running.stderr_so_far())
+    });
+    (found, running)
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
-    use std::time::Duration;
 
     use super::*;
-    use crate::wait;
 
     /// The variable that tells the test below that it is the process that ends.
     const INNER: &str = "TESTKIT_LASTING_INNER";

@@ -40,7 +40,7 @@ const MACHINES: usize = 8;
 impl Vsphere {
     /// Starts it; builds it first, if it was never built on this machine.
     pub fn start() -> Self {
-        let mut child = Command::new(build())
+        let mut child = Command::new(tools::built("vsphere"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -86,16 +86,6 @@ impl Drop for Vsphere {
         drop(self.child.stdin.take());
         drop(self.child.wait());
     }
-}
-
-fn build() -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("vsphere/build");
-    let output = Command::new(&script)
-        .stderr(Stdio::inherit())
-        .output()
-        .or_fail(script.display());
-    assert!(output.status.success(), "{} failed", script.display());
-    String::from_utf8_lossy(&output.stdout).trim().into()
 }
 
 /// Builds the plugin in `folder`.
