@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use datapath::buffer::CHUNK_BYTES;
+use datapath::changes::Changes;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
 
@@ -13,13 +14,25 @@ use crate::aligned;
 pub struct Memory {
     bytes: Bytes,
     ranged: bool,
+    changes: Option<Changes>,
 }
 
 impl Memory {
     /// An object that can be read at random if `ranged`, else once in order.
     pub fn new(bytes: &[u8], ranged: bool) -> Self {
-        let bytes = aligned(bytes);
-        Self { bytes, ranged }
+        Self {
+            bytes: aligned(bytes),
+            ranged,
+            changes: None,
+        }
+    }
+
+    /// The ranges of a disk that changed, one after the other.
+    pub fn changed(bytes: &[u8], changes: Changes) -> Self {
+        Self {
+            changes: Some(changes),
+            ..Self::new(bytes, false)
+        }
     }
 }
 
@@ -38,6 +51,10 @@ impl Source for Memory {
 
     fn is_ranged(&self) -> bool {
         self.ranged
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        self.changes.as_ref()
     }
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {

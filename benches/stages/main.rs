@@ -3,6 +3,7 @@
 mod archive;
 mod bridge;
 mod decode;
+mod delta;
 mod digest;
 mod http;
 mod inflate;
@@ -72,6 +73,7 @@ fn main() {
         inflate::run,
         writer::run,
         transfer::run,
+        delta::run,
         snappy::run,
         archive::run,
         http::run,

@@ -9,6 +9,9 @@ use fuzz::source::{document, vddk};
 use http::StatusCode;
 use libfuzzer_sys::fuzz_target;
 
+/// The disk of which changed areas are told.
+const DISK_BYTES: u64 = 1 << 40;
+
 /// What may be an argument of nbdkit.
 fn is_object(name: &str) -> bool {
     let is_usual = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
@@ -27,6 +30,11 @@ fuzz_target!(|data: &[u8]| {
             Ok(object) => assert!(object.is_none_or(|name| is_object(&name))),
             Err(error) => assert_sentence(&error.to_string()),
         }
+    }
+    match vddk::changes(data, DISK_BYTES) {
+        Some(Ok(changes)) => assert!(changes.ranges().iter().all(|range| range.end <= DISK_BYTES)),
+        Some(Err(error)) => assert_sentence(&error.to_string()),
+        None => {}
     }
     if let Some((sentence, _)) = store_error(data) {
         assert_sentence(&sentence);

@@ -229,9 +229,21 @@ pub mod registry {
 /// vSphere.
 pub mod vddk {
     mod answer;
+    mod areas;
 
+    use datapath::changes::Changes;
     use datapath::error::SourceError;
     use http::StatusCode;
+
+    use crate::xml::Element;
+
+    /// What changed on a disk of `disk_bytes`, as its first page tells.
+    pub fn changes(page: &[u8], disk_bytes: u64) -> Option<Result<Changes, SourceError>> {
+        let page = Element::parse(page).ok()?;
+        let mut areas = areas::Areas::default();
+        let added = areas.add(&page, 0, disk_bytes);
+        Some(added.and_then(|_| areas.changes(disk_bytes)))
+    }
 
     /// The name of the object that `envelope` answers with.
     pub fn object(status: StatusCode, envelope: &[u8]) -> Result<Option<String>, SourceError> {

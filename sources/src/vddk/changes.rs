@@ -1,24 +1,18 @@
 //! Areas of a disk that changed, as vSphere's tracking of changed blocks knows them.
 
-use std::ops::Range;
-
 use datapath::changes::Changes;
 use datapath::error::{SourceError, SourceErrorKind};
 
 use super::answer::{CallFailed, Fault};
+use super::areas::{Areas, impossible};
 use super::change_id::ChangeId;
 use super::disk::Found;
 use super::soap::Session;
-use crate::error::invalid;
-use crate::words::plain;
 use crate::xml::{Element, escaped};
 
 /// The way out when vSphere does not know what changed.
 pub(super) const BEGIN_ANEW: &str =
     "turn changeTrackingEnabled on for the machine, take a new snapshot, and import the disk anew";
-
-/// Areas that are kept. Of more, neighbours become one, and what lies between them is read as well.
-const MAX_AREAS: usize = 1 << 18;
 
 /// Answers that one disk may take. Each has some 2,000 areas of at least 64 KiB, so that these describe 8 TiB at the very least.
 const MAX_PAGES: usize = 1 << 16;
@@ -42,7 +36,7 @@ pub(super) async fn query(
     if offset < disk_bytes {
         return Err(impossible(format!("more than {MAX_PAGES} answers")));
     }
-    Changes::new(disk_bytes, areas.list).ok_or_else(|| impossible("areas that overlap"))
+    areas.changes(disk_bytes)
 }
 
 async fn ask(
@@ -79,147 +73,4 @@ fn explained(fault: Fault, since: &ChangeId) -> SourceError {
         _ => format!("it cannot tell what changed since {since}: {BEGIN_ANEW}"),
     };
     SourceError::caused(SourceErrorKind::Invalid, advice, fault)
-}
-
-/// Areas in order; none overlaps another.
-#[derive(Default)]
-struct Areas {
-    list: Vec<Range<u64>>,
-    /// Unchanged bytes between two areas that are read with them, since there are so many.
-    gap: u64,
-}
-
-impl Areas {
-    /// Adds those of `page`, which answers what changed from `offset` on. Returns the offset that the next page is about.
-    fn add(&mut self, page: &Element, offset: u64, disk_bytes: u64) -> Result<u64, SourceError> {
-        let begin = number(page, "startOffset")?;
-        if begin != offset {
-            return Err(impossible(format!(
-                "what changed from byte {begin} on when asked from byte {offset} on"
-            )));
-        }
-        let end = begin.saturating_add(number(page, "length")?);
-        if end <= offset {
-            return Err(impossible(format!("nothing about byte {offset}")));
-        }
-        let mut areas: Vec<Range<u64>> = Vec::new();
-        for area in page.children("changedArea") {
-            let start = number(area, "start")?;
-            let end = start.saturating_add(number(area, "length")?);
-            if start < offset || end > disk_bytes || start == end {
-                return Err(impossible(format!(
-                    "a change of the bytes {start} to {end} behind byte {offset} of a disk of {disk_bytes} bytes"
-                )));
-            }
-            areas.push(start..end);
-        }
-        areas.sort_unstable_by_key(|area| area.start);
-        if areas.windows(2).any(|pair| pair[0].end > pair[1].start) {
-            return Err(impossible("areas that overlap"));
-        }
-        for area in areas {
-            self.push(area);
-        }
-        Ok(end)
-    }
-
-    fn push(&mut self, area: Range<u64>) {
-        match self.list.last_mut() {
-            // An area that goes on beyond its page is told again in the next.
-            Some(last) if area.start <= last.end.saturating_add(self.gap) => {
-                last.end = last.end.max(area.end)
-            }
-            _ => self.list.push(area),
-        }
-        while self.list.len() > MAX_AREAS {
-            // As much as one block of the tracking, then twice that, and so on.
-            self.gap = (self.gap * 2).max(64 << 10);
-            for area in std::mem::take(&mut self.list) {
-                match self.list.last_mut() {
-                    Some(last) if area.start - last.end <= self.gap => last.end = area.end,
-                    _ => self.list.push(area),
-                }
-            }
-        }
-    }
-}
-
-/// The number in the child `name`, which is not negative.
-fn number(element: &Element, name: &str) -> Result<u64, SourceError> {
-    let text = element.text_of(name).unwrap_or_default();
-    text.parse()
-        .map_err(|_| impossible(format!("a {name} of {:?}", plain(text))))
-}
-
-fn impossible(what: impl std::fmt::Display) -> SourceError {
-    invalid(format!(
-        "vSphere says impossible things about what changed: {what}; import the disk anew"
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    fn page(begin: &str, length: &str, areas: &[(i64, i64)]) -> Element {
-        let areas: String = areas
-            .iter()
-            .map(|(start, length)| {
-                format!("<changedArea><start>{start}</start><length>{length}</length></changedArea>")
-            })
-            .collect();
-        let xml = format!("<x><startOffset>{begin}</startOffset><length>{length}</length>{areas}</x>");
-        Element::parse(xml.as_bytes()).unwrap()
-    }
-
-    #[test]
-    fn areas_are_sorted_and_joined_over_pages() {
-        let mut areas = Areas::default();
-        let first = page("0", "100", &[(50, 10), (0, 10), (60, 5), (90, 20)]);
-        assert_eq!(areas.add(&first, 0, 200).unwrap(), 100);
-        assert_eq!(areas.add(&page("100", "50", &[]), 100, 200).unwrap(), 150);
-        assert_eq!(areas.add(&page("150", "50", &[(199, 1)]), 150, 200).unwrap(), 200);
-        let changes = Changes::new(200, areas.list).unwrap();
-        assert_eq!(changes.ranges()[..], [0..10, 50..65, 90..110, 199..200]);
-    }
-
-    #[test]
-    fn impossible_areas_are_refused() {
-        for (wrong, reason) in [
-            (page("0", "0", &[]), "nothing about byte 0"),
-            (page("0", "-1", &[]), "a length of \"-1\""),
-            (page("1", "9", &[]), "from byte 1 on when asked from byte 0"),
-            (page("", "9", &[]), "a startOffset of \"\""),
-            (page("0", "100", &[(-5, 5)]), "a start of \"-5\""),
-            (page("0", "100", &[(5, -5)]), "a length of \"-5\""),
-            (page("0", "100", &[(5, 0)]), "the bytes 5 to 5"),
-            (page("0", "100", &[(90, 11)]), "the bytes 90 to 101"),
-            (page("0", "100", &[(9, i64::MAX)]), "of a disk of 100 bytes"),
-            (page("0", "100", &[(10, 10), (5, 6)]), "areas that overlap"),
-        ] {
-            let message = Areas::default().add(&wrong, 0, 100).unwrap_err().to_string();
-            assert!(message.contains(reason), "{message}");
-            assert!(message.ends_with("import the disk anew"), "{message}");
-        }
-    }
-
-    #[test]
-    fn areas_without_number_take_bounded_memory_and_all_are_read() {
-        let mut areas = Areas::default();
-        let count = 4 * MAX_AREAS as u64;
-        for index in 0..count {
-            areas.push(index * MIB..index * MIB + 512);
-        }
-        assert!(areas.list.len() <= MAX_AREAS);
-        let mut at = areas.list.iter();
-        let mut current = at.next().unwrap();
-        for index in 0..count {
-            while current.end < index * MIB + 512 {
-                current = at.next().unwrap();
-            }
-            assert!(current.start <= index * MIB);
-        }
-    }
 }

@@ -7,6 +7,7 @@
 //! With an earlier checkpoint the bytes are the ranges that changed since then, one after the other.
 
 mod answer;
+mod areas;
 mod body;
 mod change_id;
 mod changes;

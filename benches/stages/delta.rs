@@ -1,0 +1,50 @@
+//! Ranges that changed, from memory onto a disk that is there; figures are bytes of the ranges.
+
+use benches::{Kind, Memory};
+use criterion::Criterion;
+use datapath::changes::Changes;
+use datapath::delta::{Base, apply};
+use datapath::options::Reading;
+use datapath::target::Cache;
+
+use crate::transfer::writing;
+use crate::{Result, done, group, place};
+
+const DISK_BYTES: u64 = 1 << 30;
+
+/// One percent of the disk.
+const CHANGED_BYTES: usize = 10 << 20;
+
+/// `bytes` in ranges of `length`, all over the disk.
+fn scattered(bytes: &[u8], length: usize) -> Result<Memory> {
+    let count = (bytes.len() / length) as u64;
+    let (step, length) = (DISK_BYTES / count / 4096 * 4096, length as u64);
+    let ranges = (0..count).map(|number| number * step..number * step + length);
+    let changes = Changes::new(DISK_BYTES, ranges).ok_or("ranges that overlap")?;
+    Ok(Memory::changed(bytes, changes))
+}
+
+pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
+    let folder = place::in_memory()?;
+    let base = Base {
+        path: folder.path().join("disk"),
+        available: u64::MAX,
+        name: String::new(),
+        preallocated: false,
+        cache: Cache::Auto,
+    };
+    std::fs::File::create(&base.path)?.set_len(DISK_BYTES)?;
+    let (reading, writing) = (Reading::default(), writing());
+    let mut group = group(criterion, "delta", CHANGED_BYTES);
+    // A block of the guest's file system, of VMware's tracking, and the longest read of a vCenter.
+    for kib in [4, 64, 2048] {
+        for kind in [Kind::Noise, Kind::Zeros] {
+            let source = scattered(&kind.data(CHANGED_BYTES), kib << 10)?;
+            group.bench_function(format!("{kib}-kib/{}", kind.name()), |bencher| {
+                bencher.iter(|| done(apply(&source, &base, &reading, &writing).map_err(Into::into)));
+            });
+        }
+    }
+    group.finish();
+    Ok(())
+}
