@@ -1,7 +1,8 @@
 //! The clients that are connected, and the one that has to go when there are too many.
 //!
-//! Of idle connections the oldest of the address that has most goes first, so that one client cannot push out others;
-//! handshakes are a quarter at most, of which silent ones go first.
+//! Of idle connections the oldest of the address that has most goes first, so that one client cannot push out others. Handshakes
+//! are a quarter at most, of which silent ones go first; these may be more where a quarter is few, for a client that is about to speak
+//! needs the time.
 
 mod rank;
 
@@ -22,6 +23,10 @@ const HANDSHAKE_SHARE: usize = 4;
 /// A few connections are let in all the same.
 const LEAST_HANDSHAKES: usize = 32;
 
+/// Silent connections and handshakes together may be as many as this in any case. With 64, and 6,000 new connections a second, a client
+/// had 10 ms from its connect to its first byte.
+const LEAST_WAITING: usize = 256;
+
 /// All connections of a listener.
 #[derive(Debug, Clone)]
 pub(super) struct Crowd(Arc<Mutex<Places>>);
@@ -31,8 +36,10 @@ struct Places {
     most: usize,
     next: u64,
     taken: HashMap<u64, Taken>,
-    /// Connections in their handshakes; first those whose clients have sent nothing.
-    greeting: Rank<(bool, u64)>,
+    /// Connections whose clients have sent nothing.
+    silent: Rank<u64>,
+    /// Connections in their handshakes.
+    greeting: Rank<u64>,
     /// Connections without an engagement.
     idle: Rank<u64>,
 }
@@ -49,8 +56,10 @@ struct Taken {
 /// The progress of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// In its handshake; has the client sent a byte?
-    Greeting { has_spoken: bool },
+    /// The client has sent nothing.
+    Silent,
+    /// In its handshake.
+    Greeting,
     /// Its handshake is complete.
     Open,
 }
@@ -94,6 +103,7 @@ impl Crowd {
             most,
             next: 0,
             taken: HashMap::new(),
+            silent: Rank::default(),
             greeting: Rank::default(),
             idle: Rank::default(),
         })))
@@ -109,11 +119,10 @@ impl Crowd {
         places.make_room()?;
         let number = places.next;
         places.next += 1;
-        let phase = Phase::Greeting { has_spoken: false };
         let taken = Taken {
             client,
             close: close.clone(),
-            phase,
+            phase: Phase::Silent,
             engagements: 0,
         };
         places.rank(number, &taken);
@@ -133,23 +142,41 @@ impl Crowd {
 
 impl Places {
     fn make_room(&mut self) -> Option<()> {
-        let handshakes = (self.most / HANDSHAKE_SHARE).max(LEAST_HANDSHAKES);
-        let number = if self.greeting.len() >= handshakes {
-            self.greeting.first().map(|(_, number)| number)
+        if self.silent.len() + self.greeting.len() >= self.handshakes().max(LEAST_WAITING)
+            && let Some(number) = self.silent.first().or_else(|| self.greeting.first())
+        {
+            self.close(number);
         } else if self.taken.len() >= self.most {
-            Some(self.idle.first()?)
-        } else {
-            None
-        };
-        if let Some(closed) = number.and_then(|number| self.remove(number)) {
-            closed.close.cancel();
+            let number = self.silent.first().or_else(|| self.idle.first())?;
+            self.close(number);
         }
         Some(())
     }
 
+    fn handshakes(&self) -> usize {
+        (self.most / HANDSHAKE_SHARE).max(LEAST_HANDSHAKES)
+    }
+
+    /// Makes room for one more handshake.
+    fn make_room_to_greet(&mut self) {
+        if self.greeting.len() >= self.handshakes()
+            && let Some(number) = self.greeting.first()
+        {
+            self.close(number);
+        }
+    }
+
+    fn close(&mut self, number: u64) {
+        if let Some(closed) = self.remove(number) {
+            closed.close.cancel();
+        }
+    }
+
     fn rank(&mut self, number: u64, taken: &Taken) {
-        if let Phase::Greeting { has_spoken } = taken.phase {
-            self.greeting.insert(taken.client, (has_spoken, number));
+        match taken.phase {
+            Phase::Silent => self.silent.insert(taken.client, number),
+            Phase::Greeting => self.greeting.insert(taken.client, number),
+            Phase::Open => {}
         }
         if taken.engagements == 0 {
             self.idle.insert(taken.client, number);
@@ -158,8 +185,10 @@ impl Places {
 
     fn remove(&mut self, number: u64) -> Option<Taken> {
         let taken = self.taken.remove(&number)?;
-        if let Phase::Greeting { has_spoken } = taken.phase {
-            self.greeting.remove(taken.client, (has_spoken, number));
+        match taken.phase {
+            Phase::Silent => self.silent.remove(taken.client, number),
+            Phase::Greeting => self.greeting.remove(taken.client, number),
+            Phase::Open => {}
         }
         if taken.engagements == 0 {
             self.idle.remove(taken.client, number);
@@ -184,7 +213,8 @@ impl Place {
 
     /// The client has begun its handshake.
     pub(super) fn speaks(&self) {
-        self.change(|taken| taken.phase = Phase::Greeting { has_spoken: true });
+        self.0.crowd.0.lock().make_room_to_greet();
+        self.change(|taken| taken.phase = Phase::Greeting);
     }
 
     /// The handshake is complete.
@@ -384,12 +414,30 @@ mod tests {
     fn handshakes_are_a_part_of_all_connections_and_the_busiest_client_pays_first() {
         let crowd = Crowd::new(1000);
         let idle: Vec<_> = (0..500).map(|_| open(&crowd, HERE)).collect();
-        let lonely = crowd.enter(there(1)).unwrap();
-        let many: Vec<_> = (0..1000).map(|_| crowd.enter(HERE).unwrap()).collect();
+        let greet = |client| {
+            let place = crowd.enter(client).unwrap();
+            place.speaks();
+            place
+        };
+        let lonely = greet(there(1));
+        let many: Vec<_> = (0..1000).map(|_| greet(HERE)).collect();
         let closed = many.iter().filter(|place| is_closed(place)).count();
         assert_eq!(closed, 1000 - 249, "one of 250 is another client's");
         assert!(many[..closed].iter().all(is_closed), "the oldest");
         assert!(!is_closed(&lonely) && !idle.iter().any(is_closed));
+    }
+
+    #[test]
+    fn silent_connections_are_not_few_and_leave_the_others_their_places() {
+        for (most, room) in [(4000, 1000), (1000, LEAST_WAITING), (200, 100)] {
+            let crowd = Crowd::new(most);
+            let idle: Vec<_> = (0..100).map(|_| open(&crowd, HERE)).collect();
+            let silent: Vec<_> = (0..2000).map(|_| crowd.enter(there(1)).unwrap()).collect();
+            let closed = silent.iter().filter(|place| is_closed(place)).count();
+            assert_eq!(closed, 2000 - room, "of {most}");
+            assert!(silent[..closed].iter().all(is_closed), "the oldest");
+            assert!(!idle.iter().any(is_closed));
+        }
     }
 
     #[test]
