@@ -30,6 +30,7 @@ pub mod format;
 pub mod frames;
 mod input;
 pub mod inspect;
+pub mod local;
 mod lock;
 pub mod memory;
 pub mod meter;

@@ -1,7 +1,10 @@
 //! `cdi-importer convert`: `import` for what is on this machine.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use datapath::digest::{Algorithm, Digest};
 use testkit::fail::OrFail;
@@ -39,6 +42,30 @@ fn a_file_and_standard_input_become_the_disk() {
         );
         disk::assert_same(&target, &image.raw, image.virtual_size, case);
         std::fs::remove_file(target).or_fail(case);
+    }
+}
+
+#[test]
+fn holes_are_not_read() {
+    const PLACES: [u64; 3] = [5 << 20, 100 << 30, (200 << 30) - 4096];
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let (source, target) = (folder.path().join("source"), folder.path().join("disk.img"));
+    let file = File::create(&source).or_fail("a file");
+    // Reading all of it would take a minute and more.
+    file.set_len(200 << 30).or_fail("a large file");
+    for place in PLACES {
+        file.write_all_at(&[7; 4096], place).or_fail("some data");
+    }
+    let finished = convert().arg(&source).arg(&target).run();
+    finished.assert_success("a large file with little in it");
+    assert!(finished.wall < Duration::from_secs(20), "{:?}", finished.wall);
+    let disk = File::open(&target).or_fail("the disk");
+    let allocated = disk.metadata().or_fail("the disk").blocks() * 512;
+    assert!(allocated < 1 << 20, "{allocated} bytes");
+    for place in PLACES {
+        let mut bytes = [0; 4096];
+        disk.read_exact_at(&mut bytes, place).or_fail("the disk");
+        assert_eq!(bytes, [7; 4096], "at {place}");
     }
 }
 

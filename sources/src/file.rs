@@ -2,38 +2,36 @@
 
 use std::fs::File;
 use std::io;
-use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapath::buffer::Pool;
+use datapath::buffer::CHUNK_BYTES;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
+use datapath::local::{Local, Part, Reader};
 use datapath::source::{Body, Source};
 use datapath::storage::Storage;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use datapath::target::ZEROS;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::check_range;
 use crate::error::invalid;
-use crate::network::stopped;
-
-/// Longest wait for a silent pipe without a look at the stop token.
-const PIPE_WAIT: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
+use crate::pipe::PipeBody;
 
 /// A file, a block device (both ranged) or a pipe (read once).
 pub struct FileSource {
     name: String,
-    file: Arc<File>,
-    /// Known for files and block devices, which are those that can be read at an offset.
-    length: Option<u64>,
+    kind: Kind,
     stop: CancellationToken,
+}
+
+enum Kind {
+    /// What can be read at an offset.
+    Local(Arc<Local>),
+    Pipe(Arc<File>),
 }
 
 impl FileSource {
@@ -43,23 +41,20 @@ impl FileSource {
             return Self::stdin(stop);
         }
         let name = path.display().to_string();
-        let open = || -> io::Result<(File, Option<u64>)> {
-            let mut file = File::open(path)?;
+        let open = || -> io::Result<Kind> {
+            let file = File::open(path)?;
             let kind = file.metadata()?.file_type();
             if kind.is_dir() {
                 return Err(io::Error::from(io::ErrorKind::IsADirectory));
             }
-            let is_ranged = kind.is_file() || kind.is_block_device();
-            let length = is_ranged.then(|| file.seek(SeekFrom::End(0))).transpose()?;
-            Ok((file, length))
+            Ok(if kind.is_file() || kind.is_block_device() {
+                Kind::Local(Arc::new(Local::new(file)?))
+            } else {
+                Kind::Pipe(Arc::new(file))
+            })
         };
-        let (file, length) = open().map_err(|error| io_error("open", &name, &error))?;
-        Ok(Self {
-            name,
-            file: Arc::new(file),
-            length,
-            stop,
-        })
+        let kind = open().map_err(|error| io_error("open", &name, &error))?;
+        Ok(Self { name, kind, stop })
     }
 
     /// Standard input, of unknown length whatever it is connected to.
@@ -69,12 +64,8 @@ impl FileSource {
             .as_fd()
             .try_clone_to_owned()
             .map_err(|error| io_error("open", &name, &error))?;
-        Ok(Self {
-            name,
-            file: Arc::new(fd.into()),
-            length: None,
-            stop,
-        })
+        let kind = Kind::Pipe(Arc::new(fd.into()));
+        Ok(Self { name, kind, stop })
     }
 }
 
@@ -84,35 +75,44 @@ impl Source for FileSource {
     }
 
     fn length(&self) -> Option<u64> {
-        self.length
+        match &self.kind {
+            Kind::Local(local) => Some(local.size()),
+            Kind::Pipe(_) => None,
+        }
     }
 
     fn is_ranged(&self) -> bool {
-        self.length.is_some()
+        matches!(self.kind, Kind::Local(_))
     }
 
     fn storage(&self) -> Option<Storage> {
-        Storage::of(&self.file)
+        match &self.kind {
+            Kind::Local(local) => Storage::of(&**local),
+            Kind::Pipe(pipe) => Storage::of(pipe),
+        }
     }
 
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {
-        Ok(Box::new(FileBody {
-            pool: Pool::default(),
-            name: self.name.clone(),
-            file: Arc::clone(&self.file),
-            length: self.length,
-            position: 0,
-            stop: self.stop.clone(),
-        }))
+        let name = self.name.clone();
+        Ok(match &self.kind {
+            Kind::Local(local) => Box::new(FileBody {
+                name,
+                reader: local.reader(CHUNK_BYTES),
+                hole: 0,
+                local: Arc::clone(local),
+            }),
+            Kind::Pipe(pipe) => Box::new(PipeBody::new(name, Arc::clone(pipe), self.stop.clone())),
+        })
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        let length = self.length.unwrap_or(0);
+        let length = self.length().unwrap_or(0);
         check_range(&range, length)?;
-        let wanted = range.end - range.start;
-        let mut bytes = vec![0; usize::try_from(wanted).unwrap_or(usize::MAX)];
-        match self.file.read_exact_at(&mut bytes, range.start) {
-            Ok(()) => Ok(bytes.into()),
+        let Kind::Local(local) = &self.kind else {
+            return Ok(Bytes::new());
+        };
+        match local.read_range(range) {
+            Ok(bytes) => Ok(bytes),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(length_changed(&self.name, length, "fewer"))
             }
@@ -121,110 +121,74 @@ impl Source for FileSource {
     }
 }
 
+/// The bytes of a file or device.
 struct FileBody {
-    pool: Pool,
     name: String,
-    file: Arc<File>,
-    length: Option<u64>,
-    position: u64,
-    stop: CancellationToken,
+    local: Arc<Local>,
+    reader: Reader,
+    /// Zeros before the position of the reader that are still to be handed out.
+    hole: u64,
 }
 
 impl FileBody {
-    /// The next bytes; none at the end.
-    fn read(&self) -> Result<Bytes, SourceError> {
-        match self.length {
-            Some(length) => self
-                .read_file(length)
-                .map_err(|error| io_error("read", &self.name, &error)),
-            None => self.read_pipe(),
-        }
+    fn position(&self) -> u64 {
+        self.reader.position() - self.hole
     }
 
-    /// A chunk at the position; shorter only at the end of the file.
-    fn read_file(&self, length: u64) -> io::Result<Bytes> {
-        let mut chunk = self.pool.take(self.position);
-        let mut at = self.position;
-        while at < length && !chunk.is_full() {
-            let room = chunk.room();
-            let wanted = usize::try_from(length - at).map_or(room.len(), |left| left.min(room.len()));
-            match self.file.read_at(&mut room[..wanted], at) {
-                Ok(0) => break,
-                Ok(read) => {
-                    chunk.filled(read as u64);
-                    at += read as u64;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(chunk.freeze())
+    /// Some zeros of the hole.
+    fn zeros(&mut self) -> Bytes {
+        let length = usize::try_from(self.hole).map_or(ZEROS.len(), |hole| hole.min(ZEROS.len()));
+        self.hole -= length as u64;
+        Bytes::from_static(&ZEROS[..length])
     }
 
-    /// Bytes that the pipe holds (seldom more than a chunk, see `/proc/sys/fs/pipe-max-size`), as soon as it holds anything.
-    fn read_pipe(&self) -> Result<Bytes, SourceError> {
-        let failed = |error: &io::Error| io_error("read", &self.name, error);
-        loop {
-            if self.stop.is_cancelled() {
-                return Err(stopped());
-            }
-            let mut waiting = [PollFd::new(&*self.file, PollFlags::IN)];
-            match rustix::event::poll(&mut waiting, Some(&PIPE_WAIT)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-                Ok(_) => {}
-                Err(errno) => return Err(failed(&errno.into())),
-            }
-            let mut chunk = self.pool.take(self.position);
-            match (&*self.file).read(chunk.room()) {
-                Ok(read) => {
-                    chunk.filled(read as u64);
-                    return Ok(chunk.freeze());
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(&error)),
-            }
-        }
-    }
-
-    /// A file that was still being written when it was opened is not the image that was meant.
+    /// A file that was still being written when it was opened is not the image that was meant. Holes are not read, so that one that
+    /// became shorter looks like one with a hole at its end.
     fn check_end(&self) -> Result<(), SourceError> {
-        let Some(length) = self.length else { return Ok(()) };
-        if self.position < length {
-            return Err(length_changed(&self.name, length, "fewer"));
-        }
-        match self.file.read_at(&mut [0], length) {
-            Ok(0) => Ok(()),
-            Ok(_) => Err(length_changed(&self.name, length, "more")),
-            Err(error) => Err(io_error("read", &self.name, &error)),
+        let length = self.local.size();
+        let now = self.local.size_now();
+        let now = now.map_err(|error| io_error("find the size of", &self.name, &error))?;
+        match now.min(self.position()) {
+            at if at < length => Err(length_changed(&self.name, length, "fewer")),
+            _ if now > length => Err(length_changed(&self.name, length, "more")),
+            _ => Ok(()),
         }
     }
 }
 
 impl Body for FileBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let bytes = self.read()?;
-        if bytes.is_empty() {
-            self.check_end()?;
-            return Ok(None);
+        if self.hole > 0 {
+            return Ok(Some(self.zeros()));
         }
-        self.position += bytes.len() as u64;
-        Ok(Some(bytes))
+        let part = self.reader.next_part();
+        match part.map_err(|error| io_error("read", &self.name, &error))? {
+            Some(Part::Data(bytes)) => Ok(Some(bytes)),
+            Some(Part::Hole(bytes)) => {
+                self.hole = bytes;
+                Ok(Some(self.zeros()))
+            }
+            None => self.check_end().map(|()| None),
+        }
     }
 
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        if offset < self.position || self.length.is_none_or(|length| offset > length) {
-            let message = format!(
-                "{}: cannot skip from byte {} to byte {offset}",
-                self.name, self.position
-            );
-            return Err(invalid(message));
+        let position = self.position();
+        if offset < position || offset > self.local.size() {
+            let name = &self.name;
+            return Err(invalid(format!(
+                "{name}: cannot skip from byte {position} to byte {offset}"
+            )));
         }
-        self.position = offset;
+        let end = self.reader.position();
+        self.hole = end.saturating_sub(offset);
+        self.reader.skip_to(offset.max(end));
         Ok(())
     }
 }
 
-fn io_error(action: &str, name: &str, error: &io::Error) -> SourceError {
+/// An error of the system about the source `name`.
+pub(crate) fn io_error(action: &str, name: &str, error: &io::Error) -> SourceError {
     SourceError::new(
         SourceErrorKind::Io,
         format!("{action} {name}: {}", errno_text(error)),
@@ -274,6 +238,43 @@ mod tests {
         body.skip_to(9_999_999).unwrap();
         assert_eq!(read_all(&mut *body).unwrap(), bytes[9_999_999..]);
         assert!(body.skip_to(5).is_err());
+    }
+
+    #[test]
+    fn holes_are_shared_zeros_and_are_not_read() {
+        let mut file = file(b"");
+        file.as_file().set_len(64 << 20).unwrap();
+        let written = [(10 << 20, 100_000), (20 << 20, 1), ((64 << 20) - 5, 5)];
+        let mut expected = vec![0; 64 << 20];
+        for (offset, length) in written {
+            let data = vec![7; length];
+            std::os::unix::fs::FileExt::write_all_at(file.as_file(), &data, offset as u64).unwrap();
+            expected[offset..offset + length].copy_from_slice(&data);
+        }
+        file.flush().unwrap();
+        let source = FileSource::open(file.path(), CancellationToken::new()).unwrap();
+        let mut body = source.body().unwrap();
+        let (mut bytes, mut read) = (Vec::new(), 0);
+        while let Some(chunk) = body.next_chunk().unwrap() {
+            if !datapath::target::is_known_zero(&chunk) {
+                read += chunk.len();
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        assert!(bytes == expected);
+        assert!(read < 3 * CHUNK_BYTES, "{read} bytes were read");
+        // Into a hole, within it, and out of it.
+        let mut body = source.body().unwrap();
+        let mut at = 0;
+        for offset in [100, 5 << 20, (10 << 20) + 1, 30 << 20, (64 << 20) - 3] {
+            body.skip_to(offset).unwrap();
+            let chunk = body.next_chunk().unwrap().unwrap();
+            at = usize::try_from(offset).unwrap();
+            assert!(chunk == expected[at..at + chunk.len()], "at {at}");
+            at += chunk.len();
+        }
+        assert_eq!(at, 64 << 20);
+        assert!(body.next_chunk().unwrap().is_none());
     }
 
     #[test]

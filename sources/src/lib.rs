@@ -22,6 +22,7 @@ pub mod imageio;
 pub mod nbd;
 pub mod network;
 pub mod objects;
+mod pipe;
 pub mod place;
 pub mod pod;
 pub mod policy;

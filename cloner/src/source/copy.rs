@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use datapath::local::next_data;
 use rustix::io::Errno;
 
-use super::holes::next_data;
 use super::{Outlet, SourceError};
 
 /// A file whose size was announced.

@@ -1,19 +1,20 @@
 //! A block device, or a file with a disk: its bytes from the first to the last.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use datapath::encode::PIECE_BYTES;
+use datapath::local::{Local, Part};
 use datapath::storage::Storage;
-use rustix::fs::{Advice, FileType, Mode, OFlags, SeekFrom};
+use rustix::fs::{FileType, Mode, OFlags};
 
-use super::copy::Open;
 use super::{Outlet, SourceError};
 
 /// A disk.
 pub(crate) struct Device {
-    file: OwnedFd,
+    local: Local,
     path: PathBuf,
-    size: u64,
 }
 
 impl Device {
@@ -31,43 +32,56 @@ impl Device {
                 path: path.to_owned(),
             });
         }
-        let size = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(fail("find the size of"))?;
-        // Only makes it faster.
-        rustix::fs::fadvise(&file, 0, None, Advice::Sequential).ok();
+        let local = Local::new(File::from(file));
         Ok(Self {
-            file,
+            local: local.map_err(|source| failed("find the size of", path, source))?,
             path: path.to_owned(),
-            size,
         })
     }
 
     /// Bytes of the disk.
     pub(crate) fn size(&self) -> u64 {
-        self.size
+        self.local.size()
     }
 
     /// The place of these bytes.
     pub(super) fn storage(&self) -> Option<Storage> {
-        Storage::of(&self.file)
+        Storage::of(&self.local)
     }
 
     pub(super) fn read(&self, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {
-        let disk = Open {
-            file: self.file.as_fd(),
-            path: &self.path,
-            size: self.size,
-        };
-        disk.copy(outlet)?;
-        // Holes are not read, so that a file that became shorter may look like one with a hole at its end.
-        let end = rustix::fs::seek(&self.file, SeekFrom::End(0))
-            .map_err(|errno| SourceError::io("find the size of", &self.path, errno))?;
-        if end < self.size {
-            return Err(disk.shrank(end));
+        let mut reader = self.local.reader(PIECE_BYTES);
+        loop {
+            let part = reader.next_part();
+            match part.map_err(|source| failed("read", &self.path, source))? {
+                Some(Part::Hole(bytes)) => outlet.zeros(bytes)?,
+                Some(Part::Data(bytes)) => outlet.piece(bytes)?,
+                None => break,
+            }
         }
-        if end > self.size {
-            let (path, size) = (self.path.display(), self.size);
-            tracing::warn!("{path} grew to {end} bytes while it was read: the clone has the first {size}");
+        // Holes are not read, so that a file that became shorter may look like one with a hole at its end.
+        let end = self.local.size_now();
+        let end = end.map_err(|source| failed("find the size of", &self.path, source))?;
+        let (path, announced) = (&self.path, self.size());
+        let at = end.min(reader.position());
+        if at < announced {
+            let path = path.clone();
+            return Err(SourceError::Shrank { path, announced, at });
+        }
+        if end > announced {
+            let path = path.display();
+            tracing::warn!(
+                "{path} grew to {end} bytes while it was read: the clone has the first {announced}"
+            );
         }
         Ok(())
+    }
+}
+
+fn failed(action: &'static str, path: &Path, source: io::Error) -> SourceError {
+    SourceError::Io {
+        action,
+        path: path.to_owned(),
+        source,
     }
 }

@@ -1,35 +1,13 @@
-//! The places of a file's data, as its filesystem tells them (`SEEK_DATA`, `SEEK_HOLE`).
+//! The data of a file as regions of a tar.
 
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use datapath::archive::write::{MAX_REGIONS, Region};
-use rustix::fs::SeekFrom;
+use datapath::local::next_data;
 use rustix::io::Errno;
 
 /// Regions of a tar lie in blocks of this size.
 const BLOCK_BYTES: u64 = 512;
-
-/// The next data at or after `offset` and before `end`; empty, at `end`, if only a hole follows.
-pub(super) fn next_data(file: BorrowedFd<'_>, offset: u64, end: u64) -> Result<Range<u64>, Errno> {
-    let start = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
-        Ok(start) => start,
-        // Nothing but a hole.
-        Err(Errno::NXIO) => return Ok(end..end),
-        // Devices, and filesystems that cannot tell: all is data.
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(offset..end),
-        Err(errno) => return Err(errno),
-    };
-    let hole = match rustix::fs::seek(file, SeekFrom::Hole(start)) {
-        Ok(hole) => hole,
-        Err(Errno::NXIO) => end,
-        Err(errno) => return Err(errno),
-    };
-    let start = start.clamp(offset, end);
-    // A file that changes meanwhile may have its hole where its data was: then all is data.
-    let stop = if hole > start { hole.min(end) } else { end };
-    Ok(start..stop)
-}
 
 /// All data of a file of `size` bytes, in whole blocks. If there is more of it than a tar may hold, small holes count as data.
 pub(super) fn regions(file: BorrowedFd<'_>, size: u64) -> Result<Vec<Region>, Errno> {
@@ -77,7 +55,6 @@ fn regions_between(
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
 
@@ -96,11 +73,5 @@ mod tests {
         assert!(all.iter().all(|region| region.offset % (64 << 10) == 0));
         assert_eq!(regions(1, 15), None);
         assert_eq!(regions(64 << 10, 15).unwrap().len(), 1);
-    }
-
-    #[test]
-    fn a_device_is_all_data() {
-        let file = File::open("/dev/zero").unwrap();
-        assert_eq!(next_data(file.as_fd(), 3, 10), Ok(3..10));
     }
 }

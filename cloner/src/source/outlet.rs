@@ -1,5 +1,6 @@
 //! The outlet for the bytes of a volume: collects them to pieces.
 
+use bytes::Bytes;
 use datapath::buffer::{Filling, Pool};
 use datapath::encode::{PIECE_BYTES, Piece};
 
@@ -67,6 +68,13 @@ impl<'s> Outlet<'s> {
             bytes = later;
         }
         Ok(())
+    }
+
+    /// Appends a piece as it is.
+    pub(crate) fn piece(&mut self, bytes: Bytes) -> Result<(), Gone> {
+        self.flush()?;
+        self.position += bytes.len() as u64;
+        (self.sink)(Piece::Data(bytes))
     }
 
     /// Appends `count` zeros.

@@ -1,0 +1,104 @@
+//! Reads of a device that are on their way while others are used.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use bytes::Bytes;
+
+use super::read_chunks;
+use crate::buffer::Pool;
+
+/// Threads that read, each a block at a time. One is enough for a loop device; a disk over the network answers several at once.
+const READERS: u64 = 4;
+
+/// Chunks of a block: reads of a MiB, below which direct reads of devices get slower.
+const BLOCK_CHUNKS: u64 = 4;
+
+type Block = io::Result<VecDeque<Bytes>>;
+
+/// The chunks of a range in order. Its memory is a block for each reader.
+pub(super) struct Ahead {
+    /// The readers, by turns. They meet here: a block is handed over when it is wanted, and the next is read then.
+    blocks: Vec<Receiver<Block>>,
+    turn: usize,
+    /// Chunks that were handed over, and the offset of the first.
+    chunks: VecDeque<Bytes>,
+    position: u64,
+    /// Bytes of all blocks that are read at once.
+    window: u64,
+}
+
+impl Ahead {
+    /// Begins to read `range` of `file` in chunks of `chunk_bytes`. Only the last one may be shorter.
+    pub(super) fn start(
+        file: &Arc<File>,
+        pool: &Pool,
+        range: Range<u64>,
+        chunk_bytes: u64,
+    ) -> io::Result<Self> {
+        let block_bytes = BLOCK_CHUNKS * chunk_bytes;
+        let count = (range.end - range.start).div_ceil(block_bytes).min(READERS);
+        let window = count * block_bytes;
+        let start_reader = |number: u64| {
+            let (sender, blocks) = sync_channel(0);
+            let (file, pool) = (Arc::clone(file), pool.clone());
+            let first = range.start + number * block_bytes;
+            let all = (0..).map(move |round| first + round * window);
+            let ranges = all
+                .take_while(move |start| *start < range.end)
+                .map(move |start| start..(start + block_bytes).min(range.end));
+            let work = move || read(&file, &pool, ranges, chunk_bytes, &sender);
+            thread::Builder::new().spawn(work).map(|_| blocks)
+        };
+        Ok(Self {
+            blocks: (0..count).map(start_reader).collect::<io::Result<_>>()?,
+            turn: 0,
+            chunks: VecDeque::new(),
+            position: range.start,
+            window,
+        })
+    }
+
+    /// True if the byte at `position` comes soon enough to wait for it.
+    pub(super) fn reaches(&self, position: u64) -> bool {
+        (self.position..=self.position + self.window).contains(&position)
+    }
+
+    /// The next chunk and its offset; `None` at the end of the range, and where the device ends now.
+    pub(super) fn next(&mut self) -> io::Result<Option<(u64, Bytes)>> {
+        if self.chunks.is_empty()
+            && let Some(reader) = self.blocks.get(self.turn)
+            // A reader that is gone has no more.
+            && let Ok(block) = reader.recv()
+        {
+            self.chunks = block?;
+            self.turn = (self.turn + 1) % self.blocks.len();
+        }
+        let Some(chunk) = self.chunks.pop_front() else {
+            return Ok(None);
+        };
+        let start = self.position;
+        self.position += chunk.len() as u64;
+        Ok(Some((start, chunk)))
+    }
+}
+
+/// The life of a reader. Nobody takes what it has read any more when the other side is dropped.
+fn read(
+    file: &File,
+    pool: &Pool,
+    ranges: impl Iterator<Item = Range<u64>>,
+    chunk_bytes: u64,
+    sender: &SyncSender<Block>,
+) {
+    for range in ranges {
+        if sender.send(read_chunks(file, pool, range, chunk_bytes)).is_err() {
+            return;
+        }
+    }
+}
