@@ -14,7 +14,9 @@ struct State<T> {
 /// Many producers, many consumers. An item counts until it is done, not until it is taken.
 pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
-    changed: Condvar,
+    /// Consumers wait for an item here, producers for room there: whoever cannot go on is not woken.
+    has_items: Condvar,
+    has_room: Condvar,
     budget: usize,
 }
 
@@ -28,7 +30,8 @@ impl<T> Queue<T> {
         };
         Self {
             state: Mutex::new(state),
-            changed: Condvar::new(),
+            has_items: Condvar::new(),
+            has_room: Condvar::new(),
             budget,
         }
     }
@@ -37,7 +40,7 @@ impl<T> Queue<T> {
     pub(crate) fn push(&self, item: T, bytes: usize) -> bool {
         let mut state = self.state.lock();
         while !state.closed && state.in_flight > 0 && state.in_flight.saturating_add(bytes) > self.budget {
-            self.changed.wait(&mut state);
+            self.has_room.wait(&mut state);
         }
         if state.closed {
             return false;
@@ -45,7 +48,7 @@ impl<T> Queue<T> {
         state.in_flight += bytes;
         state.items.push_back((item, bytes));
         drop(state);
-        self.changed.notify_all();
+        self.has_items.notify_one();
         true
     }
 
@@ -54,20 +57,20 @@ impl<T> Queue<T> {
     pub(crate) fn pop(&self) -> Option<(T, usize)> {
         let mut state = self.state.lock();
         let is_waiting = |state: &mut State<T>| state.items.is_empty() && !state.closed;
-        self.changed.wait_while(&mut state, is_waiting);
+        self.has_items.wait_while(&mut state, is_waiting);
         state.items.pop_front()
     }
 
     /// Frees the room of an item with this number of bytes.
     pub(crate) fn done(&self, bytes: usize) {
         self.state.lock().in_flight -= bytes;
-        self.changed.notify_all();
+        self.has_room.notify_all();
     }
 
     /// Ends the queue: items in it are still handed out.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
-        self.changed.notify_all();
+        self.wake_all();
     }
 
     /// Ends the queue after a failure: items in it are dropped.
@@ -76,7 +79,12 @@ impl<T> Queue<T> {
         state.closed = true;
         state.items.clear();
         drop(state);
-        self.changed.notify_all();
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        self.has_items.notify_all();
+        self.has_room.notify_all();
     }
 }
 
