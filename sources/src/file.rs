@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapath::buffer::CHUNK_BYTES;
-use datapath::error::{SourceError, SourceErrorKind, errno_text};
+use datapath::error::{SourceError, SourceErrorKind};
 use datapath::local::{Local, Part, Reader};
 use datapath::source::{Body, Source};
 use datapath::storage::Storage;
@@ -18,7 +18,7 @@ use datapath::target::ZEROS;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::check_range;
-use crate::error::invalid;
+use crate::error::{invalid, io_error};
 use crate::pipe::PipeBody;
 
 /// A file, a block device (both ranged) or a pipe (read once).
@@ -185,14 +185,6 @@ impl Body for FileBody {
         self.reader.skip_to(offset.max(end));
         Ok(())
     }
-}
-
-/// An error of the system about the source `name`.
-pub(crate) fn io_error(action: &str, name: &str, error: &io::Error) -> SourceError {
-    SourceError::new(
-        SourceErrorKind::Io,
-        format!("{action} {name}: {}", errno_text(error)),
-    )
 }
 
 fn length_changed(name: &str, length: u64, direction: &str) -> SourceError {

@@ -11,8 +11,7 @@ use datapath::source::Body;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio_util::sync::CancellationToken;
 
-use crate::error::invalid;
-use crate::file::io_error;
+use crate::error::{invalid, io_error};
 use crate::network::stopped;
 
 /// Longest wait for a silent pipe without a look at the stop token.

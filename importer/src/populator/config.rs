@@ -9,7 +9,7 @@ use daemon::tls::{self, Roots};
 use datapath::floor::SpeedLimit;
 use sources::policy::Policy;
 use sources::proxy::ProxyConfig;
-use sources::{Credentials, Network, Place};
+use sources::{Network, Place};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use volume::limits;
@@ -42,8 +42,6 @@ pub(super) const FLAGS: [OwnFlag; 4] = [
 
 /// Certificates to trust instead of the system's, in PEM.
 const CA_CERTIFICATE: &str = "cacert";
-/// Boolean: verify no certificate.
-pub(super) const INSECURE: &str = "insecureSkipVerify";
 
 /// Upstream's words.
 const MALFORMED: &str = "CA certificate is malformed, failed to configure the CA cert pool";
@@ -59,13 +57,6 @@ pub(super) struct Config {
     /// Bytes of the claim, if they are told.
     pub(super) size: Option<u64>,
     pub(super) speed_limit: Option<SpeedLimit>,
-}
-
-/// The part of it that only one populator has.
-pub(super) struct Origin {
-    pub(super) place: Place,
-    pub(super) credentials: Option<Credentials>,
-    pub(super) insecure: bool,
 }
 
 impl Config {

@@ -5,6 +5,7 @@
 
 mod config;
 mod openstack;
+mod origin;
 mod ovirt;
 mod populate;
 

@@ -5,7 +5,7 @@ use daemon::flags::{Flags, OwnFlag};
 use sources::Place;
 use sources::glance::{Access, GlanceOptions, Names};
 
-use super::config::{INSECURE, Origin};
+use super::origin::{INSECURE, Origin};
 
 const ENDPOINT: &str = "endpoint";
 const IMAGE_ID: &str = "image-id";

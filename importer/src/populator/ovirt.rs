@@ -6,7 +6,7 @@ use daemon::secret::Secret;
 use sources::imageio::api_of_engine;
 use sources::{Checkpoints, Credentials, Place};
 
-use super::config::{INSECURE, Origin};
+use super::origin::{INSECURE, Origin};
 
 const ENGINE_URL: &str = "engine-url";
 const DISK_ID: &str = "disk-id";

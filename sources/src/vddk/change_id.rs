@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+/// The way out when vSphere does not know what changed.
+pub(super) const BEGIN_ANEW: &str =
+    "turn changeTrackingEnabled on for the machine, take a new snapshot, and import the disk anew";
+
 /// Longest change id; real ones have some 60 characters.
 const MAX_BYTES: usize = 256;
 

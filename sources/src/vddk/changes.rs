@@ -5,14 +5,10 @@ use datapath::error::{SourceError, SourceErrorKind};
 
 use super::answer::{CallFailed, Fault};
 use super::areas::{Areas, impossible};
-use super::change_id::ChangeId;
+use super::change_id::{BEGIN_ANEW, ChangeId};
 use super::disk::Found;
 use super::soap::Session;
 use crate::xml::{Element, escaped};
-
-/// The way out when vSphere does not know what changed.
-pub(super) const BEGIN_ANEW: &str =
-    "turn changeTrackingEnabled on for the machine, take a new snapshot, and import the disk anew";
 
 /// Answers that one disk may take. Each has some 2,000 areas of at least 64 KiB, so that these describe 8 TiB at the very least.
 const MAX_PAGES: usize = 1 << 16;

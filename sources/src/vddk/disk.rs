@@ -3,8 +3,7 @@
 use datapath::error::SourceError;
 
 use super::answer::Reference;
-use super::change_id::ChangeId;
-use super::changes::BEGIN_ANEW;
+use super::change_id::{BEGIN_ANEW, ChangeId};
 use super::soap::{Properties, Session};
 use crate::checkpoints::Checkpoints;
 use crate::error::invalid;

@@ -28,7 +28,7 @@ use datapath::source::{Body, Source};
 use url::Url;
 
 use self::body::{DiskBody, Reading};
-use self::changes::BEGIN_ANEW;
+use self::change_id::BEGIN_ANEW;
 use self::disk::{Earlier, Found};
 pub use self::log::VddkInfo;
 use self::nbdkit::{Disk, Nbdkit};
