@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use testkit::cases::check_all;
 use testkit::disk;
 use testkit::fail::OrFail;
-use testkit::golang_snappy;
+use testkit::golang;
 use testkit::process::Program;
 use testkit::random::Random;
 use testkit::tools;
@@ -173,7 +173,7 @@ fn cdis_library_undoes_the_snappy_framing() {
     for source in [&volume, &raw, &volume.join("disk.img")] {
         for options in [&[][..], &["--no-holes"]] {
             let framed = pack(source, options);
-            let undone = golang_snappy::undo(&framed);
+            let undone = golang::undo_snappy(&framed);
             let plain = pack(source, &[&["--encoding=plain"][..], options].concat());
             assert_same(&undone, &plain, &source.display().to_string());
         }
@@ -182,7 +182,7 @@ fn cdis_library_undoes_the_snappy_framing() {
     // And GNU tar has the last word.
     let copy = folder.path().join("copy");
     fs::create_dir(&copy).unwrap();
-    let tar = golang_snappy::undo(&pack(&volume, &[]));
+    let tar = golang::undo_snappy(&pack(&volume, &[]));
     let words = ["-x", "-p", "-f", "-", "-C"].map(Into::into);
     tools::filter(
         "tar",

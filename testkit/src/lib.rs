@@ -14,7 +14,7 @@ pub mod fail;
 pub mod forward_proxy;
 pub mod framing;
 pub mod gateway;
-pub mod golang_snappy;
+pub mod golang;
 pub mod hello;
 pub mod https;
 pub mod images;

@@ -15,7 +15,7 @@ use crate::wait;
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 38] = [
+const PACKAGES: [(&str, &str); 39] = [
     ("addpart", "util-linux"),
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
@@ -39,6 +39,7 @@ const PACKAGES: [(&str, &str); 38] = [
     ("mount", "mount"),
     ("nbdkit", "nbdkit"),
     ("nginx", "nginx-light"),
+    ("openssl", "openssl"),
     ("podman", "podman"),
     ("prlimit", "util-linux"),
     ("python3", "python3"),

@@ -212,7 +212,14 @@ impl Connection {
 
     /// Takes over what has arrived, and waits for it if nothing has.
     fn fill(&mut self) -> io::Result<()> {
-        self.ended |= self.tls.read_tls(&mut self.tcp)? == 0;
+        // The kernel does not go on by itself after the whole machine was stopped for a moment: this socket has a time limit.
+        let read = loop {
+            match self.tls.read_tls(&mut self.tcp) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        self.ended |= read == 0;
         let processed = self.tls.process_new_packets();
         // An alert may want to be answered; what the peer says is more interesting than whether it still listens.
         self.flush().ok();
