@@ -18,7 +18,6 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use url::Url;
 
 use crate::outgoing::Outgoing;
@@ -172,8 +171,8 @@ impl Client {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let stream = sockets::connect(&self.host, self.port, None, errno_text).await?;
-        let connector = TlsConnector::from(Arc::clone(&self.tls));
-        let stream = timeout(HANDSHAKE_PATIENCE, connector.connect(self.name.clone(), stream))
+        let connecting = tls::Stream::connect(stream, &self.tls, self.name.clone());
+        let stream = timeout(HANDSHAKE_PATIENCE, connecting)
             .await
             .map_err(|_| "net/http: TLS handshake timeout".to_owned())?
             .map_err(said)?;

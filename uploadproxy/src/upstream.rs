@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::sockets;
+use daemon::{sockets, tls};
 use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -15,7 +15,6 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
 use crate::identity::{self, Identity};
 use crate::interim::Patience;
@@ -111,7 +110,8 @@ impl Upstreams {
                 },
             }
         }
-        let mut connection = self.connect(place, tls).await?;
+        // In a box: it is soon over, and two thirds of what this would hold until the upload's end.
+        let mut connection = Box::pin(self.connect(place, tls)).await?;
         match connection.sender.send_request(request).await {
             Ok(response) => self.accept(response, connection, place),
             Err(error) => Err(failed(&error)),
@@ -160,14 +160,13 @@ impl Upstreams {
         }
     }
 
-    async fn dial(&self, place: &Place, tls: &Arc<ClientConfig>) -> Result<Connection, DialError> {
+    async fn dial(&self, place: &Place, config: &Arc<ClientConfig>) -> Result<Connection, DialError> {
         let stream = sockets::connect(&place.host, place.port, self.dial, said)
             .await
             .map_err(DialError::Network)?;
         let name = ServerName::try_from(place.host.clone())
             .map_err(|error| DialError::Network(format!("{}: {error}", place.host)))?;
-        let connector = TlsConnector::from(Arc::clone(tls));
-        let stream = timeout(HANDSHAKE_PATIENCE, connector.connect(name, stream))
+        let stream = timeout(HANDSHAKE_PATIENCE, tls::Stream::connect(stream, config, name))
             .await
             .unwrap_or_else(|_| Err(io::Error::other("net/http: TLS handshake timeout")))
             // Apart from failures of the network: certificates that were renewed meanwhile may help.
@@ -185,7 +184,7 @@ impl Upstreams {
                 );
             }
         });
-        Ok(Connection::new(sender, task.abort_handle(), Arc::clone(tls)))
+        Ok(Connection::new(sender, task.abort_handle(), Arc::clone(config)))
     }
 }
 

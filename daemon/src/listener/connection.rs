@@ -16,7 +16,6 @@ use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::answers::{Answer, Outgoing};
@@ -24,11 +23,12 @@ use super::crowd::Place;
 use super::framing::Watched;
 use super::handshake::{self, Wire};
 use super::{Peer, RequestGuard};
+use crate::tls;
 
 /// Time that a client has for its TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes that are read ahead of a handler at most.
+/// Bytes that are read ahead of a handler at most. Of eight uploads at a time, more of them would lie beyond the caches.
 const READ_BYTES: usize = 128 << 10;
 
 /// Bytes of a header, and of the trailers of a request. A token has 1 KB, and a client without one may have as many heads as connections.
@@ -86,7 +86,7 @@ impl Connection {
         }
     }
 
-    async fn answer<H, F, B>(self, stream: TlsStream<Wire<TcpStream>>, handler: H) -> Result<(), BoxError>
+    async fn answer<H, F, B>(self, stream: tls::Stream<Wire<TcpStream>>, handler: H) -> Result<(), BoxError>
     where
         H: Fn(Peer, Request<Incoming>) -> F + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
@@ -94,24 +94,19 @@ impl Connection {
         B::Data: Send,
         B::Error: Into<BoxError>,
     {
-        let (_, session) = stream.get_ref();
         // By what TLS has agreed on: the first bytes decide nothing, for they are the client's.
-        let is_http2 = session.alpn_protocol() == Some(b"h2");
-        let certificate = session
-            .peer_certificates()
-            .and_then(<[_]>::first)
-            .map(|certificate| certificate.clone().into_owned());
+        let is_http2 = stream.protocol() == Some(b"h2");
+        let certificate = stream.certificate().cloned();
         let (address, place) = (self.address, self.place.clone());
         let service = service_fn(move |request| {
             let guard = RequestGuard::new(&place);
-            let answer = handler(
-                Peer {
-                    address,
-                    certificate: certificate.clone(),
-                    request: Arc::clone(&guard),
-                },
-                request,
-            );
+            let peer = Peer {
+                address,
+                certificate: certificate.clone(),
+                request: Arc::clone(&guard),
+            };
+            // In a box: a future that is awaited in another has its room there twice, and the proxy's had 14 KB.
+            let answer = Box::pin(handler(peer, request));
             async move { Ok::<_, Infallible>(answer.await.map(|body| Answer::new(body, guard))) }
         });
         let stream = Outgoing::new(stream, self.place.clone());

@@ -133,6 +133,7 @@ where
         let serving = Box::pin(connection.serve(stream, handler.clone()));
         let alive = alive.clone();
         tokio::spawn(async move {
+            let _crash = Crash(address);
             if place.until_closed(serving).await.is_none() {
                 tracing::debug!(%address, "closed an idle connection: there are too many");
             }
@@ -143,6 +144,17 @@ where
     drop(alive);
     // Never a message: this ends with the last sender.
     gone.recv().await;
+}
+
+/// A word about a connection that ends in a panic: nobody else waits for its task. The panic itself is in the log of a higher level.
+struct Crash(SocketAddr);
+
+impl Drop for Crash {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(address = %self.0, "internal error, please report it: a connection was given up");
+        }
+    }
 }
 
 /// An address that cannot be listened on.

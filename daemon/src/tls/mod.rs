@@ -8,6 +8,7 @@ mod profile;
 mod roots;
 mod self_signed;
 mod server;
+mod stream;
 mod verify;
 
 use std::io;
@@ -24,6 +25,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{CipherSuite, ClientConfig, ConfigBuilder};
 pub use self_signed::SelfSigned;
 pub use server::{ServerFiles, common_name};
+pub use stream::Stream;
 use verify::{KnownCertificates, Trust, Verifier};
 
 use crate::paths::Paths;

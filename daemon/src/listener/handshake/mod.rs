@@ -17,8 +17,8 @@ use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
+
+use crate::tls;
 
 /// Bytes of a ClientHello at most. Measured: OpenSSL, Go and rustls 0.3 KB, curl 0.5 KB, Chromium 2.0 KB with its post-quantum share
 /// (1.2 KB); sessions that are resumed add some hundred bytes.
@@ -53,13 +53,13 @@ pub(super) async fn first_byte(stream: &TcpStream) -> io::Result<()> {
 pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     config: &watch::Receiver<Arc<ServerConfig>>,
-) -> io::Result<TlsStream<Wire<S>>> {
+) -> io::Result<tls::Stream<Wire<S>>> {
     let mut wire = Wire::new(stream);
     poll_fn(|cx| wire.poll_hello(cx)).await?;
-    let acceptor = TlsAcceptor::from(Arc::clone(&config.borrow()));
+    let config = Arc::clone(&config.borrow());
     // In a box: it is needed for a moment, and large.
-    let mut stream = Box::pin(acceptor.accept(wire)).await?;
-    stream.get_mut().0.is_over = true;
+    let mut stream = Box::pin(tls::Stream::accept(wire, &config)).await?;
+    stream.get_mut().is_over = true;
     Ok(stream)
 }
 
