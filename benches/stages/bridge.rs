@@ -27,7 +27,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
 }
 
 fn cross(runtime: &Runtime, chunk: &Bytes) -> Result<()> {
-    let (sender, mut receiver) = bridge::channel(BUDGET_BYTES, CancellationToken::new());
+    let (sender, mut receiver) = bridge::channel(BUDGET_BYTES, &CancellationToken::new());
     let chunk = chunk.clone();
     let sending = runtime.spawn(async move {
         for _ in 0..DATA_BYTES / chunk.len() {

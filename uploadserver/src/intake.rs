@@ -43,7 +43,7 @@ pub(crate) fn channel(
     received: Arc<AtomicU64>,
     stop: CancellationToken,
 ) -> (Intake, Received) {
-    let (sender, chunks) = bridge::channel(BRIDGE_BYTES, stop.clone());
+    let (sender, chunks) = bridge::channel(BRIDGE_BYTES, &stop);
     let end = Arc::new(Mutex::new(None));
     let digests = match promise {
         // A trailer names its algorithm when all bytes have passed: each that it may name is calculated.

@@ -111,13 +111,14 @@ pub(crate) async fn feed(
     replaced: &CancellationToken,
 ) -> Fed {
     loop {
-        let mut next = pin!(timeout(stall, payload.next()));
+        let mut next = pin!(payload.next());
         let received = match intake.soon(next.as_mut()).await {
-            Ok(Some(received)) => received,
+            Ok(Some(received)) => Ok(received),
             Ok(None) => {
                 // What is on its way on the old connection is taken first: it need not be sent again.
                 tokio::select! {
-                    received = next => received,
+                    // Only for a client that is silent: to set a timer is a system call.
+                    received = timeout(stall, next) => received,
                     () = replaced.cancelled() => return Fed::Replaced,
                     () = intake.closed() => return Fed::Unwanted,
                 }

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use app::exit::Exit;
-use app::{metrics, start};
+use app::metrics;
+use app::start::{self, Streams};
 use daemon::env::Strings;
 use daemon::flags::{Flags, OwnFlag};
 use daemon::metrics::{CLONE_PROGRESS, Progress, Registry};
@@ -73,7 +74,7 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     } else {
         arguments.to_vec()
     };
-    start::start(PROGRAM, &FLAGS, &scripted, |flags, shutdown| {
+    start::start(PROGRAM, Streams::One, &FLAGS, &scripted, |flags, shutdown| {
         run(flags, env, shutdown)
     })
 }

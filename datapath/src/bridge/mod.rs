@@ -2,40 +2,46 @@
 //!
 //! The bound is of bytes in flight, not of messages: a fast network in front of a slow disk holds at most
 //! the budget in memory, whatever the size of its chunks.
+//!
+//! Waking a thread is a system call on each side, and was two thirds of the system calls of a raw import when every chunk did it.
+//! So a thread that waits is woken for [`WAKE_BYTES`], and a sender that waits when half of the budget is free again: of 16 futex
+//! calls for a MiB two are left.
 
 mod packing;
 
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use self::packing::PackingSender;
 use crate::pack::Packed;
 
 /// Budget that every chunk costs on top of its length, so that a peer that sends one byte at a time
-/// cannot fill the memory with bookkeeping: the handle, its permit and their slot in the queue.
+/// cannot fill the memory with bookkeeping: the handle, its cost and their slot in the queue.
 const CHUNK_OVERHEAD_BYTES: usize = 64;
+
+/// Bytes for which a thread that waits is woken, unless a sender says sooner that no more will come soon.
+const WAKE_BYTES: usize = 2 << 20;
 
 /// A queue that holds at most `budget_bytes`; a single chunk may be larger than that while it is alone.
 /// Cancelling `stop` ends every wait on both sides.
-pub fn channel(budget_bytes: usize, stop: CancellationToken) -> (Sender, Receiver) {
-    let limit = u32::try_from(budget_bytes.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
-    let budget = Arc::new(Semaphore::new(
-        usize::try_from(limit).unwrap_or(Semaphore::MAX_PERMITS),
-    ));
-    let (queue, chunks) = mpsc::unbounded_channel();
-    let sender = Sender {
-        queue,
-        budget: Arc::clone(&budget),
-        limit,
-        stop: stop.clone(),
-    };
-    (sender, Receiver { chunks, budget, stop })
+pub fn channel(budget_bytes: usize, stop: &CancellationToken) -> (Sender, Receiver) {
+    let shared = Arc::new(Shared {
+        queue: Mutex::default(),
+        budget: budget_bytes.max(1),
+        has_chunks: Notify::new(),
+        has_room: Notify::new(),
+        gone: stop.child_token(),
+    });
+    let sender = Sender(Arc::new(Tail(Arc::clone(&shared))));
+    (sender, Receiver(shared))
 }
 
 /// The other side of the bridge is gone, or the transfer was stopped.
@@ -43,63 +49,187 @@ pub fn channel(budget_bytes: usize, stop: CancellationToken) -> (Sender, Receive
 #[error("nobody reads the other end of the bridge any more")]
 pub struct Closed;
 
+/// What both ends know.
+struct Shared {
+    queue: Mutex<Queue>,
+    budget: usize,
+    has_chunks: Notify,
+    has_room: Notify,
+    /// The receiver is gone, or on stop.
+    gone: CancellationToken,
+}
+
+#[derive(Default)]
+struct Queue {
+    chunks: VecDeque<Packed>,
+    /// What the chunks cost.
+    waiting: usize,
+    /// The receiver sleeps until as much waits.
+    wake_at: Option<usize>,
+    /// A sender sleeps until there is room.
+    is_full: bool,
+    /// No sender is left.
+    has_ended: bool,
+}
+
+/// The receiver, when a chunk was added.
+enum Reader {
+    Awake,
+    Asleep,
+    /// It slept, and is to be woken.
+    Due,
+}
+
+impl Queue {
+    /// Adds a chunk, unless it has to wait for room.
+    fn add(&mut self, packed: Packed, cost: usize, budget: usize) -> Result<Reader, Packed> {
+        if !self.chunks.is_empty() && self.waiting.saturating_add(cost) > budget {
+            self.is_full = true;
+            return Err(packed);
+        }
+        self.waiting += cost;
+        self.chunks.push_back(packed);
+        Ok(match self.wake_at {
+            None => Reader::Awake,
+            Some(bytes) if self.waiting < bytes => Reader::Asleep,
+            Some(_) => {
+                self.wake_at = None;
+                Reader::Due
+            }
+        })
+    }
+}
+
+impl Shared {
+    /// What `packed` takes of the budget.
+    fn cost(&self, packed: &Packed) -> usize {
+        packed.held.saturating_add(CHUNK_OVERHEAD_BYTES).min(self.budget)
+    }
+
+    /// Wakes the receiver for what waits, however little.
+    fn wake(&self) {
+        let sleeps = {
+            let mut queue = self.queue.lock();
+            let has_something = queue.has_ended || !queue.chunks.is_empty();
+            has_something && queue.wake_at.take().is_some()
+        };
+        // Without the lock, for which it would wait at once.
+        if sleeps {
+            self.has_chunks.notify_one();
+        }
+    }
+}
+
 /// The asynchronous end. Dropping it, and its clones, ends the stream.
 #[derive(Clone)]
-pub struct Sender {
-    queue: mpsc::UnboundedSender<(Packed, OwnedSemaphorePermit)>,
-    budget: Arc<Semaphore>,
-    limit: u32,
-    stop: CancellationToken,
+pub struct Sender(Arc<Tail>);
+
+/// The last sender.
+struct Tail(Arc<Shared>);
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        self.0.queue.lock().has_ended = true;
+        self.0.wake();
+    }
 }
 
 impl Sender {
     /// Hands `chunk` over, which keeps `held` bytes of memory, waiting while the budget is in use. Dropping the future
     /// loses the chunk.
     pub async fn send(&self, chunk: Bytes, held: usize) -> Result<(), Closed> {
-        let cost = held.saturating_add(CHUNK_OVERHEAD_BYTES);
-        let cost = u32::try_from(cost).unwrap_or(u32::MAX).min(self.limit);
-        let room = Arc::clone(&self.budget).acquire_many_owned(cost);
-        let permit = self
-            .stop
-            .run_until_cancelled(room)
-            .await
-            .ok_or(Closed)?
-            .map_err(|_| Closed)?;
-        let packed = Packed { bytes: chunk, held };
-        self.queue.send((packed, permit)).map_err(|_| Closed)
+        self.put(Packed { bytes: chunk, held }).await?;
+        self.wake();
+        Ok(())
+    }
+
+    /// Hands over a chunk that others follow soon: `false` if the receiver sleeps on until [`WAKE_BYTES`] wait, or [`Sender::wake`].
+    async fn put(&self, mut packed: Packed) -> Result<bool, Closed> {
+        let shared = &*self.0.0;
+        let cost = shared.cost(&packed);
+        loop {
+            // Before the look, so that room that is made after it is not missed.
+            let has_room = shared.has_room.notified();
+            if shared.gone.is_cancelled() {
+                return Err(Closed);
+            }
+            let added = shared.queue.lock().add(packed, cost, shared.budget);
+            packed = match added {
+                Ok(Reader::Asleep) => return Ok(false),
+                Ok(Reader::Awake) => return Ok(true),
+                Ok(Reader::Due) => {
+                    shared.has_chunks.notify_one();
+                    return Ok(true);
+                }
+                Err(packed) => packed,
+            };
+            shared.wake();
+            shared.gone.run_until_cancelled(has_room).await.ok_or(Closed)?;
+        }
+    }
+
+    /// Wakes the receiver for what waits, however little.
+    fn wake(&self) {
+        self.0.0.wake();
     }
 
     /// Ready when [`Sender::send`] cannot succeed any more: the receiver is gone, or on stop.
     pub async fn closed(&self) {
-        self.stop.run_until_cancelled(self.queue.closed()).await;
+        self.0.0.gone.cancelled().await;
     }
 }
 
-/// The blocking end. Dropping it makes the sender fail.
-pub struct Receiver {
-    chunks: mpsc::UnboundedReceiver<(Packed, OwnedSemaphorePermit)>,
-    budget: Arc<Semaphore>,
-    stop: CancellationToken,
-}
+/// The receiving end, for a thread or a task. Dropping it makes the sender fail.
+pub struct Receiver(Arc<Shared>);
 
 impl Receiver {
     /// The next chunk, or `None` when the sender is gone and the queue is empty, or on stop.
     /// Blocks the thread; not for use inside an asynchronous task.
     pub fn recv(&mut self) -> Option<Bytes> {
-        block_on(self.next()).map(|packed| packed.bytes)
+        let wake_at = WAKE_BYTES.min(self.0.budget / 2);
+        block_on(self.take(wake_at)).map(|packed| packed.bytes)
     }
 
     /// The next chunk like [`Receiver::recv`], for an asynchronous task, with the memory that the chunk keeps.
     pub async fn next(&mut self) -> Option<Packed> {
-        let next = self.stop.run_until_cancelled(self.chunks.recv()).await;
-        let (packed, _permit) = next.flatten()?;
-        Some(packed)
+        self.take(0).await
+    }
+
+    async fn take(&mut self, wake_at: usize) -> Option<Packed> {
+        let shared = &*self.0;
+        loop {
+            if shared.gone.is_cancelled() {
+                return None;
+            }
+            {
+                let mut queue = shared.queue.lock();
+                if let Some(packed) = queue.chunks.pop_front() {
+                    queue.waiting -= shared.cost(&packed);
+                    let has_room = queue.is_full && queue.waiting <= shared.budget / 2;
+                    queue.is_full &= !has_room;
+                    drop(queue);
+                    if has_room {
+                        shared.has_room.notify_waiters();
+                    }
+                    return Some(packed);
+                }
+                if queue.has_ended {
+                    return None;
+                }
+                queue.wake_at = Some(wake_at);
+            }
+            shared
+                .gone
+                .run_until_cancelled(shared.has_chunks.notified())
+                .await?;
+        }
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.budget.close();
+        self.0.gone.cancel();
+        self.0.queue.lock().chunks.clear();
     }
 }
 
@@ -153,7 +283,7 @@ mod tests {
 
     #[test]
     fn chunks_arrive_in_order_and_the_end_follows_the_last() {
-        let (sender, mut receiver) = channel(1000, CancellationToken::new());
+        let (sender, mut receiver) = channel(1000, &CancellationToken::new());
         let writer = std::thread::spawn(move || {
             runtime().block_on(async {
                 for byte in 0..200u8 {
@@ -170,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_sender_waits_for_bytes_not_for_messages() {
-        let (sender, mut receiver) = channel(1000, CancellationToken::new());
+        let (sender, mut receiver) = channel(1000, &CancellationToken::new());
         runtime().block_on(async {
             sender.send(bytes(900), 900).await.unwrap();
             assert!(blocks(sender.send(bytes(900), 900)).await);
@@ -181,7 +311,7 @@ mod tests {
 
     #[test]
     fn tiny_chunks_cost_more_than_their_length() {
-        let (sender, _receiver) = channel(10 * (CHUNK_OVERHEAD_BYTES + 1), CancellationToken::new());
+        let (sender, _receiver) = channel(10 * (CHUNK_OVERHEAD_BYTES + 1), &CancellationToken::new());
         runtime().block_on(async {
             for _ in 0..10 {
                 sender.send(bytes(1), 1).await.unwrap();
@@ -190,9 +320,90 @@ mod tests {
         });
     }
 
+    /// Counts how often a task is woken.
+    #[derive(Default)]
+    struct Wakes(std::sync::atomic::AtomicUsize);
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_thread_is_woken_for_many_bytes_or_when_no_more_comes_soon() {
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let woken = || wakes.0.load(std::sync::atomic::Ordering::Relaxed);
+        let (sender, mut receiver) = channel(4 * WAKE_BYTES, &CancellationToken::new());
+        let put = |bytes| {
+            let packed = Packed {
+                bytes,
+                held: WAKE_BYTES / 4,
+            };
+            runtime().block_on(sender.put(packed)).unwrap()
+        };
+        let mut sleeping = Box::pin(receiver.take(WAKE_BYTES));
+        assert!(
+            sleeping
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        assert_eq!(
+            [1, 2, 3, 4, 5].map(|_| put(bytes(1))),
+            [false, false, false, true, true]
+        );
+        assert_eq!(woken(), 1);
+        drop(sleeping);
+        for _ in 0..5 {
+            assert!(receiver.recv().is_some());
+        }
+        let mut sleeping = Box::pin(receiver.take(WAKE_BYTES));
+        assert!(
+            sleeping
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        assert!(!put(bytes(1)));
+        sender.wake();
+        sender.wake();
+        assert_eq!(woken(), 2);
+        drop(sender);
+        assert_eq!(woken(), 2, "who is awake is not woken");
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(64))]
+        /// Neither end sleeps while the other waits for it, whatever the sizes.
+        #[test]
+        fn every_chunk_arrives(
+            budget in 1usize..5000,
+            chunks in proptest::collection::vec((0usize..3000, proptest::bool::ANY), 0..200),
+        ) {
+            let (sender, mut receiver) = channel(budget, &CancellationToken::new());
+            let sent = chunks.clone();
+            let sending = std::thread::spawn(move || {
+                runtime().block_on(async {
+                    for (len, is_prompt) in sent {
+                        match is_prompt {
+                            true => sender.send(bytes(len), len).await.unwrap(),
+                            false => drop(sender.put(Packed { bytes: bytes(len), held: len }).await.unwrap()),
+                        }
+                    }
+                });
+            });
+            for (len, _) in chunks {
+                proptest::prop_assert_eq!(receiver.recv(), Some(bytes(len)));
+            }
+            proptest::prop_assert_eq!(receiver.recv(), None);
+            sending.join().unwrap();
+        }
+    }
+
     #[test]
     fn a_chunk_above_the_budget_passes_alone() {
-        let (sender, mut receiver) = channel(1000, CancellationToken::new());
+        let (sender, mut receiver) = channel(1000, &CancellationToken::new());
         runtime().block_on(async {
             sender.send(bytes(5000), 5000).await.unwrap();
             assert!(blocks(sender.send(bytes(1), 1)).await);
@@ -211,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_sender_that_waits_ends_when_the_receiver_is_dropped() {
-        let (sender, receiver) = channel(1000, CancellationToken::new());
+        let (sender, receiver) = channel(1000, &CancellationToken::new());
         runtime().block_on(async {
             sender.send(bytes(1000), 1000).await.unwrap();
             let dropping = soon(|| drop(receiver));
@@ -223,8 +434,8 @@ mod tests {
     #[test]
     fn stop_wakes_a_sender_and_a_receiver_that_wait() {
         let stop = CancellationToken::new();
-        let (sender, _unread) = channel(100, stop.clone());
-        let (_silent, mut receiver) = channel(100, stop.clone());
+        let (sender, _unread) = channel(100, &stop);
+        let (_silent, mut receiver) = channel(100, &stop);
         let reader = std::thread::spawn(move || receiver.recv());
         runtime().block_on(async {
             sender.send(bytes(100), 100).await.unwrap();

@@ -1,9 +1,11 @@
 //! Packing on the way over: what a network library hands out becomes chunks that the target can write.
 
+use std::future::poll_fn;
 use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, Sleep};
 
 use super::{Closed, Sender};
 use crate::buffer::Pool;
@@ -12,16 +14,21 @@ use crate::pack::Packer;
 /// Longest wait of a chunk that is not full for more: a fast source fills chunks, what a slow one has sent does not wait.
 const PACK_WAIT: Duration = Duration::from_millis(10);
 
-/// Longest wait of a byte for its chunk to be full. At 100 KB/s that would be 2.6 s, in which an import looks dead; at full speed
-/// it is less than a millisecond.
+/// Longest wait of a byte for its chunk to be full, and seen. At 100 KB/s that would be 2.6 s, in which an import looks dead; at
+/// full speed it is a few milliseconds.
 const REST_WAIT: Duration = Duration::from_millis(100);
 
 /// A bridge for bytes that lie anywhere in memory.
 pub struct PackingSender {
     sender: Sender,
     packer: Packer,
-    /// Time since which bytes wait for their chunk to be full.
-    rest_since: Option<Instant>,
+    /// The receiver sleeps, though chunks wait for it.
+    is_unseen: bool,
+    /// Time since which bytes wait, for their chunk to be full or for the receiver to be woken.
+    since: Option<Instant>,
+    /// Ends at the end of a wait, or before. One for all waits: a timer that is set wakes the runtime, which was a system call for
+    /// each read of a socket.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl PackingSender {
@@ -30,7 +37,9 @@ impl PackingSender {
         Self {
             sender,
             packer: Packer::new(pool, offset),
-            rest_since: None,
+            is_unseen: false,
+            since: None,
+            timer: None,
         }
     }
 
@@ -43,17 +52,38 @@ impl PackingSender {
     /// Hands over what waits for more.
     pub async fn flush(&mut self) -> Result<(), Closed> {
         self.packer.flush();
-        self.hand_over().await
+        self.hand_over().await?;
+        self.sender.wake();
+        self.is_unseen = false;
+        self.since = None;
+        Ok(())
     }
 
     /// The output of `next` if it comes soon; else hands over what waits, and `next` is still to be waited for.
-    pub async fn soon<F: Future>(&mut self, next: Pin<&mut F>) -> Result<Option<F::Output>, Closed> {
-        if self.rest_since.is_some_and(|since| since.elapsed() >= REST_WAIT) {
+    pub async fn soon<F: Future>(&mut self, mut next: Pin<&mut F>) -> Result<Option<F::Output>, Closed> {
+        if self.since.is_some_and(|since| since.elapsed() >= REST_WAIT) {
             self.flush().await?;
         }
-        match timeout(PACK_WAIT, next).await {
-            Ok(output) => Ok(Some(output)),
-            Err(_) => self.flush().await.map(|()| None),
+        let mut until = None;
+        let early = poll_fn(|cx| {
+            if let Poll::Ready(output) = next.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            let until = *until.get_or_insert_with(|| Instant::now() + PACK_WAIT);
+            let timer = self
+                .timer
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+            while timer.as_mut().poll(cx).is_ready() {
+                if Instant::now() >= until {
+                    return Poll::Ready(None);
+                }
+                timer.as_mut().reset(until);
+            }
+            Poll::Pending
+        });
+        match early.await {
+            Some(output) => Ok(Some(output)),
+            None => self.flush().await.map(|()| None),
         }
     }
 
@@ -64,14 +94,16 @@ impl PackingSender {
 
     async fn hand_over(&mut self) -> Result<(), Closed> {
         while let Some(packed) = self.packer.pop() {
-            self.sender.send(packed.bytes, packed.held).await?;
-            // A data path that is slower than the source must not make chunks smaller.
-            self.rest_since = None;
+            self.is_unseen = !self.sender.put(packed).await?;
+            if !self.is_unseen {
+                // A data path that is slower than the source must not make chunks smaller.
+                self.since = None;
+            }
         }
-        if !self.packer.has_rest() {
-            self.rest_since = None;
-        } else if self.rest_since.is_none() {
-            self.rest_since = Some(Instant::now());
+        if !self.is_unseen && !self.packer.has_rest() {
+            self.since = None;
+        } else if self.since.is_none() {
+            self.since = Some(Instant::now());
         }
         Ok(())
     }
@@ -89,7 +121,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_has_come_is_taken_though_other_bytes_have_waited_long() {
-        let (sender, mut chunks) = bridge::channel(1 << 20, CancellationToken::new());
+        let (sender, mut chunks) = bridge::channel(1 << 20, &CancellationToken::new());
         let mut packing = PackingSender::new(sender, Pool::default(), 0);
         packing.push(b"first").await.unwrap();
         tokio::time::advance(REST_WAIT).await;

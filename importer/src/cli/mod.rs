@@ -18,8 +18,9 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use app::command_line;
 use app::job::{self as background, COMMAND_GRACE, Ended};
-use app::{command_line, start};
+use app::start::{self, Streams};
 use datapath::facts::ImageFacts;
 use datapath::target;
 
@@ -54,7 +55,7 @@ where
     T: Send + 'static,
     F: FnOnce(Context) -> Result<T, CommandFailed> + Send + 'static,
 {
-    start::on_runtime(async |shutdown| {
+    start::on_runtime(Streams::One, async |shutdown| {
         let context = Context {
             handle: tokio::runtime::Handle::current(),
             stop: shutdown.token().clone(),

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use app::exit::Exit;
 use app::job::{self, Ended, POD_GRACE};
-use app::{metrics, start};
+use app::metrics;
+use app::start::{self, Streams};
 use daemon::env::Strings;
 use daemon::metrics::{IMPORT_PROGRESS, Registry};
 use daemon::paths::Paths;
@@ -38,7 +39,9 @@ const PROGRAM: &str = "cdi-importer";
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    start::start(PROGRAM, &[], arguments, |_, shutdown| run(env, shutdown))
+    start::start(PROGRAM, Streams::One, &[], arguments, |_, shutdown| {
+        run(env, shutdown)
+    })
 }
 
 async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {

@@ -32,7 +32,7 @@ impl Pump {
         F: Future<Output = Result<(), SourceError>> + Send + 'static,
     {
         let stop = network.stop.clone();
-        let (sender, chunks) = bridge::channel(budget_bytes, stop.clone());
+        let (sender, chunks) = bridge::channel(budget_bytes, &stop);
         let pumping = pump(sender);
         let left = CancellationToken::new();
         let owner_left = left.clone();
