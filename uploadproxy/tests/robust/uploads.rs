@@ -30,6 +30,9 @@ const HANDSHAKES: usize = 16;
 /// The most memory of the proxy with all uploads in progress.
 const MEMORY_BYTES: u64 = 512 << 20;
 
+/// The most of it that stays when they have ended.
+const STAYS_BYTES: u64 = 32 << 20;
+
 /// The slowest of the uploads gets at least this part of what the fastest gets.
 const FAIR: u64 = 20;
 
@@ -62,13 +65,14 @@ async fn upload(client: Arc<Client>, pvc: usize, handshakes: Arc<Semaphore>, hur
 }
 
 #[test]
-fn a_thousand_uploads_take_little_memory_and_get_their_share() {
+fn a_thousand_uploads_take_little_memory_give_it_back_and_get_their_share() {
     let front = Scripted::start_for(BINARY, PVCS, vec![Script::status(200, "")]);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .or_fail("a runtime");
+    let fresh = memory(front.server.id(), "RssAnon");
     let client = Client::new(&front, 1 << 40);
     let (handshakes, hurry) = (
         Arc::new(Semaphore::new(HANDSHAKES)),
@@ -131,4 +135,13 @@ fn a_thousand_uploads_take_little_memory_and_get_their_share() {
         *least > most / FAIR,
         "an upload starves: {least} to {most} bytes of each"
     );
+
+    runtime.shutdown_background();
+    let stays = || memory(front.server.id(), "RssAnon").saturating_sub(fresh);
+    wait::until(
+        Duration::from_secs(20),
+        || format!("{} bytes stay", stays()),
+        || stays() < STAYS_BYTES,
+    );
+    println!("{} bytes stay", stays());
 }
