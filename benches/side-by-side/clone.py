@@ -1,6 +1,6 @@
 """What a clone costs: cdi-cloner to cdi-uploadserver, as CDI's own programs would understand it and in frames.
 
-A disk of 8 GiB with the files of the benchmarks' disk goes over mutual TLS on loopback, from a device to a file and from a
+A disk of 8 GiB (`--gib`) with the files of the benchmarks' disk goes over mutual TLS on loopback, from a device to a file and from a
 directory to a directory. GNU tar with snappy through a pipe shows what the first half of upstream's way costs. As root, for
 the loop device.
 """
@@ -18,8 +18,6 @@ from images import make_disk, sh
 from upload import PORT, end, make_certificates, start_ours
 
 ROOT = Path(__file__).parent.parent.parent
-
-DISK_BYTES = 8 << 30
 
 SOURCES = ["device", "disk file", "files"]
 
@@ -45,6 +43,7 @@ def main() -> None:
     programs = options.programs or build()
     cloner, server = programs / "cdi-cloner", programs / "cdi-uploadserver"
     costs: dict[tuple, list[Cost]] = {}
+    limits: list[float] = []
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-clone-") as name:
         work = Path(name)
         certs = work / "certs"
@@ -52,11 +51,13 @@ def main() -> None:
         volume = work / "volume"
         volume.mkdir()
         disk = volume / "disk.img"
-        sh(f"cp --sparse=always {folder}/disk.raw {disk} && truncate -s {DISK_BYTES} {disk} && sync {disk}")
+        sh(f"cp --sparse=always {folder}/disk.raw {disk} && truncate -s {options.gib}G {disk} && sync {disk}")
         device = attach(disk)
         try:
             places = {"device": device, "disk file": disk, "files": volume}
             for _ in range(options.runs):
+                limits.append(read_directly(device))
+                print(f"dd iflag=direct of the device: {limits[-1]:.2f} s", flush=True)
                 for source in SOURCES:
                     for way in WAYS:
                         cost = clone(cloner, server, certs, places[source], way, disk, folder)
@@ -65,13 +66,15 @@ def main() -> None:
             packing(cloner, volume, disk)
         finally:
             sh(f"losetup --detach {device}")
-    print_table(costs)
+    print_table(costs, options.gib)
+    print(f"\nThe device alone, by dd iflag=direct bs=4M: {statistics.median(limits):.1f} s.")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
     parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
+    parser.add_argument("--gib", type=int, default=8, help="size of the disk, not less than 4 [8]")
     parser.add_argument("--programs", type=Path, help="folder of our programs, if they are not to be built: those of images/build.sh")
     return parser.parse_args()
 
@@ -87,23 +90,36 @@ def attach(disk: Path) -> Path:
     return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
 
+def read_directly(device: Path) -> float:
+    """Seconds that the device takes to give its bytes."""
+    begin = time.monotonic()
+    sh(f"dd if={device} of=/dev/null iflag=direct bs=4M status=none")
+    return time.monotonic() - begin
+
+
 def clone(cloner: Path, server: Path, certs: Path, source: Path, way: str, disk: Path, folder: Path) -> Cost:
     """One run, onto a fresh target; the disk is compared."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-clone-") as name:
         target = Path(name)
         serving = start_ours(server, certs, ["--dir", str(target)])
-        url = f"https://localhost:{PORT}/v1beta1/upload"
-        client = ["--ca", certs / "ca.crt", "--cert", certs / "client.crt", "--key", certs / "client.key"]
         begin = time.monotonic()
-        sending = subprocess.Popen([cloner, "clone", source, url, "--encoding", way, "--quiet", *client])
-        _, status, usage = os.wait4(sending.pid, 0)
+        usage = send(cloner, certs, source, way)
         wall = time.monotonic() - begin
-        sending.returncode = os.waitstatus_to_exitcode(status)
         server_cpu, server_rss = end(serving)
-        if sending.returncode != 0:
-            raise SystemExit("the clone failed")
         sh(f"cmp {disk} {target}/disk.img")
         return Cost(wall, usage.ru_utime + usage.ru_stime, server_cpu, max(usage.ru_maxrss / 1024, server_rss))
+
+
+def send(cloner: Path, certs: Path, source: Path, way: str):
+    """Clones to the server that listens; what the cloner used."""
+    url = f"https://localhost:{PORT}/v1beta1/upload"
+    client = ["--ca", certs / "ca.crt", "--cert", certs / "client.crt", "--key", certs / "client.key"]
+    sending = subprocess.Popen([cloner, "clone", source, url, "--encoding", way, "--quiet", *client])
+    _, status, usage = os.wait4(sending.pid, 0)
+    sending.returncode = os.waitstatus_to_exitcode(status)
+    if sending.returncode != 0:
+        raise SystemExit("the clone failed")
+    return usage
 
 
 def packing(cloner: Path, volume: Path, disk: Path) -> None:
@@ -124,8 +140,8 @@ def packing(cloner: Path, volume: Path, disk: Path) -> None:
         print(f"{what}: {wall:.1f} s, {size / 1e6:.0f} MB of {data / 1e6:.0f} MB of data", flush=True)
 
 
-def print_table(costs: dict[tuple, list[Cost]]) -> None:
-    print("| clone of 8 GiB | snappy | frames | frames to snappy |\n| --- | --- | --- | --- |")
+def print_table(costs: dict[tuple, list[Cost]], gib: int) -> None:
+    print(f"| clone of {gib} GiB | snappy | frames | frames to snappy |\n| --- | --- | --- | --- |")
     for source in SOURCES:
         figures = [
             [

@@ -22,6 +22,9 @@ ROOT = Path(__file__).parent.parent.parent
 PORT = 8743
 """Of whichever server is measured, on loopback."""
 
+CONFINED: list[str] = []
+"""A command that runs the servers: none, or one that puts them under a limit (limited.py)."""
+
 CASES = [
     # Image, target.
     ("disk.raw", "file"),
@@ -95,7 +98,7 @@ def make_certificates(server: Path, certs: Path, work: Path) -> None:
 
 def start_ours(server: Path, certs: Path, target: list[str]) -> subprocess.Popen:
     listen = f"127.0.0.1:{PORT}"
-    command = [server, "serve", "--listen", listen, "--self-signed", certs, "--quiet", *target]
+    command = [*CONFINED, server, "serve", "--listen", listen, "--self-signed", certs, "--quiet", *target]
     serving = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     wait_until_it_listens(serving)
     return serving
@@ -138,12 +141,12 @@ def ours(server: Path, certs: Path, image: Path, out: Path, tmp: Path) -> Cost:
 def two_phases(server: Path, certs: Path, image: Path, out: Path, tmp: Path) -> Cost:
     config = tmp / "nginx.conf"
     config.write_text(NGINX.format(tmp=tmp, certs=certs, port=PORT, sink=PORT + 1))
-    serving = subprocess.Popen(["nginx", "-c", config, "-e", tmp / "error.log"])
+    serving = subprocess.Popen([*CONFINED, "nginx", "-c", config, "-e", tmp / "error.log"])
     wait_until_it_listens(serving)
     begin = time.monotonic()
     send(image, certs)
     (body,) = (tmp / "bodies").iterdir()
-    phase = subprocess.Popen(["bash", "-o", "pipefail", "-ec", second_phase(image, body, out)])
+    phase = subprocess.Popen([*CONFINED, "bash", "-o", "pipefail", "-ec", second_phase(image, body, out)])
     _, status, usage = os.wait4(phase.pid, 0)
     wall = time.monotonic() - begin
     phase.returncode = os.waitstatus_to_exitcode(status)

@@ -55,12 +55,15 @@ http {{
 }}
 """
 
-ROUTES = """
+ROUTE = """
 [[route]]
 namespace = "default"
-pvc = "disk"
+pvc = "{pvc}"
 url = "https://127.0.0.1:{sink}"
 """
+
+PVCS = [f"disk{number}" for number in range(16)]
+"""For our proxy, which lets 32 uploads at a time into each."""
 
 
 @dataclass
@@ -142,7 +145,8 @@ def make_keys(setting: Setting) -> None:
     rsa = ["openssl", "genpkey", "-quiet", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", key]
     subprocess.run(rsa, check=True)
     subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-out", public], check=True)
-    (setting.work / "routes.toml").write_text(ROUTES.format(sink=SINK_PORT))
+    routes = [ROUTE.format(pvc=pvc, sink=SINK_PORT) for pvc in PVCS]
+    (setting.work / "routes.toml").write_text("".join(routes))
     end(ours(setting))
 
 
@@ -198,6 +202,12 @@ def peak_mib(process: str) -> float:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
 
 
+def token(setting: Setting, pvc: str = PVCS[0]) -> str:
+    """What our proxy asks of a client, and the others let pass."""
+    command = [setting.proxy, "token", "--key", setting.work / "token.key", "--pvc", pvc, "--namespace", "default"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def measure(way, setting: Setting, uploads: int) -> Cost:
     """Sends the file in as many parts at the same time."""
     part = setting.work / "part"
@@ -205,15 +215,9 @@ def measure(way, setting: Setting, uploads: int) -> Cost:
     # A shorter file shares the pages of nothing; eight uploads send the same part.
     subprocess.run(["cp", "--reflink=auto", setting.file, part], check=True)
     os.truncate(part, total // uploads)
-    token = subprocess.run(
-        [setting.proxy, "token", "--key", setting.work / "token.key", "--pvc", "disk", "--namespace", "default"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
     serving = way(setting)
     curl = ["curl", "--http1.1", "-sS", "--fail", "-o", "/dev/null", "--cacert", setting.certs / "ca.crt"]
-    curl += ["-H", f"Authorization: Bearer {token}", "-X", "POST", "-T", part]
+    curl += ["-H", f"Authorization: Bearer {token(setting)}", "-X", "POST", "-T", part]
     curl += [f"https://127.0.0.1:{PROXY_PORT}/v1beta1/upload"]
     try:
         begin = time.monotonic()
