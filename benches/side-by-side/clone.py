@@ -86,7 +86,8 @@ def build() -> Path:
 
 
 def attach(disk: Path) -> Path:
-    command = ["losetup", "--find", "--show", "--read-only", str(disk)]
+    # Not through the page cache, which would have all of it after the first clone.
+    command = ["losetup", "--find", "--show", "--read-only", "--direct-io=on", str(disk)]
     return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
 
