@@ -22,7 +22,7 @@ pub enum Streams {
     /// One, or none. One thread carries it: two would wake each other for every read, between the task of the connection and the one
     /// that hands the bytes on. An upload of a raw disk took 3.9 s of the processor with two and 2.8 with one.
     One,
-    /// Any number, of which none may wait for the others: a thread for each usable CPU, up to [`MAX_RUNTIME_THREADS`].
+    /// Any number, of which none may wait for the others: a thread for each usable CPU, up to four.
     Many,
 }
 
