@@ -5,7 +5,7 @@
 //!
 //! Waking a thread is a system call on each side, and was two thirds of the system calls of a raw import when every chunk did it.
 //! So a thread that waits is woken for two MiB, and a sender that waits when half of the budget is free again: of 16 futex
-//! calls for a MiB two are left.
+//! calls for a MiB of a raw import three are left.
 
 mod packing;
 
