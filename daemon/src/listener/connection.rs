@@ -95,7 +95,7 @@ impl Connection {
         B::Error: Into<BoxError>,
     {
         // By what TLS has agreed on: the first bytes decide nothing, for they are the client's.
-        let is_http2 = stream.protocol() == Some(b"h2");
+        let is_http2 = stream.protocol() == Some(tls::ALPN_HTTP2);
         let certificate = stream.certificate().cloned();
         let (address, place) = (self.address, self.place.clone());
         let service = service_fn(move |request| {

@@ -30,8 +30,11 @@ use verify::{KnownCertificates, Trust, Verifier};
 
 use crate::paths::Paths;
 
-/// The only protocol that is spoken above TLS; HTTP/2 gains nothing for one long body.
+/// HTTP/1.1 above TLS (RFC 7301 §6): all that our clients speak, for HTTP/2 gains nothing for one long body.
 const ALPN_HTTP1: &[u8] = b"http/1.1";
+
+/// HTTP/2 above TLS (RFC 9113 §3.2).
+pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 
 /// The reasons why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]

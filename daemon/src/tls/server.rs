@@ -10,10 +10,10 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::profile::Profile;
-use super::{TlsError, provider};
+use super::{ALPN_HTTP1, ALPN_HTTP2, TlsError, provider};
 
 /// The protocols that are spoken above TLS, best first.
-const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
+const ALPN: [&[u8]; 2] = [ALPN_HTTP2, ALPN_HTTP1];
 
 /// The places of a server's certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,10 +4,12 @@ use std::io;
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::{ContentType, Error};
 use tokio::io::{AsyncRead, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::records::{HEADER_BYTES, Opener, RECORD_BYTES, unexpected};
 
@@ -18,10 +20,18 @@ const READ_BYTES: usize = 256 << 10;
 /// The version in all records behind the handshake (RFC 8446 §5.1, RFC 5246 §6.2.1).
 const VERSION: (u8, u8) = (3, 3);
 
-/// Bytes of one read that are much, and reads in a row that bring as much until what they bring is given in large pieces: a slow
-/// client may begin with a burst.
+/// Bytes of one read that are much, and reads that bring as much until what they bring is given in large pieces: a slow client may
+/// begin with a burst.
 const BULK_BYTES: usize = READ_BYTES / 2;
 const BULK_READS: u8 = 4;
+
+/// Bytes of one read behind which more are about to come, although the read has left room: the next one waits for a [`TICK`], or who
+/// reads faster than the peer sends sleeps for every 90 KB of it. An upload of 4 GiB took the upload server 4.0 s of the processor
+/// without such pauses and 2.2 with them, and the proxy 0.99 and 0.82 for a GiB.
+const STEADY_BYTES: usize = 32 << 10;
+
+/// The shortest sleep that tokio's clock knows.
+const TICK: Duration = Duration::from_millis(1);
 
 /// Bytes that are given at once while it is not. Who is given all that it has asked for, as hyper, asks for twice as much, and keeps
 /// the memory: 200 slow uploads held 0.29 MiB each in the proxy, with this bound 0.10.
@@ -41,19 +51,24 @@ pub(super) struct Incoming {
     sealed: Range<usize>,
     /// A part of a record, when there is no room.
     rest: Vec<u8>,
-    /// Reads in a row that brought much.
+    /// Reads that brought much, since one brought little.
     bulk: u8,
+    /// The end of the last pause, where there are any.
+    pause: Option<Pin<Box<Sleep>>>,
+    has_pauses: bool,
 }
 
 impl Incoming {
-    /// Begins with the part of a record.
-    pub(super) fn new(rest: Vec<u8>) -> Self {
+    /// Begins with the part of a record. With `has_pauses` one read waits for what several would bring.
+    pub(super) fn new(rest: Vec<u8>, has_pauses: bool) -> Self {
         Self {
             room: None,
             data: 0..0,
             sealed: 0..0,
             rest,
             bulk: 0,
+            pause: None,
+            has_pauses,
         }
     }
 
@@ -107,6 +122,9 @@ impl Incoming {
         io: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+        }
         let mut room = self.room.take().unwrap_or_else(take_room);
         if self.rest.is_empty() {
             room.copy_within(self.sealed.clone(), 0);
@@ -119,11 +137,9 @@ impl Incoming {
         let polled = Pin::new(io).poll_read(cx, &mut buffer);
         let read = buffer.filled().len();
         self.sealed = 0..waiting + read;
-        self.bulk = if read < BULK_BYTES {
-            0
-        } else {
-            self.bulk.saturating_add(1)
-        };
+        if polled.is_ready() {
+            self.pace(read, READ_BYTES - waiting);
+        }
         if read == 0 {
             // It may be long until more comes.
             if self.rest.is_empty() {
@@ -137,6 +153,22 @@ impl Incoming {
         }
         ready!(polled)?;
         Poll::Ready(Ok(read))
+    }
+
+    /// Learns from a read of so many bytes, where there was room for `most`.
+    fn pace(&mut self, read: usize, most: usize) {
+        match read {
+            BULK_BYTES.. => self.bulk = self.bulk.saturating_add(1),
+            ..STEADY_BYTES => self.bulk = 0,
+            _ => {}
+        }
+        if self.has_pauses && (STEADY_BYTES..most).contains(&read) {
+            let end = Instant::now() + TICK;
+            match &mut self.pause {
+                Some(pause) => pause.as_mut().reset(end),
+                None => self.pause = Some(Box::pin(sleep_until(end))),
+            }
+        }
     }
 
     /// True while bytes are kept in a room.
