@@ -6,9 +6,9 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use datapath::digest::{Algorithm, Checksum, ChecksumError};
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 
-/// Our own header: `algorithm:hex`.
+/// Our own header: `algorithm:hex`, or the algorithm alone when the rest follows the last byte.
 const OWN: &str = "x-cdi-checksum";
 
 /// Standard headers with a dictionary of digests.
@@ -25,8 +25,12 @@ const ALGORITHMS: [(&str, Algorithm); 4] = [
     ("md5", Algorithm::Md5),
 ];
 
+/// Understood in our own header besides those that may be asked for anywhere: a client that sends over TLS looks for damage only, and
+/// SHA-256 of an upload takes more time than all the rest of it where the processor has no instructions for it.
+const OF_DAMAGE: Algorithm = Algorithm::Crc64Nvme;
+
 /// Algorithms that are computed when only a trailer will tell: those that RFC 9530 considers active.
-pub(crate) const TRAILER_ALGORITHMS: [Algorithm; 2] = [Algorithm::Sha256, Algorithm::Sha512];
+const TRAILER_ALGORITHMS: [Algorithm; 2] = [Algorithm::Sha256, Algorithm::Sha512];
 
 /// A client's promise.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,8 +40,8 @@ pub(crate) enum Promise {
     None,
     /// This checksum, given before the bytes.
     Known(Checksum),
-    /// A checksum in the trailer, after the bytes.
-    Trailer,
+    /// One that comes after the bytes, by one of these algorithms: in the trailer, or in the last request of a resumable upload.
+    Later(Vec<Algorithm>),
 }
 
 /// A promise that cannot be understood.
@@ -61,6 +65,9 @@ pub(crate) enum PromiseError {
 
 /// The promise in the header of a request.
 pub(crate) fn promised(headers: &HeaderMap, is_form: bool) -> Result<Promise, PromiseError> {
+    if let Some(algorithm) = headers.get(OWN).and_then(named) {
+        return Ok(Promise::Later(vec![algorithm]));
+    }
     if let Some(checksum) = stated(headers, is_form)? {
         return Ok(Promise::Known(checksum));
     }
@@ -70,7 +77,7 @@ pub(crate) fn promised(headers: &HeaderMap, is_form: bool) -> Result<Promise, Pr
         names.any(|name| name == OWN || DIGESTS.contains(&name))
     });
     Ok(if announced && !is_form {
-        Promise::Trailer
+        Promise::Later(TRAILER_ALGORITHMS.into())
     } else {
         Promise::None
     })
@@ -84,9 +91,9 @@ pub(crate) fn refuse_of_part(headers: &HeaderMap) -> Result<(), PromiseError> {
 
 /// The checksum in a header or in trailers, if there is one.
 pub(crate) fn stated(headers: &HeaderMap, is_form: bool) -> Result<Option<Checksum>, PromiseError> {
-    if let Some(value) = headers.get(OWN) {
+    if let Some(value) = headers.get(OWN).filter(|value| named(value).is_none()) {
         let text = value.to_str().map_err(|_| PromiseError::NotText(OWN))?;
-        return Ok(Some(text.parse()?));
+        return own(text).map(Some);
     }
     for name in DIGESTS {
         let Some(value) = headers.get(name) else { continue };
@@ -97,6 +104,23 @@ pub(crate) fn stated(headers: &HeaderMap, is_form: bool) -> Result<Option<Checks
         return digest(name, text).map(Some);
     }
     Ok(None)
+}
+
+/// The algorithm that a header names, if that is all it does.
+fn named(value: &HeaderValue) -> Option<Algorithm> {
+    let text = value.to_str().ok()?.trim();
+    let mut known = Algorithm::REQUESTABLE.into_iter().chain([OF_DAMAGE]);
+    known.find(|algorithm| algorithm.name().eq_ignore_ascii_case(text))
+}
+
+/// A checksum as our own header has it.
+fn own(text: &str) -> Result<Checksum, PromiseError> {
+    let crc = text
+        .trim()
+        .split_once(':')
+        .filter(|(name, _)| *name == OF_DAMAGE.name());
+    let crc = crc.and_then(|(_, digits)| Checksum::announced(OF_DAMAGE, &hex::decode(digits).ok()?));
+    crc.map_or_else(|| Ok(text.parse()?), Ok)
 }
 
 /// The strongest digest of a list `sha-256=:…:, sha-512=:…:`.
@@ -128,7 +152,7 @@ fn digest(header: &'static str, text: &str) -> Result<Checksum, PromiseError> {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderName;
 
     use super::*;
 
@@ -159,7 +183,11 @@ mod tests {
     #[test]
     fn a_trailer_is_announced_and_then_stated() {
         let announced = headers("trailer", "X-Other, Content-Digest");
-        assert_eq!(promised(&announced, false).unwrap(), Promise::Trailer);
+        let later = |algorithms: &[Algorithm]| Promise::Later(algorithms.into());
+        assert_eq!(promised(&announced, false).unwrap(), later(&TRAILER_ALGORITHMS));
+        for (name, algorithm) in [("crc64nvme", OF_DAMAGE), (" SHA512 ", Algorithm::Sha512)] {
+            assert_eq!(promised(&headers(OWN, name), false).unwrap(), later(&[algorithm]));
+        }
         assert_eq!(promised(&announced, true).unwrap(), Promise::None);
         assert_eq!(
             promised(&headers("trailer", "x-other"), false).unwrap(),
@@ -174,6 +202,9 @@ mod tests {
         for (name, value) in [
             (OWN, "sha256:12"),
             (OWN, "crc32:12345678"),
+            (OWN, "crc32"),
+            (OWN, "crc64nvme:1234567"),
+            (OWN, "crc64nvme:12345678"),
             ("digest", "sha-256=%%%"),
             ("digest", "sha-256=AAAA"),
             ("content-digest", "unixsum=7"),

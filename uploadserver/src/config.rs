@@ -12,8 +12,9 @@ use crate::access::Access;
 /// Time without a byte after which a client is given up and the server free for another one. Upstream waits for ever.
 pub(crate) const STALL: Duration = Duration::from_secs(10 * 60);
 
-/// Time for which an interrupted resumable upload waits to be continued.
-pub(crate) const RESUME: Duration = Duration::from_secs(10 * 60);
+/// Time for which an interrupted resumable upload waits to be continued: a night with a closed laptop, and as long as CDI lets a pod
+/// live (contract §5.4). It holds some MiB, and makes way for another upload after ten seconds.
+pub(crate) const RESUME: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// Everything that a server needs to know.
 #[derive(Debug, Clone)]

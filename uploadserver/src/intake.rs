@@ -14,7 +14,7 @@ use datapath::source::{Body, Source};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::checksum::{Promise, TRAILER_ALGORITHMS};
+use crate::checksum::Promise;
 
 /// Bytes that may be on their way between the socket and the data path.
 const BRIDGE_BYTES: usize = 4 << 20;
@@ -47,9 +47,10 @@ pub(crate) fn channel(
     let end = Arc::new(Mutex::new(None));
     let digests = match promise {
         // A trailer names its algorithm when all bytes have passed: each that it may name is calculated.
-        Promise::Trailer => TRAILER_ALGORITHMS
-            .map(|algorithm| (algorithm, Digest::new(algorithm)))
-            .into(),
+        Promise::Later(algorithms) => algorithms
+            .iter()
+            .map(|algorithm| (*algorithm, Digest::new(*algorithm)))
+            .collect(),
         Promise::None | Promise::Known(_) => Vec::new(),
     };
     let body = ReceivedBody {
@@ -110,7 +111,7 @@ impl Intake {
         self.total
     }
 
-    /// All bytes came; `checksum` is what a trailer says.
+    /// All bytes came; `checksum` is what was said behind them.
     pub(crate) async fn finish(mut self, checksum: Option<Checksum>) {
         let received = self.received();
         let end = match self.total {
@@ -165,7 +166,7 @@ impl Source for Received {
 struct ReceivedBody {
     chunks: bridge::Receiver,
     end: Arc<Mutex<Option<End>>>,
-    /// Digests of all bytes so far, one for each algorithm that a trailer may name.
+    /// Digests of all bytes so far, one for each algorithm that may be named behind them.
     digests: Vec<(datapath::digest::Algorithm, Digest)>,
     stop: CancellationToken,
 }
@@ -198,7 +199,7 @@ impl Body for ReceivedBody {
 }
 
 impl ReceivedBody {
-    /// Compares with what the trailer says, if one was announced.
+    /// Compares with what was said behind the bytes, if that was announced.
     fn verify(&mut self, stated: Option<&Checksum>) -> Result<(), SourceError> {
         let wrong = |text: String| SourceError::new(SourceErrorKind::Invalid, text);
         let digests = std::mem::take(&mut self.digests);
@@ -208,14 +209,16 @@ impl ReceivedBody {
             return Ok(());
         }
         let stated = stated.ok_or_else(|| {
-            wrong("checksum validation failed: the announced trailer did not come".to_owned())
+            wrong("checksum validation failed: the announced checksum did not come".to_owned())
         })?;
+        let names: Vec<_> = digests.iter().map(|(algorithm, _)| algorithm.name()).collect();
         let (_, digest) = digests
             .into_iter()
             .find(|(algorithm, _)| *algorithm == stated.algorithm())
             .ok_or_else(|| {
                 wrong(format!(
-                    "checksum validation failed: a trailer may hold sha256 or sha512, not {}",
+                    "checksum validation failed: {} was announced, not {}",
+                    names.join(" or "),
                     stated.algorithm()
                 ))
             })?;
@@ -301,10 +304,11 @@ mod tests {
         for (stated, sentence) in [
             (Some(sha256(b"abc")), None),
             (Some(sha256(b"abd")), Some("checksum mismatch")),
-            (Some(md5), Some("sha256 or sha512, not md5")),
+            (Some(md5), Some("sha256 was announced, not md5")),
             (None, Some("did not come")),
         ] {
-            let (mut intake, source) = channel(None, &Promise::Trailer);
+            let (mut intake, source) =
+                channel(None, &Promise::Later(vec![datapath::digest::Algorithm::Sha256]));
             run(async {
                 intake.push(b"abc").await.unwrap();
                 intake.finish(stated).await;

@@ -137,7 +137,7 @@ fn reading(config: &Config, job: &Job, layers: Layers) -> Reading {
     Reading {
         checksum: match &job.plan.promise {
             Promise::Known(checksum) => Some(checksum.clone()),
-            Promise::None | Promise::Trailer => None,
+            Promise::None | Promise::Later(_) => None,
         },
         layers,
         // A clone is whatever the other volume holds.

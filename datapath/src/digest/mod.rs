@@ -36,7 +36,7 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Those that may be asked for: a CRC tells damage, and nothing about who made it.
-    const REQUESTABLE: [Self; 4] = [Self::Md5, Self::Sha1, Self::Sha256, Self::Sha512];
+    pub const REQUESTABLE: [Self; 4] = [Self::Md5, Self::Sha1, Self::Sha256, Self::Sha512];
 
     /// The name, in lower case.
     pub const fn name(self) -> &'static str {

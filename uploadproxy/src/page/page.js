@@ -7,7 +7,7 @@ const RESUMABLE = "v1beta1/upload-resumable";
 const TUS = { "Tus-Resumable": "1.0.0" };
 
 // How often in a row a resumable upload may fail to move on. The pauses between add up to four minutes; the upload
-// server keeps what it has for ten.
+// server keeps what it has for longer.
 const ATTEMPTS = 12;
 const LONGEST_PAUSE_S = 30;
 // A connection over which nothing has moved for so long is taken for dead.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::listener::Peer;
+use datapath::digest::Checksum;
 use datapath::error::SourceErrorKind;
 use http::{Method, Request, StatusCode};
 use hyper::body::{Body, Incoming};
@@ -182,12 +183,21 @@ async fn append(
         reply::drain(request.into_body(), peer.engagement());
         return protocol::completed(asked.dialect, job, reply::outcome(job).await);
     }
+    // What was promised is told with the last bytes.
+    let stated = match checksum::stated(request.headers(), false) {
+        Ok(stated) => stated,
+        Err(error) => {
+            wait_for_client(job);
+            return reply::refuse(Refused::bad_request(error.to_string()).reply(), request, peer);
+        }
+    };
     let engagement = peer.engage();
     let (feeder, dialect) = (Arc::clone(server), asked.dialect);
     let feeding = Arc::clone(job);
     let feeding = async move {
         let payload = Payload::whole(request.into_body(), engagement);
-        feed(&feeder, &feeding, intake, &asked, payload, &replaced).await
+        let end = asked.is_last.then_some(stated).flatten();
+        feed(&feeder, &feeding, intake, &asked, payload, end, &replaced).await
     };
     // A task of its own: what it has taken from the client must not be lost when the connection breaks.
     match tokio::spawn(feeding.instrument(job.span.clone())).await {
@@ -204,6 +214,7 @@ async fn feed(
     mut slot: OwnedMutexGuard<Option<Intake>>,
     asked: &Asked,
     mut payload: Payload,
+    stated: Option<Checksum>,
     replaced: &CancellationToken,
 ) -> bool {
     let Some(mut intake) = slot.take() else {
@@ -211,7 +222,7 @@ async fn feed(
     };
     match payload::feed(&mut payload, &mut intake, server.config.stall, replaced).await {
         Fed::Whole(checksum) if asked.is_last || intake.total() == Some(intake.received()) => {
-            intake.finish(checksum).await;
+            intake.finish(checksum.or(stated)).await;
             return true;
         }
         Fed::Broken(error) if error.kind() == SourceErrorKind::Invalid => {

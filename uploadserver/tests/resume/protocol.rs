@@ -5,6 +5,7 @@ use testkit::https::Request;
 use testkit::upload_pod::UploadPod;
 
 use crate::{BINARY, CREATE, checksum, create, location, patch, send_and_cut, tus};
+use datapath::digest::{Algorithm, Digest};
 
 #[test]
 fn pieces_that_end_on_purpose_are_answered_with_the_offset() {
@@ -159,4 +160,59 @@ fn the_shape_of_the_draft_works_on_the_same_urls() {
     assert!([200, 201, 204].contains(&response.status), "{response:?}");
     server.wait().assert_success("the draft");
     assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}
+
+#[test]
+fn a_checksum_may_come_with_the_last_bytes_of_an_upload_whose_length_nobody_knew() {
+    let bytes = disk::content(1, 3 << 20);
+    let crc = |bytes: &[u8]| {
+        let mut digest = Digest::new(Algorithm::Crc64Nvme);
+        digest.update(bytes);
+        digest.finish()
+    };
+    let right = crc(&bytes);
+    for (stated, sentence) in [
+        (Some(right.as_str()), None),
+        (Some(&*crc(b"other")), Some("checksum mismatch")),
+        (
+            Some(&*checksum(&bytes)),
+            Some("crc64nvme was announced, not sha256"),
+        ),
+        (None, Some("the announced checksum did not come")),
+    ] {
+        let pod = UploadPod::new(BINARY);
+        let server = pod.start();
+        let request = Request::post(CREATE)
+            .header("Upload-Complete", "?0")
+            .header("x-cdi-checksum", "crc64nvme");
+        let path = location(&server.exchange(&request.length(0), &[]));
+        let part = |offset: usize, complete: &str| {
+            Request::new("PATCH", &path)
+                .header("Upload-Complete", complete)
+                .header("Upload-Offset", &offset.to_string())
+                .header("Content-Type", "application/partial-upload")
+        };
+        for (from, to) in [(0, 1 << 20), (1 << 20, bytes.len())] {
+            let taken = server.exchange(&part(from, "?0"), &bytes[from..to]);
+            assert_eq!(taken.status, 204, "{taken:?}");
+        }
+        let last = part(bytes.len(), "?1").length(0);
+        let last = match stated {
+            Some(stated) => last.header("x-cdi-checksum", stated),
+            None => last,
+        };
+        let response = server.exchange(&last, &[]);
+        match sentence {
+            None => {
+                assert_eq!(response.status, 204, "{response:?}");
+                server.wait().assert_success("the upload");
+                assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+            }
+            Some(sentence) => {
+                assert_eq!(response.status, 400, "{response:?}");
+                assert!(response.text().contains(sentence), "{response:?}");
+                assert!(!pod.disk().exists(), "nothing is kept");
+            }
+        }
+    }
 }
