@@ -1,6 +1,8 @@
 //! Requests to an upload server: mutual TLS, HTTP/1.1, no proxy.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,10 +11,11 @@ use daemon::report::chain;
 use daemon::sockets;
 use daemon::tls::{self, IdentityError, Roots};
 use datapath::encode::Encoding;
+use datapath::encode::outgoing::{Broken, Outgoing};
 use datapath::error::errno_text;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -20,7 +23,7 @@ use rustls::pki_types::ServerName;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::outgoing::Outgoing;
+use crate::source::SourceError;
 
 /// Time limit of a handshake (as Go's transport).
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
@@ -125,13 +128,13 @@ impl Client {
         &self,
         content_type: &str,
         encoding: Encoding,
-        body: Outgoing,
+        stream: Outgoing<SourceError>,
     ) -> Result<Answer, String> {
         let path = match self.url.query() {
             Some(query) => format!("{}?{query}", self.url.path()),
             None => self.url.path().to_owned(),
         };
-        let mut request = self.request(Method::POST, &path, body)?;
+        let mut request = self.request(Method::POST, &path, Clone(stream))?;
         let content_type = content_type.parse().map_err(said)?;
         request.headers_mut().insert(CONTENT_HEADER, content_type);
         // CDI's own servers get exactly what CDI's cloner sends: the header is for ours.
@@ -187,6 +190,22 @@ impl Client {
             }
         });
         Ok(sender)
+    }
+}
+
+/// The body of a clone.
+struct Clone(Outgoing<SourceError>);
+
+impl Body for Clone {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let part = self.0.poll_part(context);
+        part.map(|part| part.map(|part| part.map(Frame::data)))
     }
 }
 

@@ -8,8 +8,9 @@ use datapath::observe::Stage;
 use http::StatusCode;
 
 use crate::client::{Answer, Client};
-use crate::outgoing::{Outgoing, Tally};
+use crate::source::Tally;
 use crate::source::{Source, SourceError};
+use datapath::encode::outgoing::Outgoing;
 
 /// Most threads that encode: two of them compress faster than a network of ten gigabits sends.
 const MAX_ENCODERS: usize = 4;
@@ -88,7 +89,12 @@ pub(crate) async fn run(
     let content_type = source.content_type();
     tracing::info!("Set header to {content_type}");
     tracing::debug!("sending the clone in {encoding:?}");
-    let outgoing = Outgoing::start(source, encoding, encoders(), Arc::clone(tally));
+    let outgoing = Outgoing::start(
+        move |outlet| source.read(outlet),
+        encoding,
+        encoders(),
+        Arc::clone(tally),
+    );
     let answer = client.post(content_type, encoding, outgoing).await;
     // A volume that cannot be read breaks the connection: that is the reason, not what the connection says.
     if tally.is_broken() {

@@ -6,7 +6,8 @@
 //!  tar        zeros      frames        body
 //! ```
 //!
-//! One thread reads, several encode, and what is ready is sent in order; what is between them is bounded in bytes.
+//! One thread reads, several encode, and what is ready is sent in order; what is between them is bounded in bytes
+//! ([`datapath::encode::outgoing`]).
 //!
 //! A source that breaks breaks the body, so that no server takes a part for the whole. Success takes a 2xx and the
 //! end of the stream having been handed over.
@@ -17,8 +18,6 @@ pub mod cli;
 mod client;
 mod clone;
 mod estimate;
-mod flow;
-mod outgoing;
 pub mod pod;
 mod source;
 

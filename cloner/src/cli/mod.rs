@@ -26,8 +26,9 @@ use self::progress::{Event, View};
 use crate::client::{Client, Identity};
 use crate::clone::{self, encoders};
 use crate::estimate::{self, Count};
-use crate::outgoing::{Outgoing, Tally};
 use crate::source::Source;
+use crate::source::Tally;
+use datapath::encode::outgoing::Outgoing;
 
 /// The name in front of error lines.
 const PROGRAM: &str = "cdi-cloner";
@@ -123,7 +124,12 @@ async fn pack(arguments: PackArgs) -> Result<(), CommandFailed> {
         ));
     }
     let tally = Arc::new(Tally::default());
-    let mut outgoing = Outgoing::start(source, arguments.encoding.into(), encoders(), Arc::clone(&tally));
+    let mut outgoing = Outgoing::start(
+        move |outlet| source.read(outlet),
+        arguments.encoding.into(),
+        encoders(),
+        Arc::clone(&tally),
+    );
     while let Some(part) = poll_fn(|context| outgoing.poll_part(context)).await {
         let Ok(part) = part else {
             return Err(match tally.take_failure() {

@@ -7,7 +7,7 @@ use app::progress::{Watched, emit};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
-use crate::outgoing::Tally;
+use crate::source::Tally;
 
 /// A line of `--progress json`. Documented in `docs/cloner.md`.
 #[derive(Debug, Serialize)]

@@ -4,7 +4,7 @@ use daemon::metrics::{Counter, Registry, Seconds};
 use datapath::observe::Stage;
 
 use crate::clone::CloneError;
-use crate::outgoing::Tally;
+use crate::source::Tally;
 
 /// Its series. All are there, and 0, from the start.
 pub(super) struct Figures {
@@ -32,7 +32,7 @@ impl Figures {
     /// A tally that counts the time of its stages here.
     pub(super) fn tally(&self) -> Tally {
         let [reading, sending] = self.seconds.clone();
-        Tally::timed(reading, sending)
+        Tally::timed(move |time| reading.add(time), move |time| sending.add(time))
     }
 
     /// The clone ends with `error`.

@@ -28,8 +28,8 @@ pub use self::names::MODE_VARIABLE;
 use self::names::{CONTENT_TYPE_FLAG, MOUNT_FLAG, UPLOAD_BYTES_FLAG};
 use crate::client::Client;
 use crate::clone::{self, Choice, CloneError};
-use crate::outgoing::Tally;
 use crate::source::Source;
+use crate::source::Tally;
 
 const PROGRAM: &str = "cdi-cloner";
 

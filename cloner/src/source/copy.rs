@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use datapath::encode::outlet::Outlet;
 use datapath::local::next_data;
 use rustix::io::Errno;
 
-use super::{Outlet, SourceError};
+use super::SourceError;
 
 /// A file whose size was announced.
 #[derive(Clone, Copy)]

@@ -5,11 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use datapath::encode::PIECE_BYTES;
+use datapath::encode::outlet::Outlet;
 use datapath::local::{Local, Part};
 use datapath::storage::Storage;
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::{Outlet, SourceError};
+use super::SourceError;
 
 /// A disk.
 pub(crate) struct Device {

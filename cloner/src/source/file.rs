@@ -4,10 +4,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use datapath::archive::write::{self, Kind, Meta, Region};
+use datapath::encode::outlet::Outlet;
 use rustix::fs::Stat;
 
 use super::copy::Open;
-use super::{Outlet, SourceError, holes};
+use super::{SourceError, holes};
 
 /// The unit of `st_blocks`.
 const STAT_BLOCK_BYTES: u64 = 512;

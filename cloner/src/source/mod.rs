@@ -5,18 +5,18 @@ mod device;
 mod file;
 mod holes;
 mod links;
-mod outlet;
 mod tree;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use datapath::encode::outgoing;
+use datapath::encode::outlet::{Gone, Outlet};
 use datapath::error::errno_text;
 use datapath::storage::Storage;
 use rustix::io::Errno;
 
 use self::device::Device;
-pub(crate) use self::outlet::{Gone, Outlet};
 use self::tree::Tree;
 
 /// A reason why a volume cannot be read.
@@ -52,6 +52,9 @@ impl SourceError {
         }
     }
 }
+
+/// What is known of a clone on its way.
+pub(crate) type Tally = outgoing::Tally<SourceError>;
 
 /// A volume, opened.
 pub(crate) enum Source {

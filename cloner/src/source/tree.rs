@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::vec::IntoIter;
 
 use datapath::archive::write::{self, Kind, Meta};
+use datapath::encode::outlet::Outlet;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, major, minor};
 
 use super::links::Links;
-use super::{Outlet, SourceError, file};
+use super::{SourceError, file};
 
 /// The folder that `fsck` of ext4 keeps for itself, at the top of a volume.
 const LOST_AND_FOUND: &[u8] = b"lost+found";

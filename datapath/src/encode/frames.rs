@@ -1,9 +1,10 @@
-//! Frames: data that is stored or compressed, and counted zeros.
+//! Frames of our own and of zstd: data that is stored or compressed, and counted zeros.
 
 use bytes::Bytes;
 use zstd::bulk::Compressor;
 
 use super::piece::{Block, Piece};
+use super::zstd_frames;
 use crate::frames::{Header, Kind};
 use crate::target::is_zero;
 
@@ -13,19 +14,36 @@ const RUN_BYTES: usize = 16 << 10;
 /// The fastest of zstd's ordinary levels: what is between two pods is a network of a gigabit and more.
 const LEVEL: i32 = 1;
 
+/// The form of frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// [`crate::frames`].
+    Own,
+    /// RFC 8878.
+    Zstd,
+}
+
 /// Makes frames.
-#[derive(Default)]
 pub struct Encoder {
+    form: Form,
     /// Made when it is first needed; `None` also when the library cannot make one, and then all is stored.
     zstd: Option<Compressor<'static>>,
     scratch: Vec<u8>,
 }
 
 impl Encoder {
+    pub(super) fn new(form: Form) -> Self {
+        Self {
+            form,
+            zstd: None,
+            scratch: Vec::new(),
+        }
+    }
+
     pub(super) fn encode(&mut self, piece: Piece, squeeze: bool) -> Vec<Block> {
         match piece {
             Piece::Zeros(0) => Vec::new(),
-            Piece::Zeros(count) => vec![zeros(count)],
+            Piece::Zeros(count) => vec![self.zeros(count)],
             Piece::Data(bytes) => self.data(&bytes, squeeze),
         }
     }
@@ -42,22 +60,36 @@ impl Encoder {
                 .take_while(|part| starts_with_zeros(part) == is_hole)
                 .map(<[u8]>::len)
                 .sum();
-            blocks.push(if is_hole {
-                zeros(run as u64)
+            if is_hole {
+                blocks.push(self.zeros(run as u64));
             } else {
-                self.payload(bytes.slice(start..start + run), squeeze)
-            });
+                self.payload(bytes.slice(start..start + run), squeeze, &mut blocks);
+            }
             start += run;
         }
         blocks
     }
 
-    fn payload(&mut self, bytes: Bytes, squeeze: bool) -> Block {
-        let length = bytes.len() as u64;
-        if squeeze && let Some(compressed) = self.compress(&bytes) {
-            return block(Kind::Zstd, length, Bytes::copy_from_slice(compressed));
+    fn zeros(&self, count: u64) -> Block {
+        match self.form {
+            Form::Own => block(Kind::Zeros, count, Bytes::new()),
+            Form::Zstd => zstd_frames::zeros(count),
         }
-        block(Kind::Stored, length, bytes)
+    }
+
+    fn payload(&mut self, bytes: Bytes, squeeze: bool, blocks: &mut Vec<Block>) {
+        let length = bytes.len() as u64;
+        let compressed = if squeeze { self.compress(&bytes) } else { None };
+        let compressed = compressed.map(Bytes::copy_from_slice);
+        match (self.form, compressed) {
+            (Form::Own, Some(body)) => blocks.push(block(Kind::Zstd, length, body)),
+            (Form::Own, None) => blocks.push(block(Kind::Stored, length, bytes)),
+            (Form::Zstd, Some(body)) => blocks.push(Block {
+                head: Bytes::new(),
+                body,
+            }),
+            (Form::Zstd, None) => zstd_frames::store(&bytes, blocks),
+        }
     }
 
     /// `None` if less than an eighth is saved: then decompressing it costs more than it is worth.
@@ -78,10 +110,6 @@ impl Encoder {
 /// True if a run of zeros begins here. The rest of a piece may be short.
 fn starts_with_zeros(bytes: &[u8]) -> bool {
     is_zero(&bytes[..bytes.len().min(RUN_BYTES)])
-}
-
-fn zeros(count: u64) -> Block {
-    block(Kind::Zeros, count, Bytes::new())
 }
 
 fn block(kind: Kind, length: u64, body: Bytes) -> Block {

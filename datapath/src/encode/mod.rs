@@ -3,9 +3,13 @@
 //! A stream is made of pieces, which can be encoded by several threads at once: each thread has a [`Encoder`], and what they make is
 //! put in order and passes a [`Seal`], which knows the end.
 
+mod flow;
 mod frames;
+pub mod outgoing;
+pub mod outlet;
 mod piece;
 mod snappy;
+mod zstd_frames;
 
 use bytes::Bytes;
 
@@ -21,6 +25,8 @@ pub enum Encoding {
     Snappy,
     /// [`crate::frames`].
     Frames,
+    /// Frames of zstd: for whoever undoes compression, and may know nothing of us.
+    Zstd,
 }
 
 impl Encoding {
@@ -30,13 +36,14 @@ impl Encoding {
             Self::Plain => ZEROS.len() as u64,
             Self::Snappy => snappy::ZEROS_AT_ONCE,
             Self::Frames => crate::frames::MAX_ZEROS,
+            Self::Zstd => zstd_frames::ZEROS_AT_ONCE,
         }
     }
 
     /// The first bytes of the stream.
     pub fn start(self) -> Bytes {
         match self {
-            Self::Plain => Bytes::new(),
+            Self::Plain | Self::Zstd => Bytes::new(),
             Self::Snappy => snappy::start(),
             Self::Frames => Bytes::from_static(crate::frames::MAGIC),
         }
@@ -47,14 +54,15 @@ impl Encoding {
         match self {
             Self::Plain => Encoder::Plain,
             Self::Snappy => Encoder::Snappy(Box::default()),
-            Self::Frames => Encoder::Frames(Box::default()),
+            Self::Frames => Encoder::Frames(Box::new(frames::Encoder::new(frames::Form::Own))),
+            Self::Zstd => Encoder::Frames(Box::new(frames::Encoder::new(frames::Form::Zstd))),
         }
     }
 
     /// The seal, which the encoded pieces pass in their order.
     pub fn seal(self) -> Seal {
         match self {
-            Self::Plain | Self::Snappy => Seal(None),
+            Self::Plain | Self::Snappy | Self::Zstd => Seal(None),
             Self::Frames => Seal(Some(frames::Ledger::default())),
         }
     }
@@ -66,7 +74,7 @@ pub enum Encoder {
     Plain,
     /// Makes chunks of framed snappy.
     Snappy(Box<snappy::Encoder>),
-    /// Makes frames of `frames-1`.
+    /// Makes frames, of `frames-1` or of zstd.
     Frames(Box<frames::Encoder>),
 }
 

@@ -35,3 +35,10 @@ pub struct Block {
     /// The bytes behind it.
     pub body: Bytes,
 }
+
+impl Block {
+    /// Bytes of both.
+    pub fn length(&self) -> u64 {
+        (self.head.len() + self.body.len()) as u64
+    }
+}

@@ -1,19 +1,20 @@
 //! The outlet for the bytes of a volume: collects them to pieces.
 
 use bytes::Bytes;
-use datapath::buffer::{Filling, Pool};
-use datapath::encode::{PIECE_BYTES, Piece};
+
+use super::{PIECE_BYTES, Piece};
+use crate::buffer::{Filling, Pool};
 
 /// Fewer zeros than this are bytes like others: padding of a tar.
 const FEW_ZEROS: u64 = 16 << 10;
 
 /// Pieces are no longer taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("nobody takes the bytes of the volume any more")]
-pub(crate) struct Gone;
+#[error("nobody takes the bytes any more")]
+pub struct Gone;
 
 /// Collects bytes to pieces and hands them over, in order.
-pub(crate) struct Outlet<'s> {
+pub struct Outlet<'s> {
     sink: &'s mut dyn FnMut(Piece) -> Result<(), Gone>,
     /// Most zeros of a piece.
     zeros_at_once: u64,
@@ -23,7 +24,8 @@ pub(crate) struct Outlet<'s> {
 }
 
 impl<'s> Outlet<'s> {
-    pub(crate) fn new(sink: &'s mut dyn FnMut(Piece) -> Result<(), Gone>, zeros_at_once: u64) -> Self {
+    /// Hands pieces to `sink`, with at most `zeros_at_once` zeros in one.
+    pub fn new(sink: &'s mut dyn FnMut(Piece) -> Result<(), Gone>, zeros_at_once: u64) -> Self {
         Self {
             sink,
             zeros_at_once,
@@ -34,12 +36,12 @@ impl<'s> Outlet<'s> {
     }
 
     /// Bytes so far.
-    pub(crate) fn position(&self) -> u64 {
+    pub fn position(&self) -> u64 {
         self.position
     }
 
     /// Room for the next bytes: for one at least, and `most` at most.
-    pub(crate) fn room(&mut self, most: u64) -> &mut [u8] {
+    pub fn room(&mut self, most: u64) -> &mut [u8] {
         let filling = self.filling.get_or_insert_with(|| self.pool.take(self.position));
         let left = PIECE_BYTES - filling.len().min(PIECE_BYTES);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -47,7 +49,7 @@ impl<'s> Outlet<'s> {
     }
 
     /// The first `count` bytes of [`Outlet::room`] were read.
-    pub(crate) fn filled(&mut self, count: usize) -> Result<(), Gone> {
+    pub fn filled(&mut self, count: usize) -> Result<(), Gone> {
         self.position += count as u64;
         if let Some(filling) = &mut self.filling {
             filling.filled(count as u64);
@@ -59,7 +61,7 @@ impl<'s> Outlet<'s> {
     }
 
     /// Appends `bytes`.
-    pub(crate) fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), Gone> {
+    pub fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), Gone> {
         while !bytes.is_empty() {
             let room = self.room(bytes.len() as u64);
             let (now, later) = bytes.split_at(room.len());
@@ -71,14 +73,14 @@ impl<'s> Outlet<'s> {
     }
 
     /// Appends a piece as it is.
-    pub(crate) fn piece(&mut self, bytes: Bytes) -> Result<(), Gone> {
+    pub fn piece(&mut self, bytes: Bytes) -> Result<(), Gone> {
         self.flush()?;
         self.position += bytes.len() as u64;
         (self.sink)(Piece::Data(bytes))
     }
 
     /// Appends `count` zeros.
-    pub(crate) fn zeros(&mut self, count: u64) -> Result<(), Gone> {
+    pub fn zeros(&mut self, count: u64) -> Result<(), Gone> {
         let mut left = count;
         if count < FEW_ZEROS {
             while left > 0 {
@@ -101,7 +103,7 @@ impl<'s> Outlet<'s> {
     }
 
     /// Hands over what was collected.
-    pub(crate) fn flush(&mut self) -> Result<(), Gone> {
+    pub fn flush(&mut self) -> Result<(), Gone> {
         match self.filling.take() {
             Some(filling) if !filling.is_empty() => (self.sink)(Piece::Data(filling.freeze())),
             _ => Ok(()),

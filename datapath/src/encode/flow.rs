@@ -11,7 +11,7 @@ const SLOW_BYTES_PER_SECOND: u64 = 150_000_000;
 const LOOK_BYTES: u64 = 4 << 20;
 
 /// State that encoders and the sender share.
-pub(crate) struct Flow {
+pub(super) struct Flow {
     /// Encoded pieces waiting to be sent from which on the network counts as the bottleneck.
     congested: usize,
     waiting: AtomicUsize,
@@ -19,7 +19,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub(crate) fn new(congested: usize) -> Self {
+    pub(super) fn new(congested: usize) -> Self {
         Self {
             congested,
             waiting: AtomicUsize::new(0),
@@ -29,17 +29,17 @@ impl Flow {
     }
 
     /// A piece is encoded and waits.
-    pub(crate) fn arrive(&self) {
+    pub(super) fn arrive(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A piece is taken by the sender.
-    pub(crate) fn leave(&self) {
+    pub(super) fn leave(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// True if the next piece should be compressed.
-    pub(crate) fn is_slow(&self) -> bool {
+    pub(super) fn is_slow(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) >= self.congested
             && self.bytes_per_second.load(Ordering::Relaxed) < SLOW_BYTES_PER_SECOND
     }
@@ -54,13 +54,13 @@ impl Flow {
 }
 
 /// Measures how fast the stream leaves.
-pub(crate) struct Pace {
+pub(super) struct Pace {
     since: Instant,
     bytes: u64,
 }
 
 impl Pace {
-    pub(crate) fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self {
             since: Instant::now(),
             bytes: 0,
@@ -68,7 +68,7 @@ impl Pace {
     }
 
     /// Counts bytes that have left.
-    pub(crate) fn add(&mut self, bytes: u64, flow: &Flow) {
+    pub(super) fn add(&mut self, bytes: u64, flow: &Flow) {
         self.bytes += bytes;
         if self.bytes >= LOOK_BYTES {
             flow.measured(self.bytes, self.since.elapsed());

@@ -1,4 +1,4 @@
-//! From a source to the stream that is sent: one thread reads, several encode, and what they make comes out in order.
+//! From what is read to the stream that is sent: one thread reads, several encode, and what they make comes out in order.
 //!
 //! ```text
 //!            ┌─► encoder ─┐
@@ -15,17 +15,15 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as threads};
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use daemon::metrics::Seconds;
-use datapath::encode::{Block, Encoding, Piece, Seal};
-use hyper::body::{Body, Frame};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::flow::{Flow, Pace};
-use crate::source::{Gone, Outlet, Source, SourceError};
+use super::flow::{Flow, Pace};
+use super::outlet::{Gone, Outlet};
+use super::{Block, Encoding, Piece, Seal};
 
 /// Pieces between the reader and the network: 8 MiB.
 const SLOTS: usize = 32;
@@ -33,72 +31,115 @@ const SLOTS: usize = 32;
 /// Encoded pieces that wait when the network is slower than everything else.
 const CONGESTED: usize = SLOTS * 3 / 4;
 
-/// Bytes sent so far, and the end.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
+/// Told of time that has passed.
+type Clock = Box<dyn Fn(Duration) + Send + Sync>;
+
+/// Bytes sent so far, and the end; with the error `E` of what is read.
+pub struct Tally<E> {
     /// Time for which the volume was read.
-    reading: Seconds,
+    reading: Clock,
     /// Time for which the network took bytes.
-    sending: Seconds,
+    sending: Clock,
     volume_bytes: AtomicU64,
     stream_bytes: AtomicU64,
     complete: AtomicBool,
     broken: AtomicBool,
-    failure: Mutex<Option<SourceError>>,
+    failure: Mutex<Option<E>>,
 }
 
-impl Tally {
-    /// One that adds to the time that the volume took to be read, and the network to take bytes.
-    pub(crate) fn timed(reading: Seconds, sending: Seconds) -> Self {
+impl<E> Default for Tally<E> {
+    fn default() -> Self {
+        Self::timed(|_| (), |_| ())
+    }
+}
+
+impl<E> Tally<E> {
+    /// One that tells for how long the volume was read, and for how long the network took bytes.
+    pub fn timed(
+        reading: impl Fn(Duration) + Send + Sync + 'static,
+        sending: impl Fn(Duration) + Send + Sync + 'static,
+    ) -> Self {
         Self {
-            reading,
-            sending,
-            ..Self::default()
+            reading: Box::new(reading),
+            sending: Box::new(sending),
+            volume_bytes: AtomicU64::new(0),
+            stream_bytes: AtomicU64::new(0),
+            complete: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            failure: Mutex::new(None),
         }
     }
 
-    /// Bytes of the device or tar.
-    pub(crate) fn volume_bytes(&self) -> u64 {
+    /// Bytes of the device, tar or image.
+    pub fn volume_bytes(&self) -> u64 {
         self.volume_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes of the encoded stream.
-    pub(crate) fn stream_bytes(&self) -> u64 {
+    pub fn stream_bytes(&self) -> u64 {
         self.stream_bytes.load(Ordering::Relaxed)
     }
 
-    /// True if all of the volume was read and handed over to be sent.
-    pub(crate) fn is_complete(&self) -> bool {
+    /// True if all was read and handed over to be sent.
+    pub fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// True if the volume could not be read to its end.
-    pub(crate) fn is_broken(&self) -> bool {
+    /// True if it could not be read to its end.
+    pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// The reason why the volume could not be read; nothing after a panic.
-    pub(crate) fn take_failure(&self) -> Option<SourceError> {
+    /// The reason why it could not be read; nothing after a panic.
+    pub fn take_failure(&self) -> Option<E> {
         self.failure.lock().take()
     }
 }
 
+/// How a piece is encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Zeros, which are counted.
+    Zeros,
+    /// Data as it is.
+    Stored,
+    /// Data that is compressed where that saves something.
+    Squeezed,
+}
+
+/// A piece that comes next in a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passed {
+    /// Offset of its first byte in the encoded stream.
+    pub stream_offset: u64,
+    /// Offset of its first byte in what is read.
+    pub offset: u64,
+    /// Bytes that were read.
+    pub length: u64,
+    /// How it is encoded: the same piece in the same way is the same bytes again.
+    pub kind: Kind,
+}
+
+/// Hears of each piece before its first byte comes.
+pub type Log = Box<dyn FnMut(Passed) + Send>;
+
 /// The stream stops here, and is not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the volume could not be read to its end")]
-pub(crate) struct Broken;
+#[error("what is sent could not be read to its end")]
+pub struct Broken;
 
 /// A piece on its way.
-enum Slot {
+enum Slot<E> {
     Piece(oneshot::Receiver<Encoded>),
     End,
-    Failed(SourceError),
+    Failed(E),
 }
 
 struct Encoded {
     blocks: Vec<Block>,
-    /// Bytes of the volume that they stand for.
+    /// Bytes that they stand for.
     length: u64,
+    kind: Kind,
 }
 
 /// A piece for an encoder.
@@ -107,9 +148,9 @@ struct Work {
     done: oneshot::Sender<Encoded>,
 }
 
-/// The encoded stream of a volume.
-pub(crate) struct Outgoing {
-    slots: mpsc::Receiver<Slot>,
+/// The encoded stream of what is read.
+pub struct Outgoing<E> {
+    slots: mpsc::Receiver<Slot<E>>,
     current: Option<oneshot::Receiver<Encoded>>,
     parts: VecDeque<Bytes>,
     seal: Seal,
@@ -118,16 +159,19 @@ pub(crate) struct Outgoing {
     is_ended: bool,
     /// Time at which the network got its last part.
     handed_over: Option<Instant>,
-    tally: Arc<Tally>,
+    tally: Arc<Tally<E>>,
+    log: Option<Log>,
+    /// The next piece, as far as it is known.
+    next: (u64, u64),
 }
 
-impl Outgoing {
-    /// Begins to read `source`, and to encode it on `encoders` threads.
-    pub(crate) fn start(
-        source: Source,
+impl<E: Send + 'static> Outgoing<E> {
+    /// Begins to `read`, and to encode it on `encoders` threads.
+    pub fn start(
+        read: impl FnOnce(&mut Outlet<'_>) -> Result<(), E> + Send + 'static,
         encoding: Encoding,
         encoders: NonZeroUsize,
-        tally: Arc<Tally>,
+        tally: Arc<Tally<E>>,
     ) -> Self {
         let (slots, queue) = mpsc::channel(SLOTS);
         // Without a bound of its own: a piece gets here only when it has one of the slots.
@@ -138,8 +182,8 @@ impl Outgoing {
             let (work, flow) = (Arc::clone(&waiting_work), Arc::clone(&flow));
             std::thread::spawn(move || encode(encoding, &work, &flow));
         }
-        let reading = tally.reading.clone();
-        std::thread::spawn(move || read(&source, encoding, &slots, &work, &reading));
+        let timed = Arc::clone(&tally);
+        std::thread::spawn(move || read_all(read, encoding, &slots, &work, &timed));
         Self {
             slots: queue,
             current: None,
@@ -150,13 +194,24 @@ impl Outgoing {
             is_ended: false,
             handed_over: None,
             tally,
+            log: None,
+            next: (0, 0),
+        }
+    }
+
+    /// Tells `log` of each piece. The first one is at `stream_offset` of the stream, and at `offset` of what is read.
+    pub fn logged(self, stream_offset: u64, offset: u64, log: Log) -> Self {
+        Self {
+            log: Some(log),
+            next: (stream_offset, offset),
+            ..self
         }
     }
 
     /// The next bytes of the stream, never none; `None` at its end.
-    pub(crate) fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+    pub fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
         if let Some(since) = self.handed_over.take() {
-            self.tally.sending.add(since.elapsed());
+            (self.tally.sending)(since.elapsed());
         }
         loop {
             if let Some(part) = self.parts.pop_front() {
@@ -201,6 +256,17 @@ impl Outgoing {
 
     fn take(&mut self, encoded: Encoded) {
         self.flow.leave();
+        let (stream_offset, offset) = self.next;
+        if let Some(log) = &mut self.log {
+            log(Passed {
+                stream_offset,
+                offset,
+                length: encoded.length,
+                kind: encoded.kind,
+            });
+        }
+        let bytes = encoded.blocks.iter().map(Block::length).sum::<u64>();
+        self.next = (stream_offset + bytes, offset + encoded.length);
         self.seal.pass(&encoded.blocks, encoded.length);
         self.tally
             .volume_bytes
@@ -210,37 +276,24 @@ impl Outgoing {
         }
     }
 
-    fn broken(&self, error: Option<SourceError>) -> Poll<Option<Result<Bytes, Broken>>> {
+    fn broken(&self, error: Option<E>) -> Poll<Option<Result<Bytes, Broken>>> {
         *self.tally.failure.lock() = error;
         self.tally.broken.store(true, Ordering::Release);
         Poll::Ready(Some(Err(Broken)))
     }
 }
 
-impl Body for Outgoing {
-    type Data = Bytes;
-    type Error = Broken;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        self.poll_part(context)
-            .map(|part| part.map(|part| part.map(Frame::data)))
-    }
-}
-
 /// The thread that reads. It ends when everything is read, or no longer wanted.
-fn read(
-    source: &Source,
+fn read_all<E>(
+    read: impl FnOnce(&mut Outlet<'_>) -> Result<(), E>,
     encoding: Encoding,
-    slots: &mpsc::Sender<Slot>,
+    slots: &mpsc::Sender<Slot<E>>,
     work: &threads::Sender<Work>,
-    reading: &Seconds,
+    tally: &Tally<E>,
 ) {
     let mut since = Instant::now();
     let mut sink = |piece| {
-        reading.add(since.elapsed());
+        (tally.reading)(since.elapsed());
         let (done, encoded) = oneshot::channel();
         slots.blocking_send(Slot::Piece(encoded)).map_err(|_| Gone)?;
         work.send(Work { piece, done }).map_err(|_| Gone)?;
@@ -249,9 +302,8 @@ fn read(
         Ok(())
     };
     let mut outlet = Outlet::new(&mut sink, encoding.zeros_at_once());
-    let last = match source.read(&mut outlet) {
+    let last = match read(&mut outlet) {
         Ok(()) => Slot::End,
-        Err(SourceError::Gone(_)) => return,
         Err(error) => Slot::Failed(error),
     };
     // A receiver that is gone wants nothing.
@@ -267,9 +319,14 @@ fn encode(encoding: Encoding, work: &Mutex<threads::Receiver<Work>>, flow: &Flow
             return;
         };
         let length = piece.length();
-        let blocks = encoder.encode(piece, flow.is_slow());
+        let kind = match &piece {
+            Piece::Zeros(_) => Kind::Zeros,
+            Piece::Data(_) if flow.is_slow() => Kind::Squeezed,
+            Piece::Data(_) => Kind::Stored,
+        };
+        let blocks = encoder.encode(piece, kind == Kind::Squeezed);
         flow.arrive();
         // The sender may be gone.
-        done.send(Encoded { blocks, length }).ok();
+        done.send(Encoded { blocks, length, kind }).ok();
     }
 }
