@@ -18,11 +18,10 @@ const LINE_PERIOD: Duration = Duration::from_secs(1);
 const BAR_PERIOD: Duration = Duration::from_millis(100);
 
 /// The bar of a job that knows how much there is.
-const BAR: &str =
-    "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
+const BAR: &str = "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left{msg}";
 
 /// The stand-in for the bar until that is known.
-const SPINNER: &str = "{spinner} {binary_bytes} read  {binary_bytes_per_sec}";
+const SPINNER: &str = "{spinner} {binary_bytes} read  {binary_bytes_per_sec}{msg}";
 
 /// `--progress`, `-q` and `-v`.
 #[derive(Debug, Clone, Args)]
@@ -58,6 +57,11 @@ pub trait Watched: Send + 'static {
 
     /// Bytes that there are, if that is known.
     fn total(&self) -> Option<u64>;
+
+    /// What is being waited for, if anything is.
+    fn waiting(&self) -> Option<String> {
+        None
+    }
 
     /// The line of `--progress plain`.
     fn line(&mut self) -> String;
@@ -194,6 +198,10 @@ fn draw(bar: &ProgressBar, watched: &impl Watched) {
         bar.set_length(total);
     }
     bar.set_position(watched.position());
+    let waiting = watched
+        .waiting()
+        .map(|what| format!("  {}", printable::text(&what)));
+    bar.set_message(waiting.unwrap_or_default());
     bar.tick();
 }
 

@@ -88,7 +88,7 @@ impl Roots {
     }
 
     /// Trusts the certificates in `pem`, passing over everything else in it, and says how many there are.
-    fn add_pem(&mut self, pem: &[u8]) -> usize {
+    pub fn add_pem(&mut self, pem: &[u8]) -> usize {
         let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
             .filter_map(Result::ok)
             .filter(|der| x509_parser::parse_x509_certificate(der).is_ok())
