@@ -36,7 +36,7 @@ const DESTINATION: &str = "DESTINATION";
 const DEADLINE: &str = "DEADLINE";
 /// Ours: seconds without a byte after which a client has gone away.
 const STALL_SECONDS: &str = "CDI_UPLOAD_STALL_SECONDS";
-/// Ours: seconds that an interrupted resumable upload waits.
+/// Ours: seconds that an interrupted resumable upload waits; with 0 none can be resumed.
 const RESUME_SECONDS: &str = "CDI_UPLOAD_RESUME_SECONDS";
 
 const DEFAULT_ADDRESS: &str = "0.0.0.0";
@@ -85,8 +85,8 @@ pub(super) fn read(env: &dyn Strings, paths: &Paths) -> Result<Config, ConfigErr
         },
         full_header: true,
         deadline,
-        stall: seconds(&mut reader, STALL_SECONDS, STALL),
-        resume: seconds(&mut reader, RESUME_SECONDS, RESUME),
+        stall: seconds(&mut reader, STALL_SECONDS, 1).unwrap_or(STALL),
+        resume: seconds(&mut reader, RESUME_SECONDS, 0).unwrap_or(RESUME),
         speed_limit: limits::speed_of_pod(&mut reader),
         once: true,
     };
@@ -121,13 +121,13 @@ fn parse_deadline(text: &str) -> Result<SystemTime, String> {
         .map_err(|error| format!("Failed to parse {DEADLINE} {text:?}: {error}"))
 }
 
-fn seconds(reader: &mut EnvReader<'_>, name: &str, default: Duration) -> Duration {
-    let seconds = reader.parsed(name, |text| match text.parse() {
-        Ok(0) => Err("at least one second is needed".to_owned()),
+/// A number of seconds, and `least` of them, if the variable `name` is set.
+fn seconds(reader: &mut EnvReader<'_>, name: &str, least: u64) -> Option<Duration> {
+    reader.parsed(name, |text| match text.parse() {
+        Ok(seconds) if seconds < least => Err("at least one second is needed".to_owned()),
         Ok(seconds) => Ok(Duration::from_secs(seconds)),
         Err(_) => Err(format!("{text:?} is not a whole number of seconds")),
-    });
-    seconds.unwrap_or(default)
+    })
 }
 
 #[cfg(test)]

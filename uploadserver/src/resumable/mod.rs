@@ -31,10 +31,12 @@ use crate::server::Server;
 /// Answers a request to the place where uploads begin.
 pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<Incoming>) -> Reply {
     let dialect = Dialect::of(request.headers());
-    if request.method() == Method::OPTIONS {
+    // As if this path were unknown, which it is to CDI's own upload server.
+    let is_here = !server.config.resume.is_zero();
+    if request.method() == Method::OPTIONS && is_here {
         return protocol::capabilities();
     }
-    if request.method() != Method::POST {
+    if request.method() != Method::POST || !is_here {
         return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
     }
     if !server.config.access.allows(peer) {
