@@ -33,6 +33,7 @@ pub mod ovirt;
 pub mod ports;
 pub mod process;
 pub mod random;
+pub mod relay;
 pub mod secret_volume;
 pub mod storm;
 pub mod syscalls;

@@ -5,7 +5,10 @@
 pub mod cdi;
 mod client;
 pub mod crons;
+pub mod data_volumes;
 pub(crate) mod servers;
+pub mod tokens;
+pub mod users;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

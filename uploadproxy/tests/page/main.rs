@@ -1,6 +1,5 @@
 //! The upload page in Chromium: what a user does and sees.
 
-mod relay;
 mod scene;
 
 use std::time::{Duration, Instant};
@@ -11,8 +10,8 @@ use testkit::origin::{Origin, Script};
 use testkit::upload_proxy::NAMESPACE;
 use testkit::{tokens, tools};
 
-use crate::relay::Relay;
 use crate::scene::{PATIENCE, PVC, Scene};
+use testkit::relay::Relay;
 
 const MIB: u64 = 1 << 20;
 

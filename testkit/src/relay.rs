@@ -1,31 +1,35 @@
-//! A wire between browser and proxy that can be cut.
+//! A wire between a client and a server that can be cut.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use testkit::fail::OrFail;
+use crate::fail::OrFail;
 
 /// Passes on what comes to a loopback port of its own.
-pub(crate) struct Relay {
+pub struct Relay {
     address: SocketAddr,
+    server: Arc<Mutex<SocketAddr>>,
     open: Arc<Mutex<Vec<TcpStream>>>,
     sent: Arc<AtomicU64>,
 }
 
 impl Relay {
     /// A relay to `server`. It lives as long as the test program.
-    pub(crate) fn start(server: SocketAddr) -> Self {
+    pub fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").or_fail("a port");
         let relay = Self {
             address: listener.local_addr().or_fail("a port"),
+            server: Arc::new(Mutex::new(server)),
             open: Arc::default(),
             sent: Arc::default(),
         };
         let (open, sent) = (Arc::clone(&relay.open), Arc::clone(&relay.sent));
+        let server = Arc::clone(&relay.server);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
+                let server = *server.lock().unwrap_or_else(PoisonError::into_inner);
                 // A connection that cannot be passed on is closed, and its client sees that.
                 join(client, server, &open, &sent).ok();
             }
@@ -33,18 +37,28 @@ impl Relay {
         relay
     }
 
-    /// The URL of the page.
-    pub(crate) fn url(&self) -> String {
+    /// Leads to another server from the next connection on.
+    pub fn lead_to(&self, server: SocketAddr) {
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
+    }
+
+    /// The URL of the server by this way.
+    pub fn url(&self) -> String {
         format!("https://{}/", self.address)
     }
 
-    /// Bytes from browsers so far.
-    pub(crate) fn sent(&self) -> u64 {
+    /// The count behind [`sent`](Self::sent), for when the relay is no more.
+    pub fn total(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.sent)
+    }
+
+    /// Bytes from clients so far.
+    pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
     /// Cuts all connections, without a word of TLS; later ones are passed on again.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // It may have ended by itself.
             stream.shutdown(Shutdown::Both).ok();
