@@ -1,0 +1,77 @@
+//! A command that failed: one sentence, and the exit code that goes with it.
+
+use app::command_line::Failed;
+use app::exit::Exit;
+use app::start::CannotStart;
+use daemon::signal::{Shutdown, Signal};
+
+use crate::cluster::ClusterError;
+use crate::image::NoImage;
+use crate::send::{NoProxy, SendFailed};
+
+/// A command that failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CommandFailed {
+    #[error("{0}")]
+    Usage(String),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Image(#[from] NoImage),
+    #[error(transparent)]
+    Proxy(#[from] NoProxy),
+    #[error(transparent)]
+    Send(#[from] SendFailed),
+    #[error("cannot write to stdout: {0}")]
+    Output(String),
+    #[error("stopped by {}{}", signal.name(), continued(continuation))]
+    Signalled {
+        signal: Signal,
+        /// The command that continues.
+        continuation: Option<String>,
+    },
+    #[error(transparent)]
+    Start(#[from] CannotStart),
+    #[error("{0}")]
+    Internal(String),
+}
+
+fn continued(command: &Option<String>) -> String {
+    command.as_ref().map_or_else(String::new, |command| {
+        format!("; this goes on where it was:\n{command}")
+    })
+}
+
+impl CommandFailed {
+    /// Stopped, with nothing to be continued.
+    pub(super) fn signalled(shutdown: &Shutdown) -> Self {
+        Self::stopped(shutdown, None)
+    }
+
+    /// Stopped; the `continuation` goes on.
+    pub(super) fn stopped(shutdown: &Shutdown, continuation: Option<String>) -> Self {
+        Self::Signalled {
+            signal: shutdown.signal().unwrap_or(Signal::Terminate),
+            continuation,
+        }
+    }
+}
+
+impl Failed for CommandFailed {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Internal(_) | Self::Output(_) | Self::Start(_) => Exit::Internal,
+            Self::Usage(_) | Self::Proxy(_) => Exit::Usage,
+            Self::Cluster(error) | Self::Send(SendFailed::Cluster(error)) => error.exit(),
+            Self::Image(error) | Self::Send(SendFailed::Image(error)) => match error {
+                NoImage::Unreadable { .. } | NoImage::NoFile(_) | NoImage::Changed(_) | NoImage::Gone(_) => {
+                    Exit::Source
+                }
+                NoImage::Useless { .. } | NoImage::Refused(_) => Exit::Image,
+            },
+            Self::Send(SendFailed::Refused(_)) => Exit::Image,
+            Self::Send(_) => Exit::Target,
+            Self::Signalled { signal, .. } => Exit::Signalled(*signal),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The command line: what each command does.
+
+mod args;
+mod failure;
+mod import;
+mod upload;
+mod view;
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+use app::command_line;
+use app::start::{self, Streams};
+use daemon::signal::Shutdown;
+
+use self::args::{Cli, ClusterArgs, Command, DryRun, StatusArgs, TokenArgs, VolumeArgs};
+use self::failure::CommandFailed;
+use crate::cluster::size::request;
+use crate::cluster::status::table;
+use crate::cluster::volume::{manifest, yaml};
+use crate::cluster::{CdiConfig, Cluster, Source, Target, Wanted};
+
+/// The name in front of error lines.
+const PROGRAM: &str = "kubectl-cdi";
+
+/// Runs the command that `arguments` (without the program's name) ask for.
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    command_line::main(PROGRAM, arguments, |cli: Cli| match cli.command {
+        Command::Upload(own) => upload::run(*own, arguments),
+        Command::Import(own) => import::run(*own),
+        Command::Status(own) => quietly(status(own)),
+        Command::Token(own) => quietly(token(own)),
+        Command::Names(own) => quietly(names(own)),
+    })
+}
+
+/// Runs `job` until it ends or a signal comes.
+fn under_signals<T>(
+    job: impl Future<Output = Result<T, CommandFailed>>,
+    stopped: impl FnOnce(&Shutdown) -> CommandFailed,
+) -> Result<T, CommandFailed> {
+    start::on_runtime(Streams::One, async |shutdown| {
+        tokio::select! {
+            result = job => result,
+            () = shutdown.token().cancelled() => Err(stopped(&shutdown)),
+        }
+    })
+}
+
+/// Runs a job that leaves nothing behind, and says nothing of its own.
+fn quietly<T>(job: impl Future<Output = Result<T, CommandFailed>>) -> Result<T, CommandFailed> {
+    daemon::install_provider();
+    under_signals(job, CommandFailed::signalled)
+}
+
+async fn status(arguments: StatusArgs) -> Result<(), CommandFailed> {
+    let cluster = Cluster::connect(&arguments.cluster.into()).await?;
+    let rows = cluster.status(arguments.target.as_ref()).await?;
+    print(&table(&rows))
+}
+
+async fn token(arguments: TokenArgs) -> Result<(), CommandFailed> {
+    let cluster = Cluster::connect(&arguments.cluster.into()).await?;
+    let token = cluster.token(arguments.target.name()).await?;
+    let proxy = cluster.cdi_config().await?.proxy_url()?;
+    let proxy = proxy.as_str().trim_end_matches('/');
+    let token = token.as_str();
+    print(&format!(
+        "{token}\n\n# For five minutes:\ncurl -H 'Authorization: Bearer {token}' -X POST -T IMAGE {proxy}{}\n",
+        daemon::cdi::UPLOAD
+    ))
+}
+
+async fn names(arguments: ClusterArgs) -> Result<(), CommandFailed> {
+    // A shell shows nothing but names.
+    let Ok(cluster) = Cluster::connect(&arguments.into()).await else {
+        return Ok(());
+    };
+    let names = cluster.names().await;
+    print(&names.iter().map(|name| format!("{name}\n")).collect::<String>())
+}
+
+fn print(text: &str) -> Result<(), CommandFailed> {
+    command_line::print(text.as_bytes()).map_err(|error: io::Error| CommandFailed::Output(error.to_string()))
+}
+
+/// The volume that the flags ask for, for a disk of so many bytes.
+fn wanted(
+    target: &Target,
+    source: Source,
+    arguments: &VolumeArgs,
+    archive: bool,
+    disk_bytes: u64,
+    config: &CdiConfig,
+) -> Wanted {
+    let overhead = config.overhead(arguments.storage_class.as_deref());
+    let mode = arguments.volume_mode.unwrap_or_default();
+    Wanted {
+        target: target.clone(),
+        source,
+        size_bytes: arguments
+            .size
+            .unwrap_or_else(|| request(target.kind(), disk_bytes, mode, overhead)),
+        storage_class: arguments.storage_class.clone(),
+        access_mode: arguments.access_mode.clone(),
+        volume_mode: arguments.volume_mode,
+        preallocation: arguments.preallocation,
+        archive,
+        force_bind: arguments.force_bind,
+        instancetype: arguments.instancetype.clone(),
+        preference: arguments.preference.clone(),
+    }
+}
+
+/// Prints what would be made, if that is all that is asked for.
+fn printed(wanted: &Wanted, arguments: &VolumeArgs) -> Result<bool, CommandFailed> {
+    if arguments.dry_run != Some(DryRun::Client) {
+        return Ok(false);
+    }
+    let text = yaml(&manifest(wanted)).map_err(|error| CommandFailed::Output(error.to_string()))?;
+    print(&text).map(|()| true)
+}

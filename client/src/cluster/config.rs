@@ -1,0 +1,140 @@
+//! CDIConfig, the one object in which CDI tells clients of itself: where the upload proxy is, and what file systems keep for themselves.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use url::Url;
+
+use super::Cluster;
+use super::error::ClusterError;
+use super::object::{line, text};
+use super::question::Resource;
+
+/// The name of the object.
+const NAME: &str = "config";
+
+/// The annotation of the class that claims without a class get.
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+
+/// What CDI says of itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CdiConfig {
+    proxy_url: Option<String>,
+    proxy_ca: Option<String>,
+    overhead: f64,
+    overheads: BTreeMap<String, f64>,
+}
+
+impl CdiConfig {
+    fn read(config: &Value) -> Self {
+        let at = |pointer| text(config, pointer).filter(|text| !text.is_empty());
+        let overhead = |value: &Value| value.as_str().map_or(0.0, daemon::space::overhead);
+        let overheads = &config["status"]["filesystemOverhead"];
+        let classes = overheads["storageClass"].as_object().into_iter().flatten();
+        Self {
+            proxy_url: at("/spec/uploadProxyURLOverride")
+                .or_else(|| at("/status/uploadProxyURL"))
+                .map(str::to_owned),
+            proxy_ca: at("/status/uploadProxyCA").map(str::to_owned),
+            overhead: overhead(&overheads["global"]),
+            overheads: classes
+                .map(|(class, value)| (class.clone(), overhead(value)))
+                .collect(),
+        }
+    }
+
+    /// The upload proxy, as it is reached from outside.
+    pub fn proxy_url(&self) -> Result<Url, ClusterError> {
+        let url = self.proxy_url.as_deref().ok_or(ClusterError::NoProxy)?;
+        proxy_url(url).ok_or_else(|| ClusterError::BadProxy(line(url)))
+    }
+
+    /// The certificates (PEM) that sign the upload proxy's, where the system's do not.
+    pub fn proxy_ca(&self) -> Option<&str> {
+        self.proxy_ca.as_deref()
+    }
+
+    /// The part of a file system of this class that is not for files: 0.06 are 6 %.
+    pub fn overhead(&self, storage_class: Option<&str>) -> f64 {
+        let own = storage_class.and_then(|class| self.overheads.get(class));
+        own.copied().unwrap_or(self.overhead)
+    }
+}
+
+/// The URL of an upload proxy; without a scheme it is HTTPS.
+pub fn proxy_url(text: &str) -> Option<Url> {
+    let url = match text.contains("://") {
+        true => Url::parse(text),
+        false => Url::parse(&format!("https://{text}")),
+    };
+    url.ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}
+
+impl Cluster {
+    /// Asks CDI for its configuration.
+    pub async fn cdi_config(&self) -> Result<CdiConfig, ClusterError> {
+        let config = self.get(Resource::CDI_CONFIGS, NAME).await?;
+        // CDI's operator makes it before anything else works.
+        Ok(CdiConfig::read(&config.ok_or(ClusterError::NoCdi)?))
+    }
+
+    /// The class that claims without one get, if that is known and may be asked.
+    pub async fn default_storage_class(&self) -> Option<String> {
+        let classes = self.list(Resource::STORAGE_CLASSES, None).await.ok()?;
+        let default = classes
+            .iter()
+            .find(|class| class["metadata"]["annotations"][DEFAULT_CLASS] == "true");
+        text(default?, "/metadata/name").map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_an_administrator_has_set_comes_first() {
+        let mut config = json!({"status": {
+            "uploadProxyURL": "proxy.example.org",
+            "uploadProxyCA": "PEM",
+            "filesystemOverhead": {"global": "0.06", "storageClass": {"nfs": "0", "odd": "x"}},
+        }});
+        let read = CdiConfig::read(&config);
+        assert_eq!(read.proxy_url().unwrap().as_str(), "https://proxy.example.org/");
+        assert_eq!(read.proxy_ca(), Some("PEM"));
+        for (class, overhead) in [
+            (None, 0.06),
+            (Some("ceph"), 0.06),
+            (Some("nfs"), 0.0),
+            (Some("odd"), 0.0),
+        ] {
+            assert!((read.overhead(class) - overhead).abs() < 1e-9, "{class:?}");
+        }
+        config["spec"] = json!({"uploadProxyURLOverride": "http://override:8080/path"});
+        let url = CdiConfig::read(&config).proxy_url().unwrap();
+        assert_eq!(url.as_str(), "http://override:8080/path");
+    }
+
+    #[test]
+    fn without_an_address_the_two_ways_to_expose_the_proxy_are_said() {
+        for config in [json!({}), json!({"status": {"uploadProxyURL": ""}})] {
+            let said = CdiConfig::read(&config).proxy_url().unwrap_err().to_string();
+            assert!(
+                said.contains("Ingress or a Route") && said.contains("port-forward"),
+                "{said}"
+            );
+        }
+        for odd in ["ftp://h", "https://", "a b"] {
+            let config = json!({"status": {"uploadProxyURL": odd}});
+            let error = CdiConfig::read(&config).proxy_url().unwrap_err();
+            assert!(matches!(error, ClusterError::BadProxy(_)), "{odd}");
+        }
+        assert_eq!(
+            proxy_url("localhost:8443").unwrap().as_str(),
+            "https://localhost:8443/"
+        );
+    }
+}

@@ -1,0 +1,164 @@
+//! An import, until its end.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::Cluster;
+use super::error::ClusterError;
+use super::look::Found;
+use super::object::{line, text};
+use super::target::Target;
+use super::wait::{Goal, INTERVAL, reached, timed_out};
+
+/// How far an import is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Progress {
+    /// CDI's name for where it is, such as `ImportInProgress`.
+    pub phase: String,
+    /// The part that is done, of 100.
+    pub percent: Option<f64>,
+    /// How often the pod has begun again.
+    pub restarts: u64,
+    /// What the pod says, or what is being waited for.
+    pub sentence: Option<String>,
+}
+
+impl Progress {
+    /// As far as it stands in the objects.
+    pub(crate) fn of(found: &Found) -> Self {
+        let none = Value::Null;
+        let volume = found.data_volume.as_ref().unwrap_or(&none);
+        let progress =
+            text(volume, "/status/progress").or_else(|| found.of_claim("storage.populator.progress"));
+        let phase = found.phase().or_else(|| found.of_claim("storage.pod.phase"));
+        let claimed = found
+            .of_claim("storage.pod.restarts")
+            .and_then(|count| count.parse().ok());
+        Self {
+            phase: line(phase.unwrap_or("Pending")),
+            percent: progress.and_then(percent),
+            restarts: volume["status"]["restartCount"].as_u64().or(claimed).unwrap_or(0),
+            sentence: found.sentence(),
+        }
+    }
+
+    /// True while bytes are fetched.
+    fn is_running(&self) -> bool {
+        matches!(self.phase.as_str(), "ImportInProgress" | "Running" | "Paused")
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.phase)?;
+        if let Some(percent) = self.percent {
+            write!(f, " {percent:.2} %")?;
+        }
+        match self.restarts {
+            0 => {}
+            1 => f.write_str(", restarted once")?,
+            restarts => write!(f, ", restarted {restarts} times")?,
+        }
+        match &self.sentence {
+            Some(sentence) => write!(f, ": {sentence}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The number in `45.20%`; CDI writes `N/A` where it knows none.
+fn percent(text: &str) -> Option<f64> {
+    let number: f64 = text.trim_end_matches('%').parse().ok()?;
+    (0.0..=100.0).contains(&number).then_some(number)
+}
+
+impl Cluster {
+    /// Follows an import until it has succeeded or failed, for at most `patience`; `told` hears of every change.
+    pub async fn follow(
+        &self,
+        target: &Target,
+        patience: Duration,
+        mut told: impl FnMut(&Progress),
+    ) -> Result<(), ClusterError> {
+        let started = Instant::now();
+        let mut last = Progress::default();
+        loop {
+            let progress = match self.look(target).await {
+                Ok(found) => {
+                    let mut progress = Progress::of(&found);
+                    if reached(&found, target, Goal::Filled)? {
+                        told(&progress);
+                        return Ok(());
+                    }
+                    if !progress.is_running() {
+                        progress.sentence = Some(self.reason(target, &found).await.to_string());
+                    }
+                    progress
+                }
+                Err(error) if error.may_pass() => Progress {
+                    sentence: Some(error.to_string()),
+                    ..last.clone()
+                },
+                Err(error) => return Err(error),
+            };
+            if progress != last {
+                told(&progress);
+            }
+            if started.elapsed() >= patience {
+                return Err(timed_out(target, patience, &progress));
+            }
+            last = progress;
+            sleep(INTERVAL.min(patience.saturating_sub(started.elapsed()))).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn progress_is_what_the_data_volume_says() {
+        let found = Found {
+            data_volume: Some(json!({"status": {
+                "phase": "ImportInProgress",
+                "progress": "45.20%",
+                "restartCount": 2,
+                "conditions": [{"type": "Running", "message": "Unable to connect\nto source"}],
+            }})),
+            claim: None,
+        };
+        let said = Progress::of(&found).to_string();
+        assert_eq!(
+            said,
+            "ImportInProgress 45.20 %, restarted 2 times: Unable to connect to source"
+        );
+        assert_eq!(Progress::of(&Found::default()).to_string(), "Pending");
+    }
+
+    #[test]
+    fn a_claim_says_it_by_annotations() {
+        let found = Found {
+            data_volume: None,
+            claim: Some(json!({"metadata": {"annotations": {
+                "cdi.kubevirt.io/storage.pod.phase": "Running",
+                "cdi.kubevirt.io/storage.pod.restarts": "1",
+                "cdi.kubevirt.io/storage.populator.progress": "7.5%",
+            }}})),
+        };
+        assert_eq!(Progress::of(&found).to_string(), "Running 7.50 %, restarted once");
+    }
+
+    #[test]
+    fn what_is_no_percentage_is_none() {
+        for text in ["N/A", "", "%", "NaN%", "-1%", "1000%"] {
+            assert_eq!(percent(text), None, "{text}");
+        }
+        assert_eq!(percent("100.0%"), Some(100.0));
+    }
+}

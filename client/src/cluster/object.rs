@@ -1,0 +1,68 @@
+//! Fields of objects, which hold what others wrote: each may be absent, or of another type.
+
+use serde_json::Value;
+
+/// The beginning of the names of CDI's annotations.
+pub(crate) const PREFIX: &str = "cdi.kubevirt.io/";
+
+/// Characters that are shown of what others say.
+const WORDS_CHARS: usize = 1 << 10;
+
+/// The text at this JSON pointer.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
+    object.pointer(pointer)?.as_str()
+}
+
+/// The elements at this JSON pointer.
+pub(crate) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// An annotation of CDI's, whose name gets CDI's prefix.
+pub(crate) fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    object["metadata"]["annotations"][format!("{PREFIX}{name}")].as_str()
+}
+
+/// The condition of this type.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    list(object, "/status/conditions")
+        .iter()
+        .find(|condition| condition["type"] == kind)
+}
+
+/// Words of others on one line, as they may be shown; nothing if there are none.
+pub(crate) fn words(text: Option<&str>) -> Option<String> {
+    text.map(line).filter(|words| !words.is_empty())
+}
+
+/// Words of others on one line, as they may be shown.
+pub(crate) fn line(words: &str) -> String {
+    printable::line(words, WORDS_CHARS)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_absent_or_of_another_type_is_nothing() {
+        let object = json!({
+            "metadata": {"annotations": {"cdi.kubevirt.io/storage.pod.ready": "true", "cdi.kubevirt.io/odd": 1}},
+            "status": {"phase": 3, "conditions": [{"type": "Running", "message": " a\nb "}]},
+        });
+        assert_eq!(annotation(&object, "storage.pod.ready"), Some("true"));
+        assert_eq!(annotation(&object, "odd"), None);
+        assert_eq!(text(&object, "/status/phase"), None);
+        assert!(list(&object, "/status/phase").is_empty());
+        let message = condition(&object, "Running").and_then(|found| text(found, "/message"));
+        assert_eq!(words(message).as_deref(), Some("a b"));
+        assert_eq!(condition(&object, "Bound"), None);
+        assert_eq!(words(Some(" \n")), None);
+        assert_eq!(annotation(&Value::Null, "odd"), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! The pod that fills a claim: its name, and what keeps it from doing so.
+
+use serde_json::Value;
+
+use super::object::{annotation, condition, line, list, text, words};
+use super::target::is_subdomain;
+use super::wait::Waiting;
+
+/// The name of the pod that fills a claim, as CDI says, or as CDI would call it.
+pub(crate) fn name(claim: &Value, is_upload: bool) -> String {
+    let (said, prefix) = match is_upload {
+        true => ("storage.uploadPodName", "cdi-upload"),
+        false => ("storage.import.importPodName", "importer"),
+    };
+    // It becomes part of a path.
+    if let Some(name) = annotation(claim, said).filter(|name| is_subdomain(name)) {
+        return name.to_owned();
+    }
+    format!("{prefix}-{}", text(claim, "/metadata/name").unwrap_or_default())
+}
+
+/// What a pod waits for.
+pub(crate) fn judge(pod: &Value) -> Waiting {
+    let scheduled = condition(pod, "PodScheduled");
+    if let Some(why) = scheduled.filter(|condition| condition["status"] == "False") {
+        return Waiting::Unscheduled(line(text(why, "/message").unwrap_or("unschedulable")));
+    }
+    let statuses = ["/status/initContainerStatuses", "/status/containerStatuses"];
+    let statuses: Vec<&Value> = statuses.iter().flat_map(|kind| list(pod, kind)).collect();
+    for status in &statuses {
+        let message = || words(text(status, "/state/waiting/message"));
+        match text(status, "/state/waiting/reason") {
+            None | Some("ContainerCreating" | "PodInitializing") => {}
+            Some("CrashLoopBackOff") => return Waiting::Crashing(last_words(status)),
+            Some(reason) if reason.contains("Image") => {
+                return Waiting::Image(message().unwrap_or_else(|| line(reason)));
+            }
+            Some(reason) => return Waiting::Starting(Some(message().unwrap_or_else(|| line(reason)))),
+        }
+    }
+    let is_running = |status: &&&Value| status.pointer("/state/running").is_some();
+    if statuses.is_empty() || statuses.iter().filter(is_running).count() == 0 {
+        return Waiting::Starting(None);
+    }
+    match statuses.iter().find(|status| status["ready"] == false) {
+        Some(status) if status.pointer("/lastState/terminated").is_some() => {
+            Waiting::Crashing(last_words(status))
+        }
+        Some(_) => Waiting::NotReady,
+        None => Waiting::Finishing,
+    }
+}
+
+/// What a container has said at its last end.
+fn last_words(status: &Value) -> String {
+    let Some(end) = status.pointer("/lastState/terminated") else {
+        return "it says nothing".to_owned();
+    };
+    words(text(end, "/message")).unwrap_or_else(|| {
+        let reason = line(text(end, "/reason").unwrap_or("Error"));
+        format!("{reason}, exit code {}", end["exitCode"])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_has_the_name_that_cdi_says() {
+        let claim = |annotations: Value| json!({"metadata": {"name": "disk", "annotations": annotations}});
+        assert_eq!(name(&claim(json!({})), true), "cdi-upload-disk");
+        assert_eq!(name(&claim(json!({})), false), "importer-disk");
+        let said = json!({"cdi.kubevirt.io/storage.uploadPodName": "cdi-upload-8100677d"});
+        assert_eq!(name(&claim(said), true), "cdi-upload-8100677d");
+        let odd = json!({"cdi.kubevirt.io/storage.uploadPodName": "../../secrets"});
+        assert_eq!(name(&claim(odd), true), "cdi-upload-disk");
+    }
+
+    fn container(status: &Value) -> Waiting {
+        judge(&json!({"status": {"containerStatuses": [status]}}))
+    }
+
+    fn waiting(reason: &str, message: &str) -> Waiting {
+        container(&json!({"ready": false, "state": {"waiting": {"reason": reason, "message": message}}}))
+    }
+
+    #[test]
+    fn what_a_pod_waits_for_is_in_its_status() {
+        let unschedulable = json!({"status": {"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"},
+        ]}});
+        assert_eq!(
+            judge(&unschedulable),
+            Waiting::Unscheduled("0/3 nodes are available".to_owned())
+        );
+        assert_eq!(
+            judge(&json!({"status": {"phase": "Pending"}})),
+            Waiting::Starting(None)
+        );
+        assert_eq!(waiting("ContainerCreating", ""), Waiting::Starting(None));
+        assert_eq!(
+            waiting("ImagePullBackOff", "Back-off pulling \"x\""),
+            Waiting::Image("Back-off pulling \"x\"".to_owned())
+        );
+        assert_eq!(
+            waiting("ErrImagePull", ""),
+            Waiting::Image("ErrImagePull".to_owned())
+        );
+        assert_eq!(
+            waiting("CreateContainerConfigError", "secret \"s\" not found"),
+            Waiting::Starting(Some("secret \"s\" not found".to_owned()))
+        );
+        let running = json!({"running": {}});
+        assert_eq!(
+            container(&json!({"ready": false, "state": running})),
+            Waiting::NotReady
+        );
+        assert_eq!(
+            container(&json!({"ready": true, "state": running})),
+            Waiting::Finishing
+        );
+    }
+
+    #[test]
+    fn a_pod_that_fails_is_known_by_its_last_words() {
+        let end =
+            |message: &str| json!({"terminated": {"exitCode": 1, "reason": "Error", "message": message}});
+        let crash = |last: &Value| {
+            container(&json!({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": last}))
+        };
+        assert_eq!(crash(&end("no space")), Waiting::Crashing("no space".to_owned()));
+        assert_eq!(
+            crash(&end("")),
+            Waiting::Crashing("Error, exit code 1".to_owned())
+        );
+        let again = json!({"ready": false, "state": {"running": {}}, "lastState": end("no space")});
+        assert_eq!(container(&again), Waiting::Crashing("no space".to_owned()));
+    }
+}

@@ -1,0 +1,283 @@
+//! What is asked of the API server: a verb on a resource, its path, and the sentence for a refusal.
+
+use std::fmt;
+
+use http::Method;
+use serde_json::Value;
+
+use super::error::ClusterError;
+use super::object;
+
+/// The API group of CDI.
+pub(crate) const CDI: &str = "cdi.kubevirt.io";
+
+/// A kind of objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Resource {
+    /// What stands before the name in sentences.
+    short: &'static str,
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+    is_namespaced: bool,
+}
+
+impl Resource {
+    pub(crate) const DATA_VOLUMES: Self = Self::namespaced("dv", CDI, "v1beta1", "datavolumes");
+    pub(crate) const CLAIMS: Self = Self::namespaced("pvc", "", "v1", "persistentvolumeclaims");
+    pub(crate) const PODS: Self = Self::namespaced("pod", "", "v1", "pods");
+    pub(crate) const EVENTS: Self = Self::namespaced("event", "", "v1", "events");
+    pub(crate) const TOKENS: Self = Self::namespaced(
+        "token",
+        "upload.cdi.kubevirt.io",
+        "v1beta1",
+        "uploadtokenrequests",
+    );
+    pub(crate) const CDI_CONFIGS: Self = Self {
+        is_namespaced: false,
+        ..Self::namespaced("cdiconfig", CDI, "v1beta1", "cdiconfigs")
+    };
+    pub(crate) const STORAGE_CLASSES: Self = Self {
+        is_namespaced: false,
+        ..Self::namespaced("storageclass", "storage.k8s.io", "v1", "storageclasses")
+    };
+
+    const fn namespaced(
+        short: &'static str,
+        group: &'static str,
+        version: &'static str,
+        plural: &'static str,
+    ) -> Self {
+        Self {
+            short,
+            group,
+            version,
+            plural,
+            is_namespaced: true,
+        }
+    }
+
+    /// True for what is only there with CDI.
+    pub(crate) fn is_of_cdi(self) -> bool {
+        self.group.ends_with(CDI)
+    }
+}
+
+impl fmt::Display for Resource {
+    /// As rules of RBAC name it: `datavolumes.cdi.kubevirt.io`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.plural)?;
+        if self.group.is_empty() {
+            return Ok(());
+        }
+        write!(f, ".{}", self.group)
+    }
+}
+
+/// A verb of RBAC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    List,
+    Create,
+    Delete,
+}
+
+impl Verb {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Create => "create",
+            Self::Delete => "delete",
+        }
+    }
+
+    pub(crate) fn method(self) -> Method {
+        match self {
+            Self::Get | Self::List => Method::GET,
+            Self::Create => Method::POST,
+            Self::Delete => Method::DELETE,
+        }
+    }
+}
+
+/// A request, as far as a refusal is about it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question<'a> {
+    pub(crate) verb: Verb,
+    pub(crate) resource: Resource,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl Question<'_> {
+    /// The path of the request.
+    pub(crate) fn path(&self) -> String {
+        let Resource {
+            group,
+            version,
+            plural,
+            is_namespaced,
+            ..
+        } = self.resource;
+        let root = match group {
+            "" => format!("/api/{version}"),
+            group => format!("/apis/{group}/{version}"),
+        };
+        let namespace = match is_namespaced {
+            true => format!("/namespaces/{}", self.namespace),
+            false => String::new(),
+        };
+        let name = match self.verb {
+            Verb::Get | Verb::Delete => format!("/{}", self.name),
+            Verb::List | Verb::Create => String::new(),
+        };
+        format!("{root}{namespace}/{plural}{name}")
+    }
+
+    /// The object, in people's words.
+    fn object(&self) -> String {
+        format!("{}/{}", self.resource.short, self.name)
+    }
+
+    /// The sentence for an answer that is no success.
+    pub(crate) fn refused(&self, host: &str, code: u16, body: &[u8]) -> ClusterError {
+        let status: Value = serde_json::from_slice(body).unwrap_or_default();
+        let is_status = object::text(&status, "/kind") == Some("Status");
+        let words =
+            object::text(&status, "/message").map_or_else(|| String::from_utf8_lossy(body), Into::into);
+        let words = object::line(&words);
+        match code {
+            401 => ClusterError::Unknown {
+                host: host.to_owned(),
+            },
+            403 if words.contains("quota") => ClusterError::Quota(words),
+            // What RBAC says; the other refusals of this code are those of admission.
+            403 if words.contains("is forbidden: User ") => ClusterError::Denied {
+                verb: self.verb.name(),
+                resource: self.resource.to_string(),
+                namespace: self.resource.is_namespaced.then(|| self.namespace.to_owned()),
+            },
+            404 if object::text(&status, "/details/kind") == Some("namespaces") => {
+                ClusterError::NoNamespace(self.namespace.to_owned())
+            }
+            // The path itself is not known.
+            404 if !is_status && self.resource.is_of_cdi() => ClusterError::NoCdi,
+            404 => ClusterError::NotFound {
+                object: self.object(),
+                namespace: self.namespace.to_owned(),
+            },
+            409 if object::text(&status, "/reason") == Some("AlreadyExists") => {
+                ClusterError::Exists(self.object())
+            }
+            429 | 500.. => ClusterError::Busy {
+                host: host.to_owned(),
+                words,
+            },
+            _ => ClusterError::Refused {
+                object: self.object(),
+                words,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn question(verb: Verb, resource: Resource) -> Question<'static> {
+        Question {
+            verb,
+            resource,
+            namespace: "vms",
+            name: "disk",
+        }
+    }
+
+    #[test]
+    fn paths_are_those_of_the_api() {
+        for (verb, resource, path) in [
+            (
+                Verb::Get,
+                Resource::CLAIMS,
+                "/api/v1/namespaces/vms/persistentvolumeclaims/disk",
+            ),
+            (Verb::List, Resource::EVENTS, "/api/v1/namespaces/vms/events"),
+            (
+                Verb::Create,
+                Resource::DATA_VOLUMES,
+                "/apis/cdi.kubevirt.io/v1beta1/namespaces/vms/datavolumes",
+            ),
+            (
+                Verb::Get,
+                Resource::CDI_CONFIGS,
+                "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/disk",
+            ),
+            (
+                Verb::Create,
+                Resource::TOKENS,
+                "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/vms/uploadtokenrequests",
+            ),
+        ] {
+            assert_eq!(question(verb, resource).path(), path);
+        }
+    }
+
+    fn sentence(verb: Verb, resource: Resource, code: u16, body: &Value) -> String {
+        let body = body.to_string();
+        question(verb, resource)
+            .refused("example.org:6443", code, body.as_bytes())
+            .to_string()
+    }
+
+    #[test]
+    fn what_is_refused_is_said_by_what_was_asked() {
+        let status = |message: &str| json!({"kind": "Status", "message": message});
+        let rbac = status("datavolumes.cdi.kubevirt.io is forbidden: User \"me\" cannot create resource");
+        let said = sentence(Verb::Create, Resource::DATA_VOLUMES, 403, &rbac);
+        assert!(
+            said.starts_with("you may not create datavolumes.cdi.kubevirt.io in namespace vms"),
+            "{said}"
+        );
+        let said = sentence(Verb::List, Resource::STORAGE_CLASSES, 403, &rbac);
+        assert!(
+            said.starts_with("you may not list storageclasses.storage.k8s.io in the cluster"),
+            "{said}"
+        );
+        let quota =
+            status("persistentvolumeclaims \"disk\" is forbidden: exceeded quota: small, requested: 2Gi");
+        let said = sentence(Verb::Create, Resource::CLAIMS, 403, &quota);
+        assert!(said.contains("exceeded quota: small, requested: 2Gi"), "{said}");
+        let webhook = status("admission webhook \"w\" denied the request: Missing\n\u{1b}[31msize");
+        for code in [400, 403, 422] {
+            let said = sentence(Verb::Create, Resource::DATA_VOLUMES, code, &webhook);
+            assert!(
+                said.contains("denied the request: Missing \\u{1b}[31msize"),
+                "{said}"
+            );
+        }
+        let said = sentence(Verb::Create, Resource::CLAIMS, 500, &json!("oh"));
+        assert!(said.contains("example.org:6443") && said.contains("oh"), "{said}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_the_object_the_namespace_or_cdi() {
+        let code = |resource, body: &[u8]| question(Verb::Create, resource).refused("h", 404, body);
+        let page = b"404 page not found\n";
+        assert!(matches!(code(Resource::TOKENS, page), ClusterError::NoCdi));
+        let object = br#"{"kind": "Status", "reason": "NotFound", "details": {"kind": "datavolumes"}}"#;
+        assert!(matches!(
+            code(Resource::DATA_VOLUMES, object),
+            ClusterError::NotFound { .. }
+        ));
+        let namespace = br#"{"kind": "Status", "reason": "NotFound", "details": {"kind": "namespaces"}}"#;
+        assert!(matches!(
+            code(Resource::CLAIMS, namespace),
+            ClusterError::NoNamespace(_)
+        ));
+    }
+}

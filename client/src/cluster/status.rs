@@ -1,0 +1,266 @@
+//! One screen about what is being filled.
+
+use serde_json::Value;
+
+use super::Cluster;
+use super::error::ClusterError;
+use super::follow::Progress;
+use super::look::Found;
+use super::object::{line, text, words};
+use super::pods;
+use super::question::Resource;
+use super::target::{Kind, Target};
+
+/// Events that are shown of one volume.
+const MOST_EVENTS: usize = 5;
+
+/// A warning that somebody has written about an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// When, as Kubernetes writes it.
+    pub time: String,
+    /// About what, `Pod/NAME`.
+    pub object: String,
+    /// The word for it.
+    pub reason: String,
+    /// The sentence.
+    pub message: String,
+    /// The name alone.
+    name: String,
+}
+
+impl Event {
+    fn read(event: &Value) -> Option<Self> {
+        let at = |pointer| text(event, pointer).map(line);
+        let name = at("/involvedObject/name")?;
+        let times = ["/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
+        Some(Self {
+            time: times.into_iter().find_map(at).unwrap_or_default(),
+            object: format!("{}/{name}", at("/involvedObject/kind").unwrap_or_default()),
+            reason: at("/reason").unwrap_or_default(),
+            message: words(text(event, "/message"))?,
+            name,
+        })
+    }
+}
+
+/// A volume on the screen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The volume.
+    pub target: Target,
+    /// How far it is.
+    pub progress: Progress,
+    /// The size of its claim, of which the percentage is; the difference of two looks is a rate.
+    pub bytes: Option<u64>,
+    /// The newest warnings about it, its claims and its pod, the newest first.
+    pub events: Vec<Event>,
+}
+
+impl Cluster {
+    /// Looks at one volume, or at all that CDI fills in the namespace.
+    pub async fn status(&self, target: Option<&Target>) -> Result<Vec<Row>, ClusterError> {
+        let all = match target {
+            Some(target) => {
+                let found = self.look(target).await?;
+                if !found.has(target) {
+                    return Err(ClusterError::NotFound {
+                        object: target.to_string(),
+                        namespace: self.namespace().to_owned(),
+                    });
+                }
+                vec![(target.clone(), found)]
+            }
+            None => self.everything().await?,
+        };
+        let warnings = self.warnings(None).await;
+        Ok(all
+            .into_iter()
+            .map(|(target, found)| row(target, &found, &warnings))
+            .collect())
+    }
+
+    /// All DataVolumes with their claims, and all other claims that CDI fills.
+    async fn everything(&self) -> Result<Vec<(Target, Found)>, ClusterError> {
+        let volumes = self.list(Resource::DATA_VOLUMES, None).await?;
+        let mut claims = self.list(Resource::CLAIMS, None).await?;
+        let name_of = |object: &Value| text(object, "/metadata/name").unwrap_or_default().to_owned();
+        let mut all = Vec::new();
+        for volume in volumes {
+            let name = name_of(&volume);
+            let claim = claims.iter().position(|claim| name_of(claim) == name);
+            let found = Found {
+                data_volume: Some(volume),
+                claim: claim.map(|at| claims.swap_remove(at)),
+            };
+            all.extend(Target::new(Kind::DataVolume, &name).map(|target| (target, found)));
+        }
+        for claim in claims {
+            let name = name_of(&claim);
+            let found = Found {
+                data_volume: None,
+                claim: Some(claim),
+            };
+            let is_filled_by_cdi = [
+                "storage.upload.target",
+                "storage.import.endpoint",
+                "storage.pod.phase",
+            ];
+            // The claims of populators are details of those that they fill.
+            if !name.starts_with("prime-")
+                && is_filled_by_cdi.iter().any(|name| found.of_claim(name).is_some())
+            {
+                all.extend(Target::new(Kind::Claim, &name).map(|target| (target, found)));
+            }
+        }
+        all.sort_by_key(|(target, _)| target.to_string());
+        Ok(all)
+    }
+
+    /// The warnings about an object of this name, or all, the newest first; none if one may not look.
+    pub(crate) async fn warnings(&self, name: Option<&str>) -> Vec<Event> {
+        let selector = match name {
+            Some(name) => format!("type=Warning,involvedObject.name={name}"),
+            None => "type=Warning".to_owned(),
+        };
+        let events = self
+            .list(Resource::EVENTS, Some(("fieldSelector", &selector)))
+            .await;
+        let mut events: Vec<_> = events
+            .unwrap_or_default()
+            .iter()
+            .filter_map(Event::read)
+            .collect();
+        // RFC 3339 in UTC: the order of the text is that of time.
+        events.sort_by(|one, other| other.time.cmp(&one.time));
+        events
+    }
+}
+
+fn row(target: Target, found: &Found, warnings: &[Event]) -> Row {
+    let prime = found.prime().map(str::to_owned);
+    let mut names = vec![target.name().to_owned()];
+    for claim in prime.iter().map(String::as_str).chain([target.name()]) {
+        names.push(format!("cdi-upload-{claim}"));
+        names.push(format!("importer-{claim}"));
+    }
+    names.extend(
+        found
+            .claim
+            .iter()
+            .map(|claim| pods::name(claim, found.is_upload())),
+    );
+    names.extend(prime);
+    let events = warnings.iter().filter(|event| names.contains(&event.name));
+    Row {
+        events: events.take(MOST_EVENTS).cloned().collect(),
+        progress: Progress::of(found),
+        bytes: found.claim_bytes(),
+        target,
+    }
+}
+
+/// The screen: a table, and below each line what was said. No line has characters that control a terminal.
+pub fn table(rows: &[Row]) -> String {
+    let head = ["NAME", "PHASE", "PROGRESS", "RESTARTS"].map(str::to_owned);
+    let lines: Vec<[String; 4]> = std::iter::once(head).chain(rows.iter().map(cells)).collect();
+    let width = |column: usize| {
+        lines
+            .iter()
+            .map(|line| line[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let (name, phase, progress) = (width(0), width(1), width(2));
+    let mut screen = String::new();
+    // Nothing is said below the head.
+    let said = std::iter::once(Vec::new()).chain(rows.iter().map(said));
+    for ([a, b, c, d], said) in lines.iter().zip(said) {
+        screen.push_str(&format!("{a:name$}  {b:phase$}  {c:progress$}  {d}\n"));
+        for line in said {
+            screen.push_str(&format!("  {line}\n"));
+        }
+    }
+    screen
+}
+
+fn cells(row: &Row) -> [String; 4] {
+    let percent = row.progress.percent;
+    [
+        row.target.to_string(),
+        row.progress.phase.clone(),
+        percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.2} %")),
+        row.progress.restarts.to_string(),
+    ]
+}
+
+fn said(row: &Row) -> Vec<String> {
+    let events = row.events.iter().map(|event| {
+        let Event {
+            time,
+            object,
+            reason,
+            message,
+            ..
+        } = event;
+        format!("{time} {object} {reason}: {message}")
+    });
+    row.progress.sentence.iter().cloned().chain(events).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(name: &str, time: &str, message: &str) -> Event {
+        let about = json!({"kind": "Pod", "name": name});
+        let event =
+            json!({"involvedObject": about, "reason": "Odd", "message": message, "lastTimestamp": time});
+        Event::read(&event).unwrap()
+    }
+
+    #[test]
+    fn one_screen_says_it_all() {
+        let volume = json!({"status": {
+            "phase": "ImportInProgress",
+            "progress": "9.5%",
+            "restartCount": 1,
+            "conditions": [{"type": "Running", "message": "not\u{1b}[2J found"}],
+        }});
+        let claim = json!({
+            "metadata": {"name": "a", "annotations": {"cdi.kubevirt.io/storage.populator.pvcPrime": "prime-1"}},
+            "spec": {"resources": {"requests": {"storage": "1Gi"}}},
+        });
+        let found = Found {
+            data_volume: Some(volume),
+            claim: Some(claim),
+        };
+        let warnings = [
+            event("importer-prime-1", "2026-01-01T00:00:00Z", "a\nb"),
+            event("other", "", "no"),
+        ];
+        let rows = [
+            row("dv/a".parse().unwrap(), &found, &warnings),
+            row("pvc/longer".parse().unwrap(), &Found::default(), &warnings),
+        ];
+        assert_eq!(rows[0].bytes, Some(1 << 30));
+        assert_eq!(
+            table(&rows),
+            "NAME        PHASE             PROGRESS  RESTARTS\n\
+             dv/a        ImportInProgress  9.50 %    1\n  \
+               not\\u{1b}[2J found\n  \
+               2026-01-01T00:00:00Z Pod/importer-prime-1 Odd: a b\n\
+             pvc/longer  Pending           -         0\n"
+        );
+    }
+
+    #[test]
+    fn the_newest_five_warnings_are_enough() {
+        let warnings: Vec<_> = (0..9).map(|n| event("disk", &n.to_string(), "x")).collect();
+        let row = row("dv/disk".parse().unwrap(), &Found::default(), &warnings);
+        assert_eq!(row.events, warnings[..5]);
+        assert!(Event::read(&json!({"involvedObject": {"name": "disk"}})).is_none());
+    }
+}

@@ -1,0 +1,147 @@
+//! What is filled, as people name it: `dv/NAME` or `pvc/NAME`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::question::Resource;
+
+/// Characters of a DNS label and of a DNS name at most (RFC 1123 §2.1).
+const LABEL: usize = 63;
+const SUBDOMAIN: usize = 253;
+
+/// The kind of a [`Target`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A DataVolume; its claim has the same name.
+    DataVolume,
+    /// A PersistentVolumeClaim.
+    Claim,
+}
+
+impl Kind {
+    pub(crate) fn resource(self) -> Resource {
+        match self {
+            Self::DataVolume => Resource::DATA_VOLUMES,
+            Self::Claim => Resource::CLAIMS,
+        }
+    }
+}
+
+/// A DataVolume or a claim, by its name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Target {
+    kind: Kind,
+    name: String,
+}
+
+/// A text that is no target.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// No known kind before the slash.
+    #[error("use dv/NAME or pvc/NAME")]
+    Kind,
+    /// A name that Kubernetes does not allow.
+    #[error("{0:?} cannot be a name: use small letters, digits, - and .")]
+    Name(String),
+}
+
+impl Target {
+    /// The target of this kind and name.
+    pub fn new(kind: Kind, name: &str) -> Result<Self, TargetError> {
+        if !is_subdomain(name) {
+            return Err(TargetError::Name(name.chars().take(SUBDOMAIN).collect()));
+        }
+        Ok(Self {
+            kind,
+            name: name.to_owned(),
+        })
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Its name, which is also that of its claim.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (kind, name) = text.split_once('/').ok_or(TargetError::Kind)?;
+        let kind = match kind {
+            "dv" | "datavolume" => Kind::DataVolume,
+            "pvc" | "persistentvolumeclaim" => Kind::Claim,
+            _ => return Err(TargetError::Kind),
+        };
+        Self::new(kind, name)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::DataVolume => "dv",
+            Kind::Claim => "pvc",
+        };
+        write!(f, "{kind}/{}", self.name)
+    }
+}
+
+/// True if `text` may be the name of a namespace (RFC 1123 label).
+pub(crate) fn is_label(text: &str) -> bool {
+    text.len() <= LABEL && is_part(text)
+}
+
+/// True if `text` may be the name of an object (RFC 1123 subdomain): nothing that means something in a path.
+pub(crate) fn is_subdomain(text: &str) -> bool {
+    text.len() <= SUBDOMAIN && text.split('.').all(is_part)
+}
+
+fn is_part(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_kind_and_a_name() {
+        for (text, kind, shown) in [
+            ("dv/a.b-1", Kind::DataVolume, "dv/a.b-1"),
+            ("datavolume/a", Kind::DataVolume, "dv/a"),
+            ("pvc/a", Kind::Claim, "pvc/a"),
+            ("persistentvolumeclaim/a", Kind::Claim, "pvc/a"),
+        ] {
+            let target: Target = text.parse().unwrap();
+            assert_eq!((target.kind(), target.to_string().as_str()), (kind, shown));
+        }
+    }
+
+    #[test]
+    fn other_texts_are_not() {
+        for text in ["", "a", "vm/a", "DV/a"] {
+            assert_eq!(text.parse::<Target>(), Err(TargetError::Kind), "{text}");
+        }
+        let long = format!("dv/{}", "a".repeat(254));
+        for text in [
+            "dv/",
+            "dv/A",
+            "pvc/a/b",
+            "dv/../secrets",
+            "dv/a?b",
+            "dv/-a",
+            "dv/a..b",
+            &long,
+        ] {
+            let error = text.parse::<Target>().unwrap_err();
+            assert!(matches!(error, TargetError::Name(_)), "{text}");
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! What is made: a DataVolume, or a claim with the annotations from which CDI knows what to do with it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde_json::{Map, Value, json};
+
+use super::Cluster;
+use super::error::ClusterError;
+use super::object::{self, PREFIX};
+use super::size::quantity;
+use super::target::{Kind, Target};
+
+/// The access mode of a plain claim, which needs one. For a DataVolume CDI knows which of them the storage can do.
+const ACCESS_MODE: &str = "ReadWriteOnce";
+
+/// The form of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum VolumeMode {
+    /// A file system, which keeps a part for itself.
+    #[default]
+    Filesystem,
+    /// A device.
+    Block,
+}
+
+impl fmt::Display for VolumeMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Filesystem => "Filesystem",
+            Self::Block => "Block",
+        })
+    }
+}
+
+impl FromStr for VolumeMode {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "Filesystem" | "filesystem" => Ok(Self::Filesystem),
+            "Block" | "block" => Ok(Self::Block),
+            _ => Err("use Filesystem or Block"),
+        }
+    }
+}
+
+/// Where the content comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// From here.
+    Upload,
+    /// From where the cluster fetches it.
+    Import(Import),
+}
+
+/// A source that the cluster fetches.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Import {
+    /// The address, whose scheme says what serves there.
+    pub url: String,
+    /// A Secret with credentials.
+    pub secret: Option<String>,
+    /// A ConfigMap with certificates.
+    pub cert_config_map: Option<String>,
+    /// `ALGORITHM:HEX`; only of HTTP.
+    pub checksum: Option<String>,
+}
+
+impl Import {
+    /// CDI's name for what serves there: `http`, `registry`, `s3` or `gcs`.
+    pub fn kind(&self) -> Option<&'static str> {
+        match self.url.split_once("://")?.0 {
+            "http" | "https" => Some("http"),
+            "docker" | "oci-archive" => Some("registry"),
+            "s3" => Some("s3"),
+            "gs" => Some("gcs"),
+            _ => None,
+        }
+    }
+}
+
+/// The volume that is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// What is made, and its name.
+    pub target: Target,
+    /// Where its content comes from.
+    pub source: Source,
+    /// The size that is asked for, see [`request`](super::size::request).
+    pub size_bytes: u64,
+    /// The class, if it is not the default one.
+    pub storage_class: Option<String>,
+    /// The access mode, if it is not the one that CDI knows for the class.
+    pub access_mode: Option<String>,
+    /// The form, if it is not the one that CDI knows for the class.
+    pub volume_mode: Option<VolumeMode>,
+    /// True if all of the space is to be taken at once.
+    pub preallocation: bool,
+    /// True for a tar whose files the volume is to hold.
+    pub archive: bool,
+    /// True if the volume is to be bound before a VM uses it.
+    pub force_bind: bool,
+    /// The instance type that VMs of this disk have by default.
+    pub instancetype: Option<String>,
+    /// The preference that VMs of this disk have by default.
+    pub preference: Option<String>,
+}
+
+/// The object that is wanted.
+pub fn manifest(wanted: &Wanted) -> Value {
+    let mut metadata = json!({"name": wanted.target.name()});
+    let labels = [
+        (
+            "instancetype.kubevirt.io/default-instancetype",
+            &wanted.instancetype,
+        ),
+        ("instancetype.kubevirt.io/default-preference", &wanted.preference),
+    ];
+    let labels = object_of(labels.map(|(name, value)| (name, value.as_deref())));
+    let immediate = wanted.force_bind.then_some("true");
+    let mut annotations = prefixed([("storage.bind.immediate.requested", immediate)]);
+    let mut storage = json!({"resources": {"requests": {"storage": quantity(wanted.size_bytes)}}});
+    set(&mut storage, "storageClassName", wanted.storage_class.as_deref());
+    let mode = wanted.volume_mode.map(|mode| mode.to_string());
+    set(&mut storage, "volumeMode", mode.as_deref());
+    let access = wanted.access_mode.as_deref();
+    let (version, kind, spec) = match wanted.target.kind() {
+        Kind::DataVolume => {
+            if let Some(mode) = access {
+                storage["accessModes"] = json!([mode]);
+            }
+            let mut spec = json!({"source": source(&wanted.source), "storage": storage});
+            set(&mut spec, "contentType", wanted.archive.then_some("archive"));
+            if wanted.preallocation {
+                spec["preallocation"] = json!(true);
+            }
+            ("cdi.kubevirt.io/v1beta1", "DataVolume", spec)
+        }
+        Kind::Claim => {
+            storage["accessModes"] = json!([access.unwrap_or(ACCESS_MODE)]);
+            annotations.extend(source_annotations(&wanted.source));
+            annotations.extend(prefixed([
+                ("storage.contentType", wanted.archive.then_some("archive")),
+                (
+                    "storage.preallocation.requested",
+                    wanted.preallocation.then_some("true"),
+                ),
+            ]));
+            ("v1", "PersistentVolumeClaim", storage)
+        }
+    };
+    for (field, map) in [("labels", labels), ("annotations", annotations)] {
+        if !map.is_empty() {
+            metadata[field] = Value::Object(map);
+        }
+    }
+    json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})
+}
+
+/// The object as YAML, for `kubectl apply -f -`.
+pub fn yaml(manifest: &Value) -> Result<String, serde_saphyr::ser::Error> {
+    serde_saphyr::to_string(manifest)
+}
+
+/// The source of a DataVolume.
+fn source(source: &Source) -> Value {
+    let Source::Import(import) = source else {
+        return json!({"upload": {}});
+    };
+    let fields = object_of([
+        ("url", Some(import.url.as_str())),
+        ("secretRef", import.secret.as_deref()),
+        ("certConfigMap", import.cert_config_map.as_deref()),
+        ("checksum", import.checksum.as_deref()),
+    ]);
+    json!({import.kind().unwrap_or("http"): fields})
+}
+
+/// The source of a plain claim, by the annotations that CDI's controllers read.
+fn source_annotations(source: &Source) -> Map<String, Value> {
+    let Source::Import(import) = source else {
+        return prefixed([("storage.upload.target", Some(""))]);
+    };
+    prefixed([
+        ("storage.import.source", import.kind()),
+        ("storage.import.endpoint", Some(&import.url)),
+        ("storage.import.secretName", import.secret.as_deref()),
+        ("storage.import.certConfigMap", import.cert_config_map.as_deref()),
+        ("storage.import.checksum", import.checksum.as_deref()),
+    ])
+}
+
+fn set(object: &mut Value, field: &str, value: Option<&str>) {
+    if let Some(value) = value {
+        object[field] = json!(value);
+    }
+}
+
+/// An object with the fields that have a value.
+fn object_of<const N: usize>(fields: [(&str, Option<&str>); N]) -> Map<String, Value> {
+    let fields = fields.into_iter();
+    fields
+        .filter_map(|(name, value)| Some((name.to_owned(), json!(value?))))
+        .collect()
+}
+
+/// The annotations that have a value, whose names get CDI's prefix.
+fn prefixed<const N: usize>(annotations: [(&str, Option<&str>); N]) -> Map<String, Value> {
+    let named = object_of(annotations).into_iter();
+    named
+        .map(|(name, value)| (format!("{PREFIX}{name}"), value))
+        .collect()
+}
+
+impl Cluster {
+    /// Makes what is wanted, and returns its UID.
+    pub async fn create(&self, wanted: &Wanted) -> Result<String, ClusterError> {
+        let target = &wanted.target;
+        let manifest = manifest(wanted);
+        let made = self
+            .make(target.kind().resource(), target.name(), &manifest)
+            .await?;
+        let uid = object::text(&made, "/metadata/uid").unwrap_or_default();
+        // The API server drops fields that it does not know, without a word.
+        let checksum = |object| object::text(object, "/spec/source/http/checksum");
+        if checksum(&manifest) != checksum(&made) {
+            self.remove(target, uid).await?;
+            return Err(ClusterError::NoChecksum(target.clone()));
+        }
+        Ok(uid.to_owned())
+    }
+
+    /// Removes what [`create`](Self::create) has made, unless another one has taken its place.
+    pub async fn remove(&self, target: &Target, uid: &str) -> Result<(), ClusterError> {
+        self.delete(target.kind().resource(), target.name(), uid).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(target: &str) -> Wanted {
+        Wanted {
+            target: target.parse().unwrap(),
+            source: Source::Upload,
+            size_bytes: 10 << 30,
+            storage_class: None,
+            access_mode: None,
+            volume_mode: None,
+            preallocation: false,
+            archive: false,
+            force_bind: false,
+            instancetype: None,
+            preference: None,
+        }
+    }
+
+    fn full(target: &str) -> Wanted {
+        Wanted {
+            storage_class: Some("fast".to_owned()),
+            access_mode: Some("ReadWriteMany".to_owned()),
+            volume_mode: Some(VolumeMode::Block),
+            preallocation: true,
+            archive: true,
+            force_bind: true,
+            instancetype: Some("u1.small".to_owned()),
+            preference: Some("fedora".to_owned()),
+            ..wanted(target)
+        }
+    }
+
+    #[test]
+    fn a_data_volume_leaves_to_cdi_what_is_not_said() {
+        let least = json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1",
+            "kind": "DataVolume",
+            "metadata": {"name": "disk"},
+            "spec": {"source": {"upload": {}}, "storage": {"resources": {"requests": {"storage": "10Gi"}}}},
+        });
+        assert_eq!(manifest(&wanted("dv/disk")), least);
+        let most = json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1",
+            "kind": "DataVolume",
+            "metadata": {
+                "name": "disk",
+                "labels": {
+                    "instancetype.kubevirt.io/default-instancetype": "u1.small",
+                    "instancetype.kubevirt.io/default-preference": "fedora",
+                },
+                "annotations": {"cdi.kubevirt.io/storage.bind.immediate.requested": "true"},
+            },
+            "spec": {
+                "source": {"upload": {}},
+                "contentType": "archive",
+                "preallocation": true,
+                "storage": {
+                    "accessModes": ["ReadWriteMany"],
+                    "volumeMode": "Block",
+                    "storageClassName": "fast",
+                    "resources": {"requests": {"storage": "10Gi"}},
+                },
+            },
+        });
+        assert_eq!(manifest(&full("dv/disk")), most);
+    }
+
+    #[test]
+    fn a_claim_says_it_by_annotations() {
+        let claim = manifest(&wanted("pvc/disk"));
+        assert_eq!(claim["kind"], "PersistentVolumeClaim");
+        assert_eq!(
+            claim["metadata"],
+            json!({"name": "disk", "annotations": {"cdi.kubevirt.io/storage.upload.target": ""}})
+        );
+        assert_eq!(claim["spec"]["accessModes"], json!(["ReadWriteOnce"]));
+        let claim = manifest(&full("pvc/disk"));
+        assert_eq!(claim["spec"]["volumeMode"], "Block");
+        assert_eq!(
+            claim["metadata"]["annotations"],
+            json!({
+                "cdi.kubevirt.io/storage.bind.immediate.requested": "true",
+                "cdi.kubevirt.io/storage.upload.target": "",
+                "cdi.kubevirt.io/storage.contentType": "archive",
+                "cdi.kubevirt.io/storage.preallocation.requested": "true",
+            })
+        );
+    }
+
+    #[test]
+    fn an_import_is_known_by_its_scheme() {
+        let import = |url: &str| Import {
+            url: url.to_owned(),
+            secret: Some("s".to_owned()),
+            cert_config_map: Some("c".to_owned()),
+            checksum: Some("sha256:ab".to_owned()),
+        };
+        for (url, kind) in [
+            ("https://h/d.qcow2", Some("http")),
+            ("docker://h/d:1", Some("registry")),
+            ("s3://b/d", Some("s3")),
+            ("gs://b/d", Some("gcs")),
+            ("ftp://h/d", None),
+            ("d.qcow2", None),
+        ] {
+            assert_eq!(import(url).kind(), kind);
+        }
+        let import = Source::Import(import("https://h/d"));
+        assert_eq!(
+            source(&import),
+            json!({"http": {"url": "https://h/d", "secretRef": "s", "certConfigMap": "c", "checksum": "sha256:ab"}})
+        );
+        let annotations = source_annotations(&import);
+        assert_eq!(
+            annotations["cdi.kubevirt.io/storage.import.endpoint"],
+            "https://h/d"
+        );
+        assert_eq!(
+            annotations["cdi.kubevirt.io/storage.import.checksum"],
+            "sha256:ab"
+        );
+    }
+
+    #[test]
+    fn yaml_is_what_was_meant() {
+        let manifest = manifest(&full("pvc/disk"));
+        let text = yaml(&manifest).unwrap();
+        assert!(text.contains("kind: PersistentVolumeClaim\n"), "{text}");
+        assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), manifest);
+    }
+}

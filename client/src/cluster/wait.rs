@@ -1,0 +1,233 @@
+//! Waiting for CDI's controllers, and what they themselves wait for.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::Cluster;
+use super::error::ClusterError;
+use super::look::Found;
+use super::object::{annotation, text};
+use super::pods;
+use super::question::Resource;
+use super::target::Target;
+
+/// Time between two looks: half of virtctl's, and some five requests each.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is being waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waiting {
+    /// The API server, which was there before.
+    Cluster(String),
+    /// CDI, which has not made the claim yet.
+    Claim,
+    /// A volume for the claim, and the last complaint about that.
+    Unbound(Option<String>),
+    /// A VM that uses the claim.
+    FirstConsumer(Target),
+    /// CDI, which has not made the pod yet.
+    Pod,
+    /// A node on which the pod fits.
+    Unscheduled(String),
+    /// The pod's image.
+    Image(String),
+    /// The start of the pod, and the last complaint about that.
+    Starting(Option<String>),
+    /// The pod's next attempt.
+    Crashing(String),
+    /// The program in the pod.
+    NotReady,
+    /// The pod, which has all that it needs.
+    Finishing,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, words) = match self {
+            Self::Cluster(words) => return f.write_str(words),
+            Self::FirstConsumer(target) => {
+                return write!(
+                    f,
+                    "{target} waits for its first consumer: start the VM, or give --force-bind"
+                );
+            }
+            Self::Claim => ("waiting for CDI to make the claim", None),
+            Self::Unbound(words) => ("waiting for a volume for the claim", words.as_ref()),
+            Self::Pod => ("waiting for CDI to start the pod", None),
+            Self::Unscheduled(words) => ("waiting for a node for the pod", Some(words)),
+            Self::Image(words) => ("waiting for the pod's image", Some(words)),
+            Self::Starting(words) => ("waiting for the pod to start", words.as_ref()),
+            Self::Crashing(words) => ("the pod has failed and is tried again", Some(words)),
+            Self::NotReady => ("waiting for the pod to be ready", None),
+            Self::Finishing => ("waiting for the pod to finish", None),
+        };
+        match words {
+            Some(words) => write!(f, "{what}: {words}"),
+            None => f.write_str(what),
+        }
+    }
+}
+
+/// The end of a wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// Bytes can be sent.
+    Ready,
+    /// The content is there.
+    Filled,
+}
+
+impl Cluster {
+    /// Waits until bytes can be sent, for at most `patience`; `told` hears whatever is newly waited for.
+    pub async fn wait_for_upload_ready(
+        &self,
+        target: &Target,
+        patience: Duration,
+        told: impl FnMut(&Waiting),
+    ) -> Result<Found, ClusterError> {
+        self.wait(target, Goal::Ready, patience, told).await
+    }
+
+    /// Waits, after the bytes were sent, until CDI says that the volume is filled.
+    pub async fn wait_for_done(
+        &self,
+        target: &Target,
+        patience: Duration,
+        told: impl FnMut(&Waiting),
+    ) -> Result<Found, ClusterError> {
+        self.wait(target, Goal::Filled, patience, told).await
+    }
+
+    async fn wait(
+        &self,
+        target: &Target,
+        goal: Goal,
+        patience: Duration,
+        mut told: impl FnMut(&Waiting),
+    ) -> Result<Found, ClusterError> {
+        let started = Instant::now();
+        let mut last = None;
+        loop {
+            let waiting = match self.look(target).await {
+                Ok(found) if reached(&found, target, goal)? => return Ok(found),
+                Ok(found) => self.reason(target, &found).await,
+                Err(error) if error.may_pass() => Waiting::Cluster(error.to_string()),
+                Err(error) => return Err(error),
+            };
+            if last.as_ref() != Some(&waiting) {
+                told(&waiting);
+            }
+            if started.elapsed() >= patience {
+                return Err(timed_out(target, patience, &waiting));
+            }
+            last = Some(waiting);
+            sleep(INTERVAL.min(patience.saturating_sub(started.elapsed()))).await;
+        }
+    }
+
+    /// What CDI waits for. Where one may not look, there is less detail.
+    pub(crate) async fn reason(&self, target: &Target, found: &Found) -> Waiting {
+        if found.phase() == Some("WaitForFirstConsumer") {
+            return Waiting::FirstConsumer(target.clone());
+        }
+        let Some(claim) = &found.claim else {
+            return Waiting::Claim;
+        };
+        let prime = match found.prime() {
+            Some(prime) => self.get(Resource::CLAIMS, prime).await.ok().flatten(),
+            None => None,
+        };
+        let filled = prime.as_ref().unwrap_or(claim);
+        if text(filled, "/status/phase") != Some("Bound") {
+            if prime.is_none() && self.waits_for_consumer(claim).await {
+                return Waiting::FirstConsumer(target.clone());
+            }
+            return Waiting::Unbound(self.complaint_about(filled).await);
+        }
+        let name = pods::name(filled, found.is_upload());
+        let Some(pod) = self.get(Resource::PODS, &name).await.ok().flatten() else {
+            return Waiting::Pod;
+        };
+        match pods::judge(&pod) {
+            Waiting::Starting(None) => Waiting::Starting(self.complaint_about(&pod).await),
+            waiting => waiting,
+        }
+    }
+
+    /// True if nothing happens before a pod of somebody else uses the claim.
+    async fn waits_for_consumer(&self, claim: &Value) -> bool {
+        let is_chosen = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].is_string();
+        if is_chosen || annotation(claim, "storage.bind.immediate.requested").is_some() {
+            return false;
+        }
+        let class = match text(claim, "/spec/storageClassName") {
+            Some(class) => self.get(Resource::STORAGE_CLASSES, class).await,
+            None => return false,
+        };
+        let class = class.ok().flatten().unwrap_or_default();
+        text(&class, "/volumeBindingMode") == Some("WaitForFirstConsumer")
+    }
+
+    /// The newest warning about this object.
+    async fn complaint_about(&self, object: &Value) -> Option<String> {
+        let name = text(object, "/metadata/name")?;
+        let events = self.warnings(Some(name)).await;
+        events.into_iter().next().map(|event| event.message)
+    }
+}
+
+/// The error of a wait that was too long.
+pub(crate) fn timed_out(target: &Target, patience: Duration, waiting: &dyn fmt::Display) -> ClusterError {
+    ClusterError::TimedOut {
+        target: target.clone(),
+        seconds: patience.as_secs(),
+        waiting: waiting.to_string(),
+    }
+}
+
+/// True at the end of a wait; fails where that will never come.
+pub(crate) fn reached(found: &Found, target: &Target, goal: Goal) -> Result<bool, ClusterError> {
+    // First, since some versions of CDI delete a DataVolume that has succeeded.
+    match goal {
+        Goal::Ready if found.is_filled() => return Err(ClusterError::Filled(target.clone())),
+        Goal::Filled if found.is_filled() => return Ok(true),
+        _ => {}
+    }
+    found.stays(target)?;
+    match found.failure(target) {
+        Some(failure) => Err(failure),
+        None => Ok(goal == Goal::Ready && found.is_ready()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_wait_is_one_sentence() {
+        let target: Target = "dv/x".parse().unwrap();
+        for (waiting, sentence) in [
+            (
+                Waiting::FirstConsumer(target),
+                "dv/x waits for its first consumer: start the VM, or give --force-bind",
+            ),
+            (Waiting::Claim, "waiting for CDI to make the claim"),
+            (Waiting::Unbound(None), "waiting for a volume for the claim"),
+            (
+                Waiting::Unscheduled("0/3 nodes".to_owned()),
+                "waiting for a node for the pod: 0/3 nodes",
+            ),
+            (
+                Waiting::Crashing("exit code 1".to_owned()),
+                "the pod has failed and is tried again: exit code 1",
+            ),
+            (Waiting::Cluster("gone".to_owned()), "gone"),
+        ] {
+            assert_eq!(waiting.to_string(), sentence);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The program `kubectl-cdi`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    client::main(&app::face::arguments())
+}

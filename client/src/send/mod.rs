@@ -1,0 +1,315 @@
+//! Sending an image to an upload server, through the proxy: in one upload that goes on wherever the server is, or in one request
+//! where the server knows no other.
+//!
+//! ```text
+//!  image ─► stream ─► connection ─► proxy
+//!             │  └ ledger    what was sent, so that it can go on in the middle
+//!             └ protocol     the requests, and what their answers mean
+//! ```
+
+mod connection;
+mod ledger;
+mod plain;
+mod protocol;
+mod stream;
+mod tokens;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datapath::encode::Encoding;
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+pub(crate) use self::connection::{NoProxy, Proxy, Trust};
+use self::ledger::Ledger;
+pub(crate) use self::ledger::{InUse, Place};
+use self::protocol::{Begun, Trouble};
+use self::stream::{Stream, Tally};
+pub(crate) use self::tokens::Tokens;
+pub(crate) use self::watch::Watch;
+use crate::cluster::ClusterError;
+use crate::image::{Image, NoImage};
+
+/// A connection over which nothing has moved for so long is taken for dead.
+const STALL: Duration = Duration::from_secs(60);
+
+/// Pauses between attempts: each twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// Uploads that are begun anew because the server does not know them any more: its pod was started anew.
+const MAX_BEGINNINGS: u32 = 10;
+
+/// An upload that did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendFailed {
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Image(#[from] NoImage),
+    #[error(transparent)]
+    InUse(#[from] InUse),
+    /// The server's words about the image.
+    #[error("the upload server refuses the image: {0}")]
+    Refused(String),
+    /// The server's words about itself.
+    #[error("the upload has failed: {0}")]
+    Failed(String),
+    #[error("the token for the upload is not accepted at {0}: is it the upload proxy of this cluster?")]
+    Unauthorized(String),
+    #[error(
+        "the certificate of the upload proxy at {url} is not trusted: {words}; give --cacert, or --insecure to trust whoever answers"
+    )]
+    Untrusted { url: String, words: String },
+    #[error(
+        "the upload proxy at {url} was not reached for {seconds} s: {words}; can it be reached from here? An Ingress, a Route, or \
+         `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443` with --uploadproxy-url https://localhost:8443 lets it"
+    )]
+    Unreachable {
+        url: String,
+        seconds: u64,
+        words: String,
+    },
+}
+
+/// An upload that is complete.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    /// Bytes of the stream.
+    pub(crate) stream_bytes: u64,
+    /// Bytes that were sent again.
+    pub(crate) again: u64,
+    /// True if it could have been continued.
+    pub(crate) is_resumable: bool,
+}
+
+/// An upload.
+pub(crate) struct Sending<'a> {
+    pub(crate) proxy: &'a Proxy,
+    pub(crate) tokens: &'a Tokens,
+    pub(crate) image: &'a Arc<Image>,
+    pub(crate) encoding: Encoding,
+    /// The place of its ledger, if there is one.
+    pub(crate) place: Option<&'a Place>,
+    /// True for a tar, which no server takes in parts.
+    pub(crate) is_archive: bool,
+    /// Time without a byte after which it is given up.
+    pub(crate) patience: Duration,
+    pub(crate) watch: &'a Arc<Watch>,
+}
+
+/// An upload at the server.
+struct Session {
+    location: String,
+    /// Bytes that the server has, if that is known.
+    has: Option<u64>,
+}
+
+impl Sending<'_> {
+    /// Sends the image, until its disk is complete.
+    pub(crate) async fn run(&self) -> Result<Sent, SendFailed> {
+        if self.is_archive {
+            return self.in_one_request(&mut Patience::new(self)).await;
+        }
+        let file = self.place.map(Place::open).transpose()?.flatten();
+        let ledger = Arc::new(Mutex::new(Ledger::new(file)));
+        let mut patience = Patience::new(self);
+        let mut session = self.left_behind(&ledger);
+        let mut beginnings = 0;
+        loop {
+            let ended = match &mut session {
+                Some(session) => self.go_on(session, &ledger, &mut patience).await,
+                None if beginnings == MAX_BEGINNINGS => Err(Trouble::Missing),
+                None => {
+                    beginnings += 1;
+                    match self.begin(&ledger).await {
+                        Ok(Some(begun)) => {
+                            session = Some(begun);
+                            continue;
+                        }
+                        Ok(None) => return self.in_one_request(&mut patience).await,
+                        Err(trouble) => Err(trouble),
+                    }
+                }
+            };
+            match ended {
+                Ok(()) => break,
+                Err(Trouble::Passing(words)) => patience.pause(words).await?,
+                Err(Trouble::Unauthorized) if self.tokens.renew() => {}
+                Err(Trouble::Missing) if session.take().is_some() => {
+                    tracing::warn!("the upload server does not know this upload any more: it begins anew");
+                }
+                Err(trouble) => return Err(self.failed(trouble)),
+            }
+            if let Some(session) = &mut session {
+                session.has = None;
+            }
+        }
+        if let Some(place) = self.place {
+            place.remove();
+        }
+        self.image.check_unchanged()?;
+        let stream_bytes = ledger.lock().position();
+        Ok(Sent {
+            stream_bytes,
+            again: self.watch.handed_over().saturating_sub(stream_bytes),
+            is_resumable: true,
+        })
+    }
+
+    /// The upload that another process has left.
+    fn left_behind(&self, ledger: &Mutex<Ledger>) -> Option<Session> {
+        let upload = ledger.lock().read(&self.image.identity)?;
+        (upload.is_encoded == self.is_encoded()).then_some(Session {
+            location: upload.location,
+            has: None,
+        })
+    }
+
+    fn is_encoded(&self) -> bool {
+        self.encoding == Encoding::Zstd
+    }
+
+    /// Begins an upload; `None` if the server knows none that can be continued.
+    async fn begin(&self, ledger: &Mutex<Ledger>) -> Result<Option<Session>, Trouble> {
+        let token = self.tokens.current().await?;
+        match protocol::begin(self.proxy, &token).await? {
+            Begun::NotHere => Ok(None),
+            Begun::At(location) => {
+                ledger
+                    .lock()
+                    .begin(&self.image.identity, self.is_encoded(), &location);
+                Ok(Some(Session {
+                    location,
+                    has: Some(0),
+                }))
+            }
+        }
+    }
+
+    /// Sends what the server has not, and tells it that this was all.
+    async fn go_on(
+        &self,
+        session: &mut Session,
+        ledger: &Arc<Mutex<Ledger>>,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), Trouble> {
+        let (proxy, location) = (self.proxy, session.location.as_str());
+        let token = self.tokens.current().await?;
+        let has = match session.has {
+            Some(has) => has,
+            None => match protocol::progress(proxy, &token, location).await? {
+                (_, true) => return Ok(()),
+                (has, false) => has,
+            },
+        };
+        patience.reached(has);
+        let stream = Stream::behind(has, self.image, self.encoding, ledger, self.watch);
+        let (stream, tally) = stream.ok_or(Trouble::Missing)?;
+        let appending = protocol::append(proxy, &token, location, has, stream);
+        let taken = self.while_it_moves(&tally, appending).await?;
+        patience.reached(taken);
+        let (total, checksum) = {
+            let ledger = ledger.lock();
+            (ledger.position(), ledger.checksum())
+        };
+        if taken != total {
+            return Err(Trouble::Passing(format!(
+                "the server has {taken} bytes of {total}"
+            )));
+        }
+        self.watch
+            .wait("the upload server checks the disk and writes the last of it");
+        let token = self.tokens.current().await?;
+        protocol::finish(proxy, &token, location, total, &checksum).await
+    }
+
+    /// Waits for the answer to a stream. The reason why the image cannot be read is the reason, whatever the server says.
+    async fn while_it_moves<T>(
+        &self,
+        tally: &Tally,
+        sending: impl Future<Output = Result<T, Trouble>>,
+    ) -> Result<T, Trouble> {
+        self.watch.touch();
+        let answer = tokio::select! {
+            answer = sending => answer,
+            () = self.watch.stopped(STALL) => {
+                Err(Trouble::Passing(format!("nothing has moved for {} s", STALL.as_secs())))
+            }
+        };
+        match tally.take_failure() {
+            Some(failure) => Err(Trouble::Image(Box::new(failure))),
+            None => answer,
+        }
+    }
+
+    /// The end, in a sentence.
+    fn failed(&self, trouble: Trouble) -> SendFailed {
+        let url = self.proxy.url().to_owned();
+        match trouble {
+            Trouble::Cluster(error) => SendFailed::Cluster(*error),
+            Trouble::Image(error) => SendFailed::Image(*error),
+            Trouble::Refused {
+                words,
+                is_image: true,
+            } => SendFailed::Refused(words),
+            Trouble::Refused { words, .. } | Trouble::Ended(words) | Trouble::Passing(words) => {
+                SendFailed::Failed(words)
+            }
+            Trouble::Missing => SendFailed::Failed("the upload server forgets it again and again".to_owned()),
+            Trouble::Unauthorized => SendFailed::Unauthorized(url),
+            Trouble::Untrusted(words) => SendFailed::Untrusted { url, words },
+        }
+    }
+}
+
+/// The patience with an upload that does not move.
+struct Patience<'a> {
+    limit: Duration,
+    proxy: &'a Proxy,
+    watch: &'a Watch,
+    since: Instant,
+    pause: Duration,
+    most: u64,
+}
+
+impl<'a> Patience<'a> {
+    fn new(sending: &Sending<'a>) -> Self {
+        Self {
+            limit: sending.patience,
+            proxy: sending.proxy,
+            watch: sending.watch,
+            since: Instant::now(),
+            pause: FIRST_PAUSE,
+            most: 0,
+        }
+    }
+
+    /// The server has so many bytes.
+    fn reached(&mut self, bytes: u64) {
+        if bytes > self.most {
+            self.most = bytes;
+            self.since = Instant::now();
+            self.pause = FIRST_PAUSE;
+        }
+    }
+
+    /// Waits before the next attempt, or is at its end.
+    async fn pause(&mut self, words: String) -> Result<(), SendFailed> {
+        if self.since.elapsed() >= self.limit {
+            return Err(SendFailed::Unreachable {
+                url: self.proxy.url().to_owned(),
+                seconds: self.limit.as_secs(),
+                words,
+            });
+        }
+        tracing::info!("the upload goes on in a moment: {words}");
+        self.watch.wait(words);
+        // Many clients that lost the same proxy do not come back at the same time.
+        sleep(self.pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! The requests of an upload that can be continued (docs/uploadserver.md, "Resuming"), and the meaning of their answers.
+
+use bytes::Bytes;
+use daemon::cdi::RESUMABLE;
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use http_body_util::Empty;
+use hyper::body::Body;
+
+use super::connection::{Answer, Lost, Proxy};
+use super::ledger::CHECKSUM_NAME;
+use crate::cluster::{ClusterError, Token};
+use crate::image::NoImage;
+
+const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+const COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
+const CHECKSUM: HeaderName = HeaderName::from_static("x-cdi-checksum");
+
+/// Booleans of RFC 8941.
+const YES: HeaderValue = HeaderValue::from_static("?1");
+const NO: HeaderValue = HeaderValue::from_static("?0");
+
+const PART: HeaderValue = HeaderValue::from_static("application/partial-upload");
+
+/// A request that did not do what it should.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// It passes by itself: the reason, in words.
+    Passing(String),
+    /// The token is not good any more.
+    Unauthorized,
+    /// There is no such upload, or no such path.
+    Missing,
+    /// The server has given the upload up: why, if it says so.
+    Ended(String),
+    /// The upload has failed: the server's words, and whether they are about the image.
+    Refused { words: String, is_image: bool },
+    /// The certificate of the proxy is not trusted.
+    Untrusted(String),
+    /// There is no token.
+    Cluster(Box<ClusterError>),
+    /// The image cannot be read any more.
+    Image(Box<NoImage>),
+}
+
+impl From<ClusterError> for Trouble {
+    fn from(error: ClusterError) -> Self {
+        if error.may_pass() {
+            return Self::Passing(error.to_string());
+        }
+        Self::Cluster(Box::new(error))
+    }
+}
+
+/// A begun upload, or a server that knows none that can be continued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Begun {
+    At(String),
+    NotHere,
+}
+
+/// Begins an upload.
+pub(crate) async fn begin(proxy: &Proxy, token: &Token) -> Result<Begun, Trouble> {
+    let named = HeaderValue::from_static(CHECKSUM_NAME);
+    let headers = [bearer(token), (COMPLETE, NO), (CHECKSUM, named)];
+    let answer = ask(proxy, Method::POST, RESUMABLE, &headers, Empty::<Bytes>::new()).await;
+    match answer {
+        Ok(answer) => {
+            let location = answer.headers.get(header::LOCATION);
+            let location = location.and_then(|location| location.to_str().ok());
+            match location.filter(|location| location.starts_with(RESUMABLE)) {
+                Some(location) => Ok(Begun::At(location.to_owned())),
+                None => Ok(Begun::NotHere),
+            }
+        }
+        Err(Trouble::Missing) => Ok(Begun::NotHere),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// Asks how far the upload is: its bytes, and whether these are all.
+pub(crate) async fn progress(proxy: &Proxy, token: &Token, location: &str) -> Result<(u64, bool), Trouble> {
+    let headers = [bearer(token)];
+    let answer = ask(proxy, Method::HEAD, location, &headers, Empty::<Bytes>::new()).await?;
+    let is_complete = answer.headers.get(COMPLETE) == Some(&YES);
+    match answer.number(&OFFSET) {
+        Some(offset) => Ok((offset, is_complete)),
+        None => Err(Trouble::Missing),
+    }
+}
+
+/// Sends bytes from `offset` on.
+pub(crate) async fn append<B>(
+    proxy: &Proxy,
+    token: &Token,
+    location: &str,
+    offset: u64,
+    bytes: B,
+) -> Result<u64, Trouble>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let headers = [
+        bearer(token),
+        (OFFSET, offset.into()),
+        (COMPLETE, NO),
+        (header::CONTENT_TYPE, PART),
+    ];
+    let answer = ask(proxy, Method::PATCH, location, &headers, bytes).await?;
+    answer.number(&OFFSET).ok_or(Trouble::Missing)
+}
+
+/// Says that all `total` bytes were sent, and what their checksum is. Answered when the disk is complete.
+pub(crate) async fn finish(
+    proxy: &Proxy,
+    token: &Token,
+    location: &str,
+    total: u64,
+    checksum: &str,
+) -> Result<(), Trouble> {
+    let mut headers = vec![
+        bearer(token),
+        (OFFSET, total.into()),
+        (COMPLETE, YES),
+        (header::CONTENT_TYPE, PART),
+    ];
+    if let Ok(checksum) = HeaderValue::from_str(checksum) {
+        headers.push((CHECKSUM, checksum));
+    }
+    ask(proxy, Method::PATCH, location, &headers, Empty::<Bytes>::new())
+        .await
+        .map(drop)
+}
+
+/// The header with a token.
+pub(crate) fn bearer(token: &Token) -> (HeaderName, HeaderValue) {
+    let value = HeaderValue::from_str(&format!("Bearer {}", token.as_str()));
+    let mut value = value.unwrap_or_else(|_| HeaderValue::from_static(""));
+    value.set_sensitive(true);
+    (header::AUTHORIZATION, value)
+}
+
+/// Asks, and reads the answer's meaning.
+pub(crate) async fn ask<B>(
+    proxy: &Proxy,
+    method: Method,
+    path: &str,
+    headers: &[(HeaderName, HeaderValue)],
+    body: B,
+) -> Result<Answer, Trouble>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match proxy.ask(method, path, headers, body).await {
+        Ok(answer) => judge(answer),
+        Err(Lost::Untrusted(words)) => Err(Trouble::Untrusted(words)),
+        Err(lost) => Err(Trouble::Passing(lost.words().to_owned())),
+    }
+}
+
+fn judge(answer: Answer) -> Result<Answer, Trouble> {
+    let words = || match answer.words.as_str() {
+        "" => format!("the server answers {}", answer.status),
+        words => words.to_owned(),
+    };
+    match answer.status {
+        status if status.is_success() => Ok(answer),
+        StatusCode::UNAUTHORIZED => Err(Trouble::Unauthorized),
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Err(Trouble::Missing),
+        StatusCode::GONE => Err(Trouble::Ended(answer.words)),
+        // The bytes belong elsewhere, another request has not let go, too many uploads, a proxy or pod that starts anew.
+        StatusCode::CONFLICT if answer.headers.contains_key(OFFSET) => Err(Trouble::Passing(words())),
+        StatusCode::LOCKED
+        | StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => Err(Trouble::Passing(words())),
+        status => Err(Trouble::Refused {
+            words: words(),
+            is_image: status == StatusCode::BAD_REQUEST,
+        }),
+    }
+}

@@ -1,0 +1,155 @@
+//! The bytes that are sent of an image, from the place in the stream at which the server is.
+
+use std::collections::VecDeque;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use datapath::encode::outgoing::{self, Broken, Kind, Outgoing, Passed};
+use datapath::encode::{Encoding, Piece};
+use hyper::body::{Body, Frame};
+use parking_lot::Mutex;
+
+use super::ledger::Ledger;
+use super::watch::Watch;
+use crate::image::{Image, NoImage};
+
+/// What is known of a stream.
+pub(crate) type Tally = outgoing::Tally<NoImage>;
+
+/// The body of a request.
+pub(crate) struct Stream {
+    /// Parts of a piece that was sent in part before.
+    again: VecDeque<Bytes>,
+    rest: Outgoing<NoImage>,
+    /// Bytes of the stream that the server has.
+    has: u64,
+    ledger: Arc<Mutex<Ledger>>,
+    watch: Arc<Watch>,
+}
+
+impl Stream {
+    /// The stream of `image` behind the `has` bytes that the server has; `None` if its place there is not known any more.
+    pub(crate) fn behind(
+        has: u64,
+        image: &Arc<Image>,
+        encoding: Encoding,
+        ledger: &Arc<Mutex<Ledger>>,
+        watch: &Arc<Watch>,
+    ) -> Option<(Self, Arc<Tally>)> {
+        let mut pieces = ledger.lock();
+        let (again, offset, stream_offset) = match pieces.return_to(has) {
+            Some(passed) => {
+                let again = encode_again(image, encoding, passed)?;
+                let length: u64 = again.iter().map(|part| part.len() as u64).sum();
+                pieces.note(passed);
+                (
+                    again,
+                    passed.offset + passed.length,
+                    passed.stream_offset + length,
+                )
+            }
+            None => (VecDeque::new(), 0, 0),
+        };
+        drop(pieces);
+        // More than was ever sent, or of another upload.
+        if stream_offset < has {
+            return None;
+        }
+        let tally = Arc::default();
+        let stream = Self {
+            again,
+            rest: outgoing(image, encoding, offset, stream_offset, ledger, watch, &tally),
+            has,
+            ledger: Arc::clone(ledger),
+            watch: Arc::clone(watch),
+        };
+        Some((stream, tally))
+    }
+}
+
+/// The bytes of a piece, as they were made of it before.
+fn encode_again(image: &Image, encoding: Encoding, passed: Passed) -> Option<VecDeque<Bytes>> {
+    let piece = match passed.kind {
+        Kind::Zeros => Piece::Zeros(passed.length),
+        Kind::Stored | Kind::Squeezed => {
+            let mut bytes = vec![0; usize::try_from(passed.length).ok()?];
+            image.file.read_exact_at(&mut bytes, passed.offset).ok()?;
+            Piece::Data(bytes.into())
+        }
+    };
+    let blocks = encoding.encoder().encode(piece, passed.kind == Kind::Squeezed);
+    Some(
+        blocks
+            .into_iter()
+            .flat_map(|block| [block.head, block.body])
+            .collect(),
+    )
+}
+
+/// What follows: the image from `offset` on, in the stream from `stream_offset` on.
+fn outgoing(
+    image: &Arc<Image>,
+    encoding: Encoding,
+    offset: u64,
+    stream_offset: u64,
+    ledger: &Arc<Mutex<Ledger>>,
+    watch: &Arc<Watch>,
+    tally: &Arc<Tally>,
+) -> Outgoing<NoImage> {
+    let source = Arc::clone(image);
+    let (log, place) = (Arc::clone(ledger), Arc::clone(watch));
+    Outgoing::start(
+        move |outlet| source.read(offset, outlet),
+        encoding,
+        app::job::data_threads(),
+        Arc::clone(tally),
+    )
+    .logged(
+        stream_offset,
+        offset,
+        Box::new(move |passed| {
+            place.at(passed.offset + passed.length);
+            log.lock().note(passed);
+        }),
+    )
+}
+
+impl Body for Stream {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        loop {
+            let part = match self.again.pop_front() {
+                Some(part) => part,
+                None => match ready!(self.rest.poll_part(context)) {
+                    Some(Ok(part)) => part,
+                    Some(Err(broken)) => return Poll::Ready(Some(Err(broken))),
+                    None => return Poll::Ready(None),
+                },
+            };
+            if let Some(part) = self.pass(part) {
+                return Poll::Ready(Some(Ok(Frame::data(part))));
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// Counts a part; what of it the server has not.
+    fn pass(&self, mut part: Bytes) -> Option<Bytes> {
+        let mut ledger = self.ledger.lock();
+        let begin = ledger.position();
+        ledger.pass(&part);
+        let known = self.has.saturating_sub(begin).min(part.len() as u64);
+        let part = part.split_off(usize::try_from(known).unwrap_or(0));
+        self.watch.sent(part.len() as u64);
+        Some(part).filter(|part| !part.is_empty())
+    }
+}

@@ -1,0 +1,82 @@
+//! A running upload as others see it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+/// Time between two looks at a stream that may have stopped.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What is known of an upload.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    image_bytes: AtomicU64,
+    handed_over: AtomicU64,
+    /// What is being waited for.
+    waiting: Mutex<Option<String>>,
+    /// Time at which something moved last.
+    moved: Mutex<Instant>,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self {
+            image_bytes: AtomicU64::new(0),
+            handed_over: AtomicU64::new(0),
+            waiting: Mutex::new(None),
+            moved: Mutex::new(Instant::now()),
+        }
+    }
+}
+
+impl Watch {
+    /// Bytes of the image whose sending has begun.
+    pub(crate) fn image_bytes(&self) -> u64 {
+        self.image_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were handed to the network, those that were sent again included.
+    pub(crate) fn handed_over(&self) -> u64 {
+        self.handed_over.load(Ordering::Relaxed)
+    }
+
+    /// What is being waited for, if anything is.
+    pub(crate) fn waiting(&self) -> Option<String> {
+        self.waiting.lock().clone()
+    }
+
+    /// Something is being waited for.
+    pub(crate) fn wait(&self, what: impl Into<String>) {
+        *self.waiting.lock() = Some(what.into());
+    }
+
+    /// A piece at this place of the image is sent.
+    pub(crate) fn at(&self, image_offset: u64) {
+        self.image_bytes.store(image_offset, Ordering::Relaxed);
+    }
+
+    /// So many bytes were handed to the network.
+    pub(crate) fn sent(&self, bytes: u64) {
+        self.handed_over.fetch_add(bytes, Ordering::Relaxed);
+        self.touch();
+        self.waiting.lock().take();
+    }
+
+    /// Something begins that may stop.
+    pub(crate) fn touch(&self) {
+        *self.moved.lock() = Instant::now();
+    }
+
+    /// Ready when nothing has moved for so long.
+    pub(crate) async fn stopped(&self, patience: Duration) {
+        loop {
+            let moved = *self.moved.lock();
+            if moved.elapsed() >= patience {
+                return;
+            }
+            sleep(LOOK).await;
+        }
+    }
+}

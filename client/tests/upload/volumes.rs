@@ -1,0 +1,115 @@
+//! Whole uploads into claims.
+
+use testkit::disk;
+use testkit::tools;
+
+use crate::{NAMESPACE, Scene, api, last_event};
+
+#[test]
+fn a_raw_disk_is_sent_without_its_zeros() {
+    let scene = Scene::new();
+    let mut content = disk::sparse_content(3, 64 << 20, 8);
+    content.truncate(64 << 20);
+    let image = scene.image(&content);
+    let given = api().tokens.given();
+    let running = scene.upload(&image).start();
+    let sent = |event: &serde_json::Value| event["sent_bytes"].as_u64().unwrap();
+    let finished = scene.finish(running, &content);
+    let event = last_event(&finished);
+    assert_eq!(event["event"], "done", "{event}");
+    assert_eq!(event["resumable"], true);
+    assert!(sent(&event) < 64 << 19, "{event}");
+    assert!(api().tokens.given() > given);
+}
+
+#[test]
+fn what_is_compressed_is_sent_as_it_is() {
+    let scene = Scene::new();
+    let content = disk::content(4, 8 << 20);
+    let image = scene.image(&tools::filter("gzip", ["-1c"], &content));
+    let length = image.metadata().unwrap().len();
+    let running = scene.upload(&image).start();
+    let finished = scene.finish(running, &content);
+    assert_eq!(last_event(&finished)["sent_bytes"], length);
+}
+
+#[test]
+fn an_upload_that_fails_at_the_server_ends_with_its_words() {
+    let scene = Scene::new();
+    // Good at its beginning, where the client looks.
+    let mut image = tools::filter("gzip", ["-1c"], &disk::content(5, 8 << 20));
+    let middle = image.len() / 2;
+    image[middle..middle + 64].fill(0xaa);
+    let finished = scene.upload(&scene.image(&image)).run();
+    // Bytes that do not fit together may have been damaged on their way: the server does not blame the image.
+    finished.assert_failure(7, "the upload has failed: ");
+    assert!(
+        finished.stderr.contains("the gzip stream is corrupt"),
+        "{}",
+        finished.stderr
+    );
+    assert!(!scene.pod.disk().exists());
+}
+
+#[test]
+fn a_claim_that_is_too_small_or_filled_is_refused_before_a_byte_is_sent() {
+    let scene = Scene::new();
+    let image = scene.folder.path().join("large");
+    std::fs::File::create(&image).unwrap().set_len(2 << 30).unwrap();
+    let finished = scene.upload(&image).run();
+    finished.assert_failure(
+        5,
+        "the disk has 2147483648 bytes, and into the volume of 1073741824 bytes fit",
+    );
+    let succeeded = Some("Succeeded");
+    api()
+        .cluster
+        .annotate_pvc(NAMESPACE, &scene.claim, "storage.pod.phase", succeeded);
+    let finished = scene.upload(&scene.image(b"x")).run();
+    finished.assert_failure(7, "is already filled: delete it first");
+    assert_eq!(scene.wire.sent(), 0);
+}
+
+#[test]
+fn a_proxy_whose_certificate_is_unknown_gets_no_token() {
+    let scene = Scene::new();
+    let url = scene.wire.url();
+    let target = format!("pvc/{}", scene.claim);
+    let image = scene.image(&disk::content(1, 1 << 20));
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        &target,
+        "--no-create",
+        "--uploadproxy-url",
+        &url,
+    ];
+    let finished = scene.program(&words).run();
+    finished.assert_failure(7, "is not trusted");
+    assert!(finished.stderr.contains("--cacert"), "{}", finished.stderr);
+}
+
+#[test]
+fn what_would_be_made_is_shown_and_not_made() {
+    let scene = Scene::new();
+    let image = scene.image(&disk::content(1, 3 << 20));
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        "dv/shown",
+        "--dry-run",
+        "client",
+        "-o",
+        "yaml",
+    ];
+    let finished = scene.program(&words).run();
+    finished.assert_success("a dry run");
+    for line in ["kind: DataVolume", "name: shown", "storage: 3Mi", "upload: {}"] {
+        assert!(finished.stdout.contains(line), "{}", finished.stdout);
+    }
+    let words = ["status", "dv/shown"];
+    scene
+        .program(&words)
+        .run()
+        .assert_failure(7, "there is no dv/shown");
+}
