@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The reader puts a slot into a queue for every piece; the sender takes the slots in order and waits for what an encoder
-//! puts into each. The queue is what bounds the memory: [`SLOTS`] pieces of a quarter of a MiB.
+//! puts into each. The queue is what bounds the memory: `SLOTS` pieces of a quarter of a MiB.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
