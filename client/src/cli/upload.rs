@@ -17,7 +17,7 @@ use super::failure::CommandFailed;
 use super::view::{Event, View};
 use super::{PROGRAM, printed, under_signals, wanted};
 use crate::cluster::size::fits;
-use crate::cluster::{CdiConfig, Cluster, ClusterError, Found, Source};
+use crate::cluster::{CdiConfig, Cluster, ClusterError, Found, Source, Target};
 use crate::image::Image;
 use crate::send::{Place, Proxy, Sending, Sent, Tokens, Trust};
 
@@ -29,8 +29,8 @@ pub(super) fn run(arguments: UploadArgs, words: &[OsString]) -> Result<(), Comma
     let uploading = upload(arguments, view.clone());
     let result = display.during(view.clone(), || {
         under_signals(uploading, |shutdown| {
-            // Before the first byte there is nothing to go on with.
-            let is_begun = view.watch.handed_over() > 0;
+            // Before the volume is there, there is nothing to go on with.
+            let is_begun = view.has_volume.load(Ordering::Relaxed);
             CommandFailed::stopped(shutdown, is_begun.then(|| continuation(words)))
         })
     });
@@ -89,16 +89,45 @@ async fn upload(arguments: UploadArgs, view: View) -> Result<Option<Sent>, Comma
     view.total.store(image.identity.bytes, Ordering::Relaxed);
     let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
     let config = cluster.cdi_config().await?;
-    let target = &arguments.target;
-    if !make(&cluster, &config, &arguments, &image).await? {
-        return Ok(None);
+    let made = match make(&cluster, &config, &arguments, &image).await? {
+        Volume::Shown => return Ok(None),
+        Volume::Found => None,
+        Volume::Made(uid) => Some(uid),
+    };
+    view.has_volume.store(true, Ordering::Relaxed);
+    let sent = fill(&arguments, &cluster, &config, &image, &view).await;
+    if let (Err(_), Some(uid)) = (&sent, made) {
+        clean_up(&cluster, &arguments.target, &uid, &view).await;
     }
-    let patience = arguments.timeout.0;
+    sent.map(Some)
+}
+
+/// Removes a volume that was made for an upload of which nothing was sent; else says that it stays.
+async fn clean_up(cluster: &Cluster, target: &Target, uid: &str, view: &View) {
+    if view.watch.handed_over() > 0 {
+        tracing::warn!("{target} stays as it is: an upload with --no-create goes on, or begins again");
+        return;
+    }
+    match cluster.remove(target, uid).await {
+        Ok(()) => tracing::warn!("{target}, which was made for this upload, is removed again"),
+        Err(error) => tracing::warn!("{target}, which was made for this upload, stays: {error}"),
+    }
+}
+
+/// Waits for the upload pod, sends the image, and waits for CDI.
+async fn fill(
+    arguments: &UploadArgs,
+    cluster: &Cluster,
+    config: &CdiConfig,
+    image: &Arc<Image>,
+    view: &View,
+) -> Result<Sent, CommandFailed> {
+    let (target, patience) = (&arguments.target, arguments.timeout.0);
     let watch = &view.watch;
     let found = cluster
         .wait_for_upload_ready(target, patience, |waiting| watch.wait(waiting.to_string()))
         .await?;
-    let proxy = proxy(&arguments, &config)?;
+    let proxy = proxy(arguments, config)?;
     let place = found
         .claim_uid()
         .and_then(|uid| Some(Place::new(&states()?, uid)));
@@ -107,14 +136,14 @@ async fn upload(arguments: UploadArgs, view: View) -> Result<Option<Sent>, Comma
     let sending = Sending {
         proxy: &proxy,
         tokens: &tokens,
-        image: &image,
+        image,
         encoding: if is_encoded {
             Encoding::Zstd
         } else {
             Encoding::Plain
         },
         place: place.as_ref(),
-        is_archive,
+        is_archive: arguments.archive,
         patience,
         watch,
     };
@@ -122,22 +151,32 @@ async fn upload(arguments: UploadArgs, view: View) -> Result<Option<Sent>, Comma
     cluster
         .wait_for_done(target, patience, |waiting| watch.wait(waiting.to_string()))
         .await?;
-    Ok(Some(sent))
+    Ok(sent)
 }
 
-/// Makes the volume, or looks whether the one that is there will do. False if it was only to be shown.
+/// The volume of an upload.
+enum Volume {
+    /// Only printed.
+    Shown,
+    /// It was there.
+    Found,
+    /// With this UID.
+    Made(String),
+}
+
+/// Makes the volume, or looks whether the one that is there will do.
 async fn make(
     cluster: &Cluster,
     config: &CdiConfig,
     arguments: &UploadArgs,
     image: &Image,
-) -> Result<bool, CommandFailed> {
+) -> Result<Volume, CommandFailed> {
     let (target, volume) = (&arguments.target, &arguments.volume);
     if volume.no_create {
         let found = cluster.look(target).await?;
         found.takes_upload(target, arguments.archive)?;
         check_room(&found, config, arguments, image)?;
-        return Ok(true);
+        return Ok(Volume::Found);
     }
     let disk_bytes = match (volume.size, image.disk_bytes()) {
         (Some(size), Some(disk)) if size < disk => {
@@ -164,10 +203,9 @@ async fn make(
         config,
     );
     if printed(&wanted, volume)? {
-        return Ok(false);
+        return Ok(Volume::Shown);
     }
-    cluster.create(&wanted).await?;
-    Ok(true)
+    Ok(Volume::Made(cluster.create(&wanted).await?))
 }
 
 /// Fails with both numbers if the disk does not fit into the claim, as far as both are known.

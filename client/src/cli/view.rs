@@ -1,7 +1,7 @@
 //! A running upload in numbers, words and events.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use app::progress::{Watched, emit};
 use indicatif::BinaryBytes;
@@ -41,6 +41,8 @@ pub(super) struct View {
     pub(super) watch: Arc<Watch>,
     /// Bytes of the image; 0 until they are known.
     pub(super) total: Arc<AtomicU64>,
+    /// True from the moment on at which there is a volume that can be filled.
+    pub(super) has_volume: Arc<AtomicBool>,
 }
 
 impl Watched for View {

@@ -113,7 +113,8 @@ impl Scene {
         ])
         .args(["--uploadproxy-url", &self.wire.url(), "--cacert"])
         .arg(self.proxy.path("front-ca.crt"))
-        .args(["--progress", "json"])
+        // Less than the test waits, so that the program itself says what it waited for in vain.
+        .args(["--progress", "json", "--timeout", "1m"])
     }
 
     fn program(&self, words: &[&str]) -> Program {

@@ -1,5 +1,6 @@
 //! Whole uploads into claims.
 
+use rustix::process::Signal;
 use testkit::disk;
 use testkit::tools;
 
@@ -112,4 +113,42 @@ fn what_would_be_made_is_shown_and_not_made() {
         .program(&words)
         .run()
         .assert_failure(7, "there is no dv/shown");
+}
+
+#[test]
+fn a_volume_that_was_made_in_vain_is_removed_again() {
+    let scene = Scene::new();
+    let image = scene.image(&disk::content(1, 1 << 20));
+    let words = ["upload", &image.to_string_lossy(), "dv/vain", "--timeout", "2s"];
+    let finished = scene.program(&words).run();
+    finished.assert_failure(7, "waiting for CDI to make the claim");
+    let removed = "dv/vain, which was made for this upload, is removed again";
+    assert!(finished.stderr.contains(removed), "{}", finished.stderr);
+    let words = ["status", "dv/vain"];
+    scene
+        .program(&words)
+        .run()
+        .assert_failure(7, "there is no dv/vain");
+}
+
+#[test]
+fn whoever_stops_while_a_volume_is_waited_for_is_told_how_to_go_on() {
+    let scene = Scene::new();
+    let image = scene.image(&disk::content(1, 1 << 20));
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        "dv/waiting",
+        "--progress",
+        "plain",
+    ];
+    let running = scene.program(&words).start();
+    running.wait_for_line("waiting for CDI to make the claim");
+    running.signal(Signal::INT);
+    let command = format!("kubectl cdi upload {} dv/waiting", image.display());
+    let finished = running.wait();
+    finished.assert_failure(130, &command);
+    assert!(finished.stderr.contains("--no-create"), "{}", finished.stderr);
+    let phase = api().cluster.data_volume(NAMESPACE, "waiting");
+    assert_eq!(phase["metadata"]["name"], "waiting");
 }
