@@ -63,23 +63,35 @@ pub(crate) enum PromiseError {
     OfForm(&'static str),
 }
 
-/// The promise in the header of a request.
+/// The promise in the header of a request that begins a resumable upload: its last request may state what it names.
+pub(crate) fn promised_of_parts(headers: &HeaderMap) -> Result<Promise, PromiseError> {
+    match headers.get(OWN).and_then(named) {
+        Some(algorithm) => Ok(Promise::Later(vec![algorithm])),
+        None => promised(headers, false),
+    }
+}
+
+/// The promise in the header of a request that brings all of the object.
 pub(crate) fn promised(headers: &HeaderMap, is_form: bool) -> Result<Promise, PromiseError> {
-    if let Some(algorithm) = headers.get(OWN).and_then(named) {
-        return Ok(Promise::Later(vec![algorithm]));
-    }
-    if let Some(checksum) = stated(headers, is_form)? {
-        return Ok(Promise::Known(checksum));
-    }
     let announced = headers.get_all(header::TRAILER).iter().any(|names| {
         let names = names.to_str().unwrap_or_default().to_lowercase();
         let mut names = names.split(',').map(str::trim);
         names.any(|name| name == OWN || DIGESTS.contains(&name))
     });
-    Ok(if announced && !is_form {
-        Promise::Later(TRAILER_ALGORITHMS.into())
-    } else {
-        Promise::None
+    let is_trailed = announced && !is_form;
+    if let Some(algorithm) = headers.get(OWN).and_then(named) {
+        return match is_trailed {
+            true => Ok(Promise::Later(vec![algorithm])),
+            // Nothing will come that could state it.
+            false => Ok(Promise::Known(algorithm.name().parse()?)),
+        };
+    }
+    if let Some(checksum) = stated(headers, is_form)? {
+        return Ok(Promise::Known(checksum));
+    }
+    Ok(match is_trailed {
+        true => Promise::Later(TRAILER_ALGORITHMS.into()),
+        false => Promise::None,
     })
 }
 
@@ -186,7 +198,12 @@ mod tests {
         let later = |algorithms: &[Algorithm]| Promise::Later(algorithms.into());
         assert_eq!(promised(&announced, false).unwrap(), later(&TRAILER_ALGORITHMS));
         for (name, algorithm) in [("crc64nvme", OF_DAMAGE), (" SHA512 ", Algorithm::Sha512)] {
-            assert_eq!(promised(&headers(OWN, name), false).unwrap(), later(&[algorithm]));
+            let mut headers = headers(OWN, name);
+            assert_eq!(promised_of_parts(&headers).unwrap(), later(&[algorithm]));
+            promised(&headers, false).unwrap_err();
+            headers.insert("trailer", HeaderValue::from_static(OWN));
+            assert_eq!(promised(&headers, false).unwrap(), later(&[algorithm]));
+            promised(&headers, true).unwrap_err();
         }
         assert_eq!(promised(&announced, true).unwrap(), Promise::None);
         assert_eq!(
