@@ -10,6 +10,8 @@ use datapath::encode::outlet::{Gone, Outlet};
 use datapath::inspect::{Inspection, inspect};
 use datapath::local::{Local, Part};
 use datapath::options::{Payload, Reading};
+use datapath::target::{HELD_BYTES, MARK_BYTES, MAX_MARKS, Mark, marks_of};
+use diskimage::Format;
 use serde::{Deserialize, Serialize};
 use sources::file::FileSource;
 use tokio_util::sync::CancellationToken;
@@ -97,19 +99,59 @@ impl Image {
         self.facts.as_ref().is_some_and(|facts| facts.layers.is_empty())
     }
 
-    /// Reads it from `offset` on, without its holes.
-    pub(crate) fn read(&self, offset: u64, outlet: &mut Outlet<'_>) -> Result<(), NoImage> {
-        let unreadable = |error| NoImage::Unreadable {
+    /// True if it is a raw disk as it is, all of it.
+    pub(crate) fn is_raw(&self) -> bool {
+        let is_raw = |facts: &Inspection| facts.layers.is_empty() && facts.format == Format::Raw;
+        self.facts.as_ref().is_some_and(is_raw)
+    }
+
+    /// Marks of a raw disk of which an upload server may have everything before `offset`: many where it is likely, fewer before.
+    pub(crate) fn marks(&self, offset: u64) -> Result<Vec<Mark>, NoImage> {
+        let last = offset / MARK_BYTES * MARK_BYTES;
+        let mut ends = Vec::new();
+        let mut back = 0;
+        while back < last && ends.len() < MAX_MARKS {
+            ends.push(last - back);
+            back += (back / 8).next_multiple_of(MARK_BYTES).max(MARK_BYTES);
+        }
+        ends.reverse();
+        let marks = marks_of(&self.file, &ends, &CancellationToken::new());
+        marks.map_err(|error| self.unreadable(error))
+    }
+
+    fn unreadable(&self, error: io::Error) -> NoImage {
+        NoImage::Unreadable {
             path: self.identity.path.clone(),
             error,
-        };
+        }
+    }
+
+    /// Reads the stream from `offset` on, without its holes: all of the image but what the server `kept`.
+    pub(crate) fn read(&self, offset: u64, kept: Kept, outlet: &mut Outlet<'_>) -> Result<(), NoImage> {
+        let unreadable = |error| self.unreadable(error);
         let local = self.file.try_clone().and_then(Local::new).map_err(unreadable)?;
         let mut reader = local.reader(PIECE_BYTES);
-        reader.skip_to(offset);
-        while let Some(part) = reader.next_part().map_err(unreadable)? {
-            match part {
-                Part::Hole(bytes) => outlet.zeros(bytes)?,
-                Part::Data(bytes) => outlet.piece(bytes)?,
+        reader.skip_to(kept.in_image(offset));
+        loop {
+            // To the end of the first part, if it is not the whole.
+            let left = kept.left(reader.position());
+            let Some(part) = reader.next_part().map_err(unreadable)? else {
+                break;
+            };
+            let length = match part {
+                Part::Hole(bytes) => {
+                    outlet.zeros(bytes.min(left))?;
+                    bytes
+                }
+                Part::Data(mut bytes) => {
+                    let length = bytes.len() as u64;
+                    bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+                    outlet.piece(bytes)?;
+                    length
+                }
+            };
+            if length >= left {
+                reader.skip_to(kept.end());
             }
         }
         outlet.flush()?;
@@ -125,6 +167,40 @@ impl Image {
     }
 }
 
+/// The part of an image that the server has of an earlier upload, and that is no part of the stream: what lies between its first
+/// [`HELD_BYTES`] and an end. Nothing by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Kept(u64);
+
+impl Kept {
+    /// Everything before `end`, but for the first [`HELD_BYTES`].
+    pub(crate) fn before(end: u64) -> Self {
+        Self(end)
+    }
+
+    /// The end; 0 if nothing is kept.
+    pub(crate) fn end(self) -> u64 {
+        self.0
+    }
+
+    /// The place in the image of a byte of the stream.
+    pub(crate) fn in_image(self, offset: u64) -> u64 {
+        match offset {
+            before if before < HELD_BYTES => before,
+            behind => behind + self.0.saturating_sub(HELD_BYTES),
+        }
+    }
+
+    /// Bytes from this place in the image on that belong to the stream.
+    fn left(self, offset: u64) -> u64 {
+        match offset < self.0 {
+            true => HELD_BYTES.saturating_sub(offset),
+            false => u64::MAX,
+        }
+    }
+}
+
 fn identity(path: PathBuf, file: &File) -> io::Result<Identity> {
     let metadata = file.metadata()?;
     let changed = metadata.mtime().saturating_mul(1_000_000_000);
@@ -134,4 +210,72 @@ fn identity(path: PathBuf, file: &File) -> io::Result<Identity> {
         changed: changed.saturating_add(metadata.mtime_nsec()),
         inode: metadata.ino(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath::encode::Piece;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_left_out_of_the_stream() {
+        const MIB: usize = 1 << 20;
+        // A hole from before the end of the first part to behind that of what is kept, and data around it.
+        let mut content = vec![7; 12 * MIB];
+        content[MIB / 2 + 5..9 * MIB + 3].fill(0);
+        let folder = tempfile::tempdir().unwrap();
+        for hole in [false, true] {
+            let path = folder.path().join(hole.to_string());
+            match hole {
+                true => testkit::disk::write_sparse(&path, &content),
+                false => fs::write(&path, &content).unwrap(),
+            }
+            let image = Image::open(&path, false).unwrap();
+            assert!(image.is_raw());
+            for end in [0, 2, 8, 12] {
+                let kept = Kept::before((end * MIB) as u64);
+                let expected = match end {
+                    0 => content.clone(),
+                    end => [&content[..MIB], &content[end * MIB..]].concat(),
+                };
+                for begin in [0, 5, MIB, MIB + 9] {
+                    let begin = begin.min(expected.len());
+                    let mut stream = Vec::new();
+                    let mut sink = |piece| {
+                        match piece {
+                            Piece::Zeros(count) => {
+                                stream.resize(stream.len() + usize::try_from(count).unwrap(), 0)
+                            }
+                            Piece::Data(bytes) => stream.extend_from_slice(&bytes),
+                        }
+                        Ok(())
+                    };
+                    let mut outlet = Outlet::new(&mut sink, 1 << 20);
+                    image.read(begin as u64, kept, &mut outlet).unwrap();
+                    assert!(stream == expected[begin..], "{hole} {end} {begin}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn marks_are_close_to_where_the_server_may_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        File::create(&path).unwrap().set_len(1 << 30).unwrap();
+        let image = Image::open(&path, false).unwrap();
+        assert_eq!(image.marks(2 * MARK_BYTES - 1).unwrap(), []);
+        let ends: Vec<u64> = image
+            .marks((1 << 30) - 1)
+            .unwrap()
+            .into_iter()
+            .map(Mark::end)
+            .collect();
+        assert!(ends.is_sorted() && ends.len() < MAX_MARKS);
+        assert_eq!(ends.last(), Some(&((1 << 30) - MARK_BYTES)));
+        // What comes again is an eighth of what was on its way, and a mark.
+        let far = |pair: &[u64]| pair[1] - pair[0] > ((1 << 30) - pair[1]) / 8 + MARK_BYTES;
+        assert!(!ends.windows(2).any(far), "{ends:?}");
+    }
 }

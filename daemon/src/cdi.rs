@@ -15,6 +15,13 @@ pub const ARCHIVES: [&str; 2] = ["/v1beta1/upload-archive", "/v1alpha1/upload-ar
 /// Ours: the place where resumable uploads begin; each has its own path below.
 pub const RESUMABLE: &str = "/v1beta1/upload-resumable";
 
+/// Ours: a header of a request that begins a resumable upload of a raw disk. Marks (`datapath::target::Mark`), ascending and with
+/// commas between them, of what an earlier attempt may have left.
+pub const MARKS_HEADER: &str = "x-cdi-marks";
+
+/// Ours: the header of the answer: the end of what is kept. The stream is the disk without what lies between its first MiB and there.
+pub const KEPT_HEADER: &str = "x-cdi-kept";
+
 /// Ours: the state of an upload server, as JSON.
 pub const STATUS: &str = "/v1beta1/status";
 

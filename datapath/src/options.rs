@@ -14,6 +14,7 @@ use crate::error::{DecodeError, Error};
 use crate::floor::SpeedLimit;
 use crate::observe::{Observer, Unobserved};
 use crate::source::Source;
+use crate::target::Kept;
 
 /// Bytes that upstream takes for the header of an image, whichever its format (contract §1.9).
 pub(crate) const HEADER_BYTES: usize = 512;
@@ -162,6 +163,8 @@ pub struct Writing {
     pub route: Route,
     /// A directory for clusters that fit nowhere else; see [`crate::format::park`].
     pub scratch: Option<PathBuf>,
+    /// The part of a raw disk that is there already: the stream is the disk without it.
+    pub kept: Option<Arc<Kept>>,
 }
 
 impl Default for Writing {
@@ -170,6 +173,7 @@ impl Default for Writing {
             workers: NonZeroUsize::MIN.saturating_add(1),
             route: Route::Auto,
             scratch: None,
+            kept: None,
         }
     }
 }

@@ -67,11 +67,16 @@ pub fn transfer(
     // size, and a bad image must not cost what is on it.
     let image = Image::open(source, &mut input, payload, reading, writing.route)?;
     let mut facts = image.facts(&input);
+    let kept_bytes = writing.kept.as_ref().map_or(0, |kept| kept.bytes());
+    facts.virtual_size = facts.virtual_size.map(|size| size.saturating_add(kept_bytes));
     reading.observer.image(&facts);
 
     // Target: from here on something is written.
     reading.observer.phase(Phase::Transfer);
-    let disk = Disk::open(target, facts.virtual_size)?;
+    let disk = match &writing.kept {
+        Some(kept) => Disk::open_behind(target, kept)?,
+        None => Disk::open(target, facts.virtual_size)?,
+    };
     let tick = |writer: &Writer<'_>| writer.disk().tell(&*reading.observer);
     let copied = with_writer(
         &disk,

@@ -1,9 +1,10 @@
-//! A wire between a client and a server that can be cut.
+//! A wire between a client and a server that can be cut, and be silent.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::fail::OrFail;
 
@@ -13,7 +14,11 @@ pub struct Relay {
     server: Arc<Mutex<SocketAddr>>,
     open: Arc<Mutex<Vec<TcpStream>>>,
     sent: Arc<AtomicU64>,
+    is_silent: Arc<AtomicBool>,
 }
+
+/// Time between two looks of a connection at whether the silence is over.
+const LOOK: Duration = Duration::from_millis(10);
 
 impl Relay {
     /// A relay to `server`. It lives as long as the test program.
@@ -24,14 +29,19 @@ impl Relay {
             server: Arc::new(Mutex::new(server)),
             open: Arc::default(),
             sent: Arc::default(),
+            is_silent: Arc::default(),
         };
-        let (open, sent) = (Arc::clone(&relay.open), Arc::clone(&relay.sent));
+        let (open, sent, is_silent) = (
+            Arc::clone(&relay.open),
+            Arc::clone(&relay.sent),
+            Arc::clone(&relay.is_silent),
+        );
         let server = Arc::clone(&relay.server);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let server = *server.lock().unwrap_or_else(PoisonError::into_inner);
                 // A connection that cannot be passed on is closed, and its client sees that.
-                join(client, server, &open, &sent).ok();
+                join(client, server, &open, &sent, &is_silent).ok();
             }
         });
         relay
@@ -57,6 +67,13 @@ impl Relay {
         self.sent.load(Ordering::Relaxed)
     }
 
+    /// Passes nothing on for so long, and closes nothing.
+    pub fn be_silent(&self, time: Duration) {
+        self.is_silent.store(true, Ordering::Relaxed);
+        std::thread::sleep(time);
+        self.is_silent.store(false, Ordering::Relaxed);
+    }
+
     /// Cuts all connections, without a word of TLS; later ones are passed on again.
     pub fn cut(&self) {
         for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
@@ -71,24 +88,37 @@ fn join(
     server: SocketAddr,
     open: &Mutex<Vec<TcpStream>>,
     sent: &Arc<AtomicU64>,
+    is_silent: &Arc<AtomicBool>,
 ) -> io::Result<()> {
     let server = TcpStream::connect(server)?;
     let mut streams = open.lock().unwrap_or_else(PoisonError::into_inner);
     streams.extend([client.try_clone()?, server.try_clone()?]);
-    let sent = Arc::clone(sent);
+    let wait = |is_silent: Arc<AtomicBool>| {
+        move || {
+            while is_silent.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK);
+            }
+        }
+    };
+    let (sent, forth, back) = (
+        Arc::clone(sent),
+        wait(Arc::clone(is_silent)),
+        wait(Arc::clone(is_silent)),
+    );
     pass_on(client.try_clone()?, server.try_clone()?, move |bytes| {
+        forth();
         sent.fetch_add(bytes, Ordering::Relaxed);
     });
-    pass_on(server, client, |_| {});
+    pass_on(server, client, move |_| back());
     Ok(())
 }
 
-/// Passes on one direction until its end, and tells `count` how many bytes that were.
-fn pass_on(mut from: TcpStream, mut to: TcpStream, count: impl Fn(u64) + Send + 'static) {
+/// Passes on one direction until its end; `before` it does, it tells how many bytes.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, before: impl Fn(u64) + Send + 'static) {
     std::thread::spawn(move || {
         let mut piece = vec![0; 64 << 10];
         while let Ok(length @ 1..) = from.read(&mut piece) {
-            count(length as u64);
+            before(length as u64);
             if to.write_all(&piece[..length]).is_err() {
                 break;
             }

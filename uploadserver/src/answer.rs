@@ -136,6 +136,7 @@ fn plan(endpoint: Endpoint, request: &Request<Incoming>) -> Result<(Plan, Option
         total: request.body().size_hint().exact().filter(|_| !endpoint.is_form),
         promise,
         is_resumable: false,
+        marks: Vec::new(),
     };
     Ok((plan, boundary))
 }

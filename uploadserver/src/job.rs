@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use datapath::facts::ImageFacts;
 use datapath::observe::{Observer, Phase, Stage};
+use datapath::target::Mark;
 use tokio::sync::watch::Sender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
@@ -56,6 +57,8 @@ pub(crate) struct Plan {
     pub(crate) promise: Promise,
     /// The upload may be continued by another request.
     pub(crate) is_resumable: bool,
+    /// The client's marks of a raw disk that an earlier upload may have left in part.
+    pub(crate) marks: Vec<Mark>,
 }
 
 /// The success of an upload.
@@ -280,6 +283,7 @@ mod tests {
             total: None,
             promise: Promise::None,
             is_resumable: false,
+            marks: Vec::new(),
         };
         Job::new(plan, CancellationToken::new(), Figures::default().transfers)
     }

@@ -138,6 +138,7 @@ mod tests {
             total: None,
             promise: Promise::None,
             is_resumable: false,
+            marks: Vec::new(),
         };
         Arc::new(Job::new(
             plan,

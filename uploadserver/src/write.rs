@@ -7,7 +7,7 @@ use datapath::archive;
 use datapath::decode::Codec;
 use datapath::observe::Observer;
 use datapath::options::{Layers, Payload, Reading, Writing};
-use datapath::target;
+use datapath::target::{self, Kept};
 use datapath::transfer;
 use diskimage::Format;
 use http::StatusCode;
@@ -64,10 +64,32 @@ pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<S
 }
 
 fn image(config: &Config, job: &Job, received: &Received) -> Result<(), Error> {
-    let volume = Volume::of(&config.destination.disk, config.wanted.size)?;
+    let (disk, size) = (&config.destination.disk, config.wanted.size);
+    let kept = kept(config, job)?;
+    let volume = match &kept {
+        Some(kept) => Volume::behind(disk, size, kept)?,
+        None => Volume::of(disk, size)?,
+    };
     let target = volume.target_options(&config.wanted);
     let reading = reading(config, job, Layers::Sniffed);
-    transfer_to(config, received, Payload::default(), &target, &reading)
+    // What has marks is a raw disk: its client has looked at all of it.
+    let payload = match &kept {
+        Some(_) => Payload::RAW,
+        None => Payload::default(),
+    };
+    transfer_to(config, received, payload, &target, &reading, kept)
+}
+
+/// What an earlier upload has left and the client has marks of; the client is told.
+fn kept(config: &Config, job: &Job) -> Result<Option<Arc<Kept>>, Error> {
+    let Some(resumable) = job.resumable.as_ref().filter(|_| !job.plan.marks.is_empty()) else {
+        return Ok(None);
+    };
+    let kept = Kept::find(&config.destination.disk, &job.plan.marks, &job.stop)?;
+    resumable
+        .kept
+        .send_replace(Some(kept.as_ref().map_or(0, Kept::end)));
+    Ok(kept.map(Arc::new))
 }
 
 /// A clone has the size that it has, and nothing of it is looked at.
@@ -81,7 +103,7 @@ fn clone(
     let volume = Volume::of(&config.destination.disk, None)?;
     let target = volume.clone_options(&config.wanted);
     let reading = reading(config, job, layer(wrapping));
-    transfer_to(config, received, payload, &target, &reading)
+    transfer_to(config, received, payload, &target, &reading, None)
 }
 
 /// The one layer around a clone.
@@ -98,10 +120,12 @@ fn transfer_to(
     payload: Payload,
     target: &target::Options,
     reading: &Reading,
+    kept: Option<Arc<Kept>>,
 ) -> Result<(), Error> {
     let writing = Writing {
         workers: app::job::data_threads(),
         scratch: scratch(config),
+        kept,
         ..Writing::default()
     };
     let report = transfer::transfer(received, payload, target, reading, &writing)?;

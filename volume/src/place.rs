@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use daemon::paths::Paths;
 use daemon::space;
 use datapath::error::TargetError;
-use datapath::target::{self, Cache};
+use datapath::target::{self, Cache, Kept};
 
 use crate::wording::Made;
 
@@ -76,6 +76,18 @@ impl Volume {
     fn file(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {
         target::remove_stale(&path);
         Self::on_filesystem(path, requested)
+    }
+
+    /// The volume that holds `path`, of whose disk a part is `kept`.
+    pub fn behind(path: &Path, requested: Option<u64>, kept: &Kept) -> Result<Self, TargetError> {
+        if target::is_block_device(path) {
+            return Self::device(path.to_owned());
+        }
+        let mut volume = Self::on_filesystem(path.to_owned(), None)?;
+        // Its blocks are the disk's.
+        volume.free = volume.free.saturating_add(kept.allocated());
+        volume.available = requested.map_or(volume.free, |requested| requested.min(volume.free));
+        Ok(volume)
     }
 
     /// A disk image that stays, and may grow.

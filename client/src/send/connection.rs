@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -56,6 +57,8 @@ pub(crate) struct Proxy {
     port: u16,
     name: ServerName<'static>,
     tls: Arc<ClientConfig>,
+    /// True once there was a connection.
+    was_reached: AtomicBool,
 }
 
 /// A request that has no answer.
@@ -114,12 +117,18 @@ impl Proxy {
             port: parsed.port_or_known_default().unwrap_or(443),
             url: parsed,
             tls: Arc::new(tls),
+            was_reached: AtomicBool::new(false),
         })
     }
 
     /// The URL, for people.
     pub(crate) fn url(&self) -> &str {
         self.url.as_str().trim_end_matches('/')
+    }
+
+    /// True if it was there once.
+    pub(crate) fn was_reached(&self) -> bool {
+        self.was_reached.load(Ordering::Relaxed)
     }
 
     /// Sends a request and gives its answer, which may come before all of `body` is sent.
@@ -190,6 +199,7 @@ impl Proxy {
                 true => Lost::Untrusted(chain(&error)),
                 false => Lost::Unreachable(chain(&error)),
             })?;
+        self.was_reached.store(true, Ordering::Relaxed);
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
             .handshake(TokioIo::new(stream))

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 use crc_fast::CrcAlgorithm;
 use datapath::encode::outgoing::{Kind, Passed};
+use datapath::target::HELD_BYTES;
 use serde::{Deserialize, Serialize};
 
-use crate::image::Identity;
+use crate::image::{Identity, Kept};
 
 /// Records that are kept: a GiB of the image. The server is behind by what is on its way, which is some MiB.
 const MAX_RECORDS: usize = 4096;
@@ -36,6 +37,8 @@ pub(crate) struct Upload {
     pub(crate) is_encoded: bool,
     /// The path of the upload at the proxy.
     pub(crate) location: String,
+    /// The part of the image that is no part of the stream.
+    pub(crate) kept: Kept,
 }
 
 /// The beginning of a piece.
@@ -91,6 +94,10 @@ pub(crate) struct Ledger {
     /// The checksum of the stream so far, and its bytes.
     crc: crc_fast::Digest,
     position: u64,
+    /// The part of the image that is no part of the stream.
+    kept: Kept,
+    /// Bytes of earlier streams that are there and need not come again.
+    saved: u64,
     /// None where there is no place for it: this process alone can continue the upload.
     file: Option<File>,
 }
@@ -102,18 +109,31 @@ impl Ledger {
             records: VecDeque::new(),
             crc: crc_fast::Digest::new(CHECKSUM),
             position: 0,
+            kept: Kept::default(),
+            saved: 0,
             file,
         }
     }
 
-    /// Forgets everything: another upload begins, at `location` of the proxy.
-    pub(crate) fn begin(&mut self, image: &Identity, is_encoded: bool, location: &str) {
-        *self = Self::new(self.file.take());
+    /// Forgets everything: another upload begins, at `location` of the proxy, of all of the image but what is `kept`.
+    pub(crate) fn begin(&mut self, image: &Identity, is_encoded: bool, location: &str, kept: Kept) {
+        let mut saved = 0;
+        if kept.end() > 0 && kept.end() >= self.kept.end() {
+            // The first part of it came again.
+            let there = self.stream_offset_of(kept.end());
+            saved = self.saved + there.saturating_sub(HELD_BYTES);
+        }
+        *self = Self {
+            kept,
+            saved,
+            ..Self::new(self.file.take())
+        };
         let upload = Upload {
             version: VERSION.to_owned(),
             image: image.clone(),
             is_encoded,
             location: location.to_owned(),
+            kept,
         };
         let line = serde_json::to_string(&upload).unwrap_or_default() + "\n";
         self.file = self.file.take().filter(|mut file| {
@@ -135,6 +155,7 @@ impl Ledger {
         for record in records {
             self.push(record);
         }
+        self.kept = upload.kept;
         Some(upload)
     }
 
@@ -190,6 +211,29 @@ impl Ledger {
         self.crc = crc_fast::Digest::new_with_init_state(CHECKSUM, crc);
         self.position = passed.stream_offset;
         Some(passed)
+    }
+
+    /// The part of the image that is no part of the stream.
+    pub(crate) fn kept(&self) -> Kept {
+        self.kept
+    }
+
+    /// Bytes of earlier streams that are there and need not come again.
+    pub(crate) fn saved(&self) -> u64 {
+        self.saved
+    }
+
+    /// The place in the image up to which all was sent, or is kept.
+    pub(crate) fn image_offset(&self) -> u64 {
+        let sent = self.records.back().map_or(0, |last| last.passed.offset);
+        self.kept.in_image(sent).max(self.kept.end())
+    }
+
+    /// The place in the stream of the last known piece that begins at this one of the image, or before it; 0 if none does.
+    fn stream_offset_of(&self, image_offset: u64) -> u64 {
+        let pieces = self.records.iter().rev().map(|record| record.passed);
+        let mut before = pieces.skip_while(|passed| self.kept.in_image(passed.offset) > image_offset);
+        before.next().map_or(0, |passed| passed.stream_offset)
     }
 
     /// Bytes of the stream so far.
@@ -290,7 +334,7 @@ mod tests {
         let file = place.open().unwrap();
         assert!(place.open().is_err(), "two processes have one upload");
         let mut ledger = Ledger::new(file);
-        ledger.begin(&identity(), true, "/x/1");
+        ledger.begin(&identity(), true, "/x/1", Kept::before(8 << 20));
         for (at, kind) in [(0, Kind::Stored), (1, Kind::Zeros), (2, Kind::Squeezed)] {
             ledger.note(passed(at * 7, at * 100, kind));
             ledger.pass(b"abcdefg");
@@ -300,6 +344,11 @@ mod tests {
         let mut ledger = Ledger::new(place.open().unwrap());
         let upload = ledger.read(&identity()).unwrap();
         assert_eq!((upload.location.as_str(), upload.is_encoded), ("/x/1", true));
+        assert_eq!(upload.kept.end(), 8 << 20);
+        for (offset, expected) in [(0, 0), (99, 0), (100, 7), (1000, 14)] {
+            assert_eq!(ledger.stream_offset_of(offset), expected);
+        }
+        assert_eq!(ledger.image_offset(), 8 << 20, "nothing of what is kept is sent");
         for (offset, back) in [
             (20, passed(14, 200, Kind::Squeezed)),
             (13, passed(7, 100, Kind::Zeros)),

@@ -19,8 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::encode::Encoding;
+use datapath::target::Mark;
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use self::connection::{NoProxy, Proxy, Trust};
 use self::ledger::Ledger;
@@ -34,6 +35,9 @@ use crate::image::{Image, NoImage};
 
 /// A connection over which nothing has moved for so long is taken for dead.
 const STALL: Duration = Duration::from_secs(60);
+
+/// Time for a proxy that was never reached: more likely than a network that is cut just now is that it cannot be reached from here.
+const FIRST_CONTACT: Duration = Duration::from_secs(60);
 
 /// Pauses between attempts: each twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -77,7 +81,7 @@ pub(crate) enum SendFailed {
 /// An upload that is complete.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
-    /// Bytes of the stream.
+    /// Bytes of all streams that became part of the disk.
     pub(crate) stream_bytes: u64,
     /// Bytes that were sent again.
     pub(crate) again: u64,
@@ -126,6 +130,7 @@ impl Sending<'_> {
                     beginnings += 1;
                     match self.begin(&ledger).await {
                         Ok(Some(begun)) => {
+                            patience.begins();
                             session = Some(begun);
                             continue;
                         }
@@ -151,7 +156,10 @@ impl Sending<'_> {
             place.remove();
         }
         self.image.check_unchanged()?;
-        let stream_bytes = ledger.lock().position();
+        let stream_bytes = {
+            let ledger = ledger.lock();
+            ledger.position() + ledger.saved()
+        };
         Ok(Sent {
             stream_bytes,
             again: self.watch.handed_over().saturating_sub(stream_bytes),
@@ -174,19 +182,37 @@ impl Sending<'_> {
 
     /// Begins an upload; `None` if the server knows none that can be continued.
     async fn begin(&self, ledger: &Mutex<Ledger>) -> Result<Option<Session>, Trouble> {
+        let marks = self.marks(ledger).await?;
         let token = self.tokens.current().await?;
-        match protocol::begin(self.proxy, &token).await? {
+        match protocol::begin(self.proxy, &token, &marks).await? {
             Begun::NotHere => Ok(None),
-            Begun::At(location) => {
-                ledger
-                    .lock()
-                    .begin(&self.image.identity, self.is_encoded(), &location);
+            Begun::At(location, kept) => {
+                if kept.end() > 0 {
+                    tracing::warn!("{} bytes of the disk are there already", kept.end());
+                }
+                let (image, is_encoded) = (&self.image.identity, self.is_encoded());
+                ledger.lock().begin(image, is_encoded, &location, kept);
                 Ok(Some(Session {
                     location,
                     has: Some(0),
                 }))
             }
         }
+    }
+
+    /// Marks of what an upload server may have that was started anew.
+    async fn marks(&self, ledger: &Mutex<Ledger>) -> Result<Vec<Mark>, Trouble> {
+        let offset = ledger.lock().image_offset();
+        if offset == 0 || !self.image.is_raw() {
+            return Ok(Vec::new());
+        }
+        self.watch
+            .wait("looking for what the upload server has of the disk");
+        let image = Arc::clone(self.image);
+        // Reads all of it that was sent.
+        let marks = tokio::task::spawn_blocking(move || image.marks(offset)).await;
+        let marks = marks.map_err(|_| Trouble::Ended(app::panics::first()))?;
+        marks.map_err(|error| Trouble::Image(Box::new(error)))
     }
 
     /// Sends what the server has not, and tells it that this was all.
@@ -200,10 +226,14 @@ impl Sending<'_> {
         let token = self.tokens.current().await?;
         let has = match session.has {
             Some(has) => has,
-            None => match protocol::progress(proxy, &token, location).await? {
-                (_, true) => return Ok(()),
-                (has, false) => has,
-            },
+            None => {
+                let silent = || Trouble::Passing(format!("no answer for {} s", STALL.as_secs()));
+                let asking = timeout(STALL, protocol::progress(proxy, &token, location)).await;
+                match asking.unwrap_or_else(|_| Err(silent()))? {
+                    (_, true) => return Ok(()),
+                    (has, false) => has,
+                }
+            }
         };
         patience.reached(has);
         let stream = Stream::behind(has, self.image, self.encoding, ledger, self.watch);
@@ -287,6 +317,11 @@ impl<'a> Patience<'a> {
         }
     }
 
+    /// Another upload begins: its bytes are counted from 0.
+    fn begins(&mut self) {
+        self.most = 0;
+    }
+
     /// The server has so many bytes.
     fn reached(&mut self, bytes: u64) {
         if bytes > self.most {
@@ -298,10 +333,14 @@ impl<'a> Patience<'a> {
 
     /// Waits before the next attempt, or is at its end.
     async fn pause(&mut self, words: String) -> Result<(), SendFailed> {
-        if self.since.elapsed() >= self.limit {
+        let limit = match self.proxy.was_reached() {
+            true => self.limit,
+            false => self.limit.min(FIRST_CONTACT),
+        };
+        if self.since.elapsed() >= limit {
             return Err(SendFailed::Unreachable {
                 url: self.proxy.url().to_owned(),
-                seconds: self.limit.as_secs(),
+                seconds: limit.as_secs(),
                 words,
             });
         }

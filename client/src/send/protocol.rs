@@ -1,7 +1,8 @@
 //! The requests of an upload that can be continued (docs/uploadserver.md, "Resuming"), and the meaning of their answers.
 
 use bytes::Bytes;
-use daemon::cdi::RESUMABLE;
+use daemon::cdi::{KEPT_HEADER, MARKS_HEADER, RESUMABLE};
+use datapath::target::Mark;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::Empty;
 use hyper::body::Body;
@@ -9,7 +10,7 @@ use hyper::body::Body;
 use super::connection::{Answer, Lost, Proxy};
 use super::ledger::CHECKSUM_NAME;
 use crate::cluster::{ClusterError, Token};
-use crate::image::NoImage;
+use crate::image::{Kept, NoImage};
 
 const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
@@ -54,21 +55,31 @@ impl From<ClusterError> for Trouble {
 /// A begun upload, or a server that knows none that can be continued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Begun {
-    At(String),
+    /// At this path, with what the server has kept of an earlier one.
+    At(String, Kept),
     NotHere,
 }
 
-/// Begins an upload.
-pub(crate) async fn begin(proxy: &Proxy, token: &Token) -> Result<Begun, Trouble> {
+/// Begins an upload, of a disk of which the server may have what the `marks` tell.
+pub(crate) async fn begin(proxy: &Proxy, token: &Token, marks: &[Mark]) -> Result<Begun, Trouble> {
     let named = HeaderValue::from_static(CHECKSUM_NAME);
-    let headers = [bearer(token), (COMPLETE, NO), (CHECKSUM, named)];
+    let mut headers = vec![bearer(token), (COMPLETE, NO), (CHECKSUM, named)];
+    let marks: Vec<String> = marks.iter().map(Mark::to_string).collect();
+    if !marks.is_empty()
+        && let Ok(marks) = HeaderValue::from_str(&marks.join(","))
+    {
+        headers.push((HeaderName::from_static(MARKS_HEADER), marks));
+    }
     let answer = ask(proxy, Method::POST, RESUMABLE, &headers, Empty::<Bytes>::new()).await;
     match answer {
         Ok(answer) => {
             let location = answer.headers.get(header::LOCATION);
             let location = location.and_then(|location| location.to_str().ok());
             match location.filter(|location| location.starts_with(RESUMABLE)) {
-                Some(location) => Ok(Begun::At(location.to_owned())),
+                Some(location) => {
+                    let kept = answer.number(&HeaderName::from_static(KEPT_HEADER));
+                    Ok(Begun::At(location.to_owned(), Kept::before(kept.unwrap_or(0))))
+                }
                 None => Ok(Begun::NotHere),
             }
         }

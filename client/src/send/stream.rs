@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::ledger::Ledger;
 use super::watch::Watch;
-use crate::image::{Image, NoImage};
+use crate::image::{Image, Kept, NoImage};
 
 /// What is known of a stream.
 pub(crate) type Tally = outgoing::Tally<NoImage>;
@@ -40,9 +40,10 @@ impl Stream {
         watch: &Arc<Watch>,
     ) -> Option<(Self, Arc<Tally>)> {
         let mut pieces = ledger.lock();
+        let kept = pieces.kept();
         let (again, offset, stream_offset) = match pieces.return_to(has) {
             Some(passed) => {
-                let again = encode_again(image, encoding, passed)?;
+                let again = encode_again(image, encoding, kept, passed)?;
                 let length: u64 = again.iter().map(|part| part.len() as u64).sum();
                 pieces.note(passed);
                 (
@@ -61,7 +62,15 @@ impl Stream {
         let tally = Arc::default();
         let stream = Self {
             again,
-            rest: outgoing(image, encoding, offset, stream_offset, ledger, watch, &tally),
+            rest: outgoing(
+                image,
+                encoding,
+                kept,
+                (stream_offset, offset),
+                ledger,
+                watch,
+                &tally,
+            ),
             has,
             ledger: Arc::clone(ledger),
             watch: Arc::clone(watch),
@@ -71,12 +80,13 @@ impl Stream {
 }
 
 /// The bytes of a piece, as they were made of it before.
-fn encode_again(image: &Image, encoding: Encoding, passed: Passed) -> Option<VecDeque<Bytes>> {
+fn encode_again(image: &Image, encoding: Encoding, kept: Kept, passed: Passed) -> Option<VecDeque<Bytes>> {
     let piece = match passed.kind {
         Kind::Zeros => Piece::Zeros(passed.length),
         Kind::Stored | Kind::Squeezed => {
             let mut bytes = vec![0; usize::try_from(passed.length).ok()?];
-            image.file.read_exact_at(&mut bytes, passed.offset).ok()?;
+            let offset = kept.in_image(passed.offset);
+            image.file.read_exact_at(&mut bytes, offset).ok()?;
             Piece::Data(bytes.into())
         }
     };
@@ -89,12 +99,12 @@ fn encode_again(image: &Image, encoding: Encoding, passed: Passed) -> Option<Vec
     )
 }
 
-/// What follows: the image from `offset` on, in the stream from `stream_offset` on.
+/// What follows: the image, less what is kept, from `offset` on, in the stream from `stream_offset` on.
 fn outgoing(
     image: &Arc<Image>,
     encoding: Encoding,
-    offset: u64,
-    stream_offset: u64,
+    kept: Kept,
+    (stream_offset, offset): (u64, u64),
     ledger: &Arc<Mutex<Ledger>>,
     watch: &Arc<Watch>,
     tally: &Arc<Tally>,
@@ -102,7 +112,7 @@ fn outgoing(
     let source = Arc::clone(image);
     let (log, place) = (Arc::clone(ledger), Arc::clone(watch));
     Outgoing::start(
-        move |outlet| source.read(offset, outlet),
+        move |outlet| source.read(offset, kept, outlet),
         encoding,
         app::job::data_threads(),
         Arc::clone(tally),
@@ -111,7 +121,7 @@ fn outgoing(
         stream_offset,
         offset,
         Box::new(move |passed| {
-            place.at(passed.offset + passed.length);
+            place.at(kept.in_image(passed.offset + passed.length));
             log.lock().note(passed);
         }),
     )

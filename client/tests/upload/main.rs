@@ -105,6 +105,12 @@ impl Scene {
 
     /// `kubectl cdi upload` of `image` into the claim.
     fn upload(&self, image: &Path) -> Program {
+        // Less than the test waits, so that the program itself says what it waited for in vain.
+        self.upload_for(image, "1m")
+    }
+
+    /// The same, which may be stopped for so long.
+    fn upload_for(&self, image: &Path, timeout: &str) -> Program {
         self.program(&[
             "upload",
             &image.to_string_lossy(),
@@ -113,8 +119,7 @@ impl Scene {
         ])
         .args(["--uploadproxy-url", &self.wire.url(), "--cacert"])
         .arg(self.proxy.path("front-ca.crt"))
-        // Less than the test waits, so that the program itself says what it waited for in vain.
-        .args(["--progress", "json", "--timeout", "1m"])
+        .args(["--progress", "json", "--timeout", timeout])
     }
 
     fn program(&self, words: &[&str]) -> Program {

@@ -14,6 +14,13 @@ pub struct Coverage {
 }
 
 impl Coverage {
+    /// A set of what lies before `end`.
+    pub fn behind(end: u64) -> Self {
+        let mut coverage = Self::default();
+        coverage.add(0..end);
+        coverage
+    }
+
     /// Adds a range.
     pub fn add(&mut self, range: Range<u64>) {
         if range.is_empty() {

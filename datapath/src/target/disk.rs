@@ -47,6 +47,8 @@ pub struct Disk {
     pub(super) unfinished: Option<Arc<Unfinished>>,
     /// True if a disk that exists is changed where it is: nothing of it is held back, hidden or removed.
     pub(super) in_place: bool,
+    /// The end of what an earlier attempt has left behind the first [`HELD_BYTES`]; 0 if there is nothing.
+    pub(super) kept_end: u64,
 }
 
 /// Times of work at the target, of all threads together.
@@ -92,6 +94,11 @@ impl Disk {
     /// Bytes at the end of the disk that are free until they are written.
     pub fn spare_capacity(&self) -> u64 {
         if self.in_place { 0 } else { self.capacity }
+    }
+
+    /// Bytes that were there already, behind the first [`HELD_BYTES`].
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.kept_end.saturating_sub(HELD_BYTES)
     }
 
     /// True for a block device.

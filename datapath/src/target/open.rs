@@ -81,7 +81,12 @@ impl Disk {
     fn open_device(options: &Options) -> Result<Self, Error> {
         // EBUSY while the device is mounted, or while another process has opened it like this, by any node and in any
         // container. A lock besides would add nothing, and udev locks device nodes for moments.
-        let mut file = open_existing(&options.path, Found::Device, OFlags::EXCL)?;
+        let file = open_existing(&options.path, Found::Device, OFlags::EXCL)?;
+        Self::of_device(options, file)
+    }
+
+    /// The device that `file` is.
+    pub(super) fn of_device(options: &Options, mut file: File) -> Result<Self, Error> {
         let size = file
             .seek(SeekFrom::End(0))
             .map_err(|source| TargetError::new("measure", &options.path, source))?;
@@ -111,6 +116,14 @@ impl Disk {
         Ok(disk)
     }
 
+    /// The file of a dead attempt, whose lock we have.
+    pub(super) fn of_left_file(options: &Options, file: File) -> Result<Self, Error> {
+        let unfinished = Unfinished::adopt(&options.path, &file)?;
+        let mut disk = Self::new(options, Kind::File, file, options.available);
+        disk.unfinished = Some(unfinished);
+        Ok(disk)
+    }
+
     fn new(options: &Options, kind: Kind, file: File, capacity: u64) -> Self {
         Self {
             path: options.path.clone(),
@@ -126,6 +139,7 @@ impl Disk {
             busy: Busy::default(),
             unfinished: None,
             in_place: false,
+            kept_end: 0,
         }
     }
 
@@ -182,7 +196,7 @@ fn check_fits(virtual_size: u64, available: u64) -> Result<(), Error> {
 }
 
 /// Opens for reading and writing what was `found` at `path`, and nothing that has taken its place.
-fn open_existing(path: &Path, found: Found, flags: OFlags) -> Result<File, TargetError> {
+pub(super) fn open_existing(path: &Path, found: Found, flags: OFlags) -> Result<File, TargetError> {
     let failed = |source| TargetError::new("open", path, source);
     let open = || {
         OpenOptions::new()
@@ -205,7 +219,7 @@ fn open_existing(path: &Path, found: Found, flags: OFlags) -> Result<File, Targe
 impl Disk {
     /// Adds a second descriptor that bypasses the page cache, if the filesystem or device has such a thing. It is opened
     /// from the first one, since the name may lead elsewhere by now.
-    fn open_direct(&mut self, cache: Cache) {
+    pub(super) fn open_direct(&mut self, cache: Cache) {
         if cache == Cache::Page {
             return;
         }

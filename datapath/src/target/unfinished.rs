@@ -87,25 +87,46 @@ impl Unfinished {
                 }
                 _ => TargetError::new("create", path, source),
             })?;
-        let unfinished = Arc::new(Self {
+        let unfinished = Self::of(path, folder, &file)?;
+        // Another writer may have found the file before it was locked: then that one replaces it.
+        if lock(&file) == Lock::Taken {
+            return Err(TargetError::refused("create", path, TargetRefused::InUse).into());
+        }
+        unfinished.register()?;
+        Ok((file, unfinished))
+    }
+
+    /// Takes over `file` at `path`, which a dead process has left, and whose lock we have.
+    pub(super) fn adopt(path: &Path, file: &File) -> Result<Arc<Self>, Error> {
+        let folder = open_folder(folder_of(path)).map_err(|errno| failed("open", path, errno))?;
+        let unfinished = Self::of(path, folder, file)?;
+        unfinished.register()?;
+        Ok(unfinished)
+    }
+
+    fn of(path: &Path, folder: OwnedFd, file: &File) -> Result<Arc<Self>, TargetError> {
+        Ok(Arc::new(Self {
             path: path.to_owned(),
             folder,
             name: path.file_name().unwrap_or_default().to_owned(),
-            inode: Inode::of(&file).map_err(|errno| failed("stat", path, errno))?,
+            inode: Inode::of(file).map_err(|errno| failed("stat", path, errno))?,
             state: Mutex::new(State::Growing),
-        });
-        // Another writer may have found the file before it was locked: then that one replaces it.
-        if lock(&file) == Lock::Taken || !unfinished.is_in_place()? {
-            return Err(TargetError::refused("create", path, TargetRefused::InUse).into());
+        }))
+    }
+
+    /// From here on it is removed if the process ends.
+    fn register(self: &Arc<Self>) -> Result<(), Error> {
+        if !self.is_in_place()? {
+            return Err(TargetError::refused("create", &self.path, TargetRefused::InUse).into());
         }
         let mut registry = REGISTRY.lock();
         if registry.is_closed {
-            unfinished.remove();
+            self.remove();
             return Err(Error::Stopped);
         }
         registry.files.retain(|file| file.strong_count() > 0);
-        registry.files.push(Arc::downgrade(&unfinished));
-        Ok((file, unfinished))
+        registry.files.push(Arc::downgrade(self));
+        Ok(())
     }
 
     /// To be called when all of `file` is on the disk: from here on it stays, if it still is what its name leads to, and its

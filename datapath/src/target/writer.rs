@@ -87,7 +87,7 @@ pub fn with_writer<T>(
         let mut writer = Writer {
             shared: &shared,
             collector: Collector::default(),
-            coverage: (!disk.is_zeroed() && !disk.in_place).then(Coverage::default),
+            coverage: (!disk.is_zeroed() && !disk.in_place).then(|| Coverage::behind(disk.kept_end)),
             frontier: Frontier::new(disk, virtual_size, stop.clone()),
             waited: Duration::ZERO,
         };

@@ -115,7 +115,11 @@ impl Frontier {
         });
         // A file reads as zeros; a device that is not zeroed has its gaps filled at the end.
         Self {
-            zeroed_to: if needed { HELD_BYTES } else { u64::MAX },
+            zeroed_to: if needed {
+                HELD_BYTES.max(disk.kept_end)
+            } else {
+                u64::MAX
+            },
             limit,
             stop,
         }

@@ -103,6 +103,7 @@ fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<
             Route::OnePass => options::Route::OnePass,
         },
         scratch: arguments.scratch.clone(),
+        ..Writing::default()
     };
     let content = job.content.payload();
     let source = (job.open)(context, reading.checksum.is_some())?;

@@ -1,6 +1,8 @@
 //! The meaning of a request's headers, in both protocols: tus 1.0.0 (<https://tus.io/protocols/resumable-upload>) and
 //! draft-ietf-httpbis-resumable-upload.
 
+use daemon::cdi::MARKS_HEADER;
+use datapath::target::{MAX_MARKS, Mark};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 pub(super) const TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
@@ -114,6 +116,29 @@ impl Asked {
             is_last: is_last(headers)?.unwrap_or(false),
         })
     }
+}
+
+/// The marks of a disk that may be there in part. Its size has to be open: that of the stream is another one.
+pub(super) fn marks(headers: &HeaderMap, asked: &Asked) -> Result<Vec<Mark>, Refused> {
+    let Some(value) = headers.get(MARKS_HEADER) else {
+        return Ok(Vec::new());
+    };
+    let refused = |words: &str| Refused::bad_request(format!("{MARKS_HEADER}: {words}"));
+    if asked.total.is_some() {
+        return Err(refused("Upload-Length cannot be given with it"));
+    }
+    let text = value.to_str().map_err(|_| refused("it is not text"))?;
+    let marks = text.split(',').map(|mark| mark.trim().parse::<Mark>());
+    let marks: Vec<Mark> = marks
+        .take(MAX_MARKS + 1)
+        .collect::<Result<_, _>>()
+        .map_err(|error| refused(&error.to_string()))?;
+    if marks.len() > MAX_MARKS || !marks.is_sorted_by(|one, next| one.end() < next.end()) {
+        return Err(refused(&format!(
+            "there are {MAX_MARKS} at most, in ascending order"
+        )));
+    }
+    Ok(marks)
 }
 
 /// A number of bytes, if there is one.

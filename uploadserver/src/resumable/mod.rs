@@ -61,14 +61,28 @@ pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<I
         tokio::spawn(end_in_time(Arc::clone(&job), server.config.resume));
     }
     job.span.in_scope(|| tracing::info!("resumable upload begins"));
+    let kept = kept(&job).await;
     let reply = append(server, peer, &job, asked, request).await;
-    protocol::created(reply, &job.id)
+    protocol::created(reply, &job.id, kept)
+}
+
+/// The end of what is kept of an earlier upload, once that is known; `None` if nothing is.
+async fn kept(job: &Job) -> Option<u64> {
+    if job.plan.marks.is_empty() {
+        return None;
+    }
+    let mut kept = job.resumable.as_ref()?.kept.subscribe();
+    tokio::select! {
+        kept = kept.wait_for(Option::is_some) => kept.ok().and_then(|kept| *kept),
+        () = job.ended() => None,
+    }
+    .filter(|end| *end > 0)
 }
 
 fn plan(dialect: Dialect, request: &Request<Incoming>) -> Result<(Plan, Asked), Refused> {
     let asked = protocol::creation(dialect, request)?;
     check_digests(request)?;
-    let promise = checksum::promised(request.headers(), false)
+    let promise = checksum::promised_of_parts(request.headers())
         .map_err(|error| Refused::bad_request(error.to_string()))?;
     let plan = Plan {
         content: Content::Image,
@@ -76,6 +90,7 @@ fn plan(dialect: Dialect, request: &Request<Incoming>) -> Result<(Plan, Asked), 
         total: asked.total,
         promise,
         is_resumable: true,
+        marks: asked::marks(request.headers(), &asked)?,
     };
     Ok((plan, asked))
 }

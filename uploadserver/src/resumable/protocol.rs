@@ -1,7 +1,7 @@
 //! The answers of both protocols, and what they refuse beside what the headers of their own say.
 
 use daemon::body;
-use daemon::cdi::RESUMABLE;
+use daemon::cdi::{KEPT_HEADER, RESUMABLE};
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 
@@ -80,13 +80,18 @@ pub(super) fn capabilities() -> Reply {
     reply
 }
 
-/// The answer to the beginning of an upload: a success tells where it goes on.
-pub(super) fn created(mut reply: Reply, id: &str) -> Reply {
+/// The answer to the beginning of an upload: a success tells where it goes on, and what is there already.
+pub(super) fn created(mut reply: Reply, id: &str, kept: Option<u64>) -> Reply {
     if reply.status().is_success() {
         *reply.status_mut() = StatusCode::CREATED;
     }
     if let Ok(location) = HeaderValue::from_str(&format!("{RESUMABLE}/{id}")) {
         reply.headers_mut().insert(header::LOCATION, location);
+    }
+    if let Some(end) = kept {
+        reply
+            .headers_mut()
+            .insert(HeaderName::from_static(KEPT_HEADER), HeaderValue::from(end));
     }
     reply
 }

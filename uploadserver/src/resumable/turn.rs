@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +29,8 @@ pub(crate) struct Resumable {
     turn: Mutex<Turn>,
     /// The turn is another one's, or free.
     changed: Notify,
+    /// The end of what is kept of an earlier upload, once that is known; 0 if nothing is.
+    pub(crate) kept: watch::Sender<Option<u64>>,
 }
 
 /// The turn to send.

@@ -1,11 +1,16 @@
 //! What the protocols lay down besides resuming: beginnings, pieces, endings and refusals.
 
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use datapath::target;
 use testkit::disk;
 use testkit::https::Request;
 use testkit::upload_pod::UploadPod;
 
 use crate::{BINARY, CREATE, checksum, create, location, patch, send_and_cut, tus};
 use datapath::digest::{Algorithm, Digest};
+use tokio_util::sync::CancellationToken;
 
 #[test]
 fn pieces_that_end_on_purpose_are_answered_with_the_offset() {
@@ -215,4 +220,53 @@ fn a_checksum_may_come_with_the_last_bytes_of_an_upload_whose_length_nobody_knew
             }
         }
     }
+}
+
+#[test]
+fn what_a_killed_server_left_is_kept_as_far_as_its_client_has_marks_of_it() {
+    const MIB: usize = 1 << 20;
+    let bytes = disk::content(7, 9 << 20);
+    let pod = UploadPod::new(BINARY);
+    let left = [&vec![0; MIB], &bytes[MIB..6 * MIB], &[1; 9]].concat();
+    std::fs::write(pod.disk(), left).unwrap();
+    std::fs::set_permissions(pod.disk(), Permissions::from_mode(0o600)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    disk::write_sparse(&folder.path().join("image"), &bytes);
+    let image = File::open(folder.path().join("image")).unwrap();
+    let ends = [2, 5, 8].map(|end| end << 20);
+    let marks = target::marks_of(&image, &ends, &CancellationToken::new()).unwrap();
+    let marks: Vec<String> = marks.iter().map(target::Mark::to_string).collect();
+    let begin = |marks: &str| {
+        Request::post(CREATE)
+            .header("Upload-Complete", "?0")
+            .header("x-cdi-marks", marks)
+    };
+    let server = pod.start();
+    let backwards = [&*marks[1], &*marks[0]].join(",");
+    for wrong in [
+        "",
+        "x",
+        "4194304:zz",
+        &*backwards,
+        &vec![&*marks[0]; 200].join(","),
+    ] {
+        let response = server.exchange(&begin(wrong), &[]);
+        assert_eq!(response.status, 400, "{wrong}: {response:?}");
+        assert!(response.text().contains("x-cdi-marks"), "{response:?}");
+    }
+    let request = begin(&marks[0]).header("Upload-Length", "9437184");
+    assert_eq!(server.exchange(&request, &[]).status, 400);
+    let response = server.exchange(&begin(&marks.join(", ")), &[]);
+    assert_eq!(response.status, 201, "{response:?}");
+    assert_eq!(response.header("x-cdi-kept"), Some("5242880"));
+    let path = location(&response);
+    let stream = [&bytes[..MIB], &bytes[5 * MIB..]].concat();
+    let request = Request::new("PATCH", &path)
+        .header("Upload-Complete", "?1")
+        .header("Upload-Offset", "0")
+        .header("Content-Type", "application/partial-upload");
+    let response = server.exchange(&request, &stream);
+    assert_eq!(response.status, 204, "{response:?}");
+    server.wait().assert_success("what was left");
+    assert!(std::fs::read(pod.disk()).unwrap() == bytes);
 }

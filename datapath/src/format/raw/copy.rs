@@ -1,4 +1,4 @@
-//! The copy of a raw disk.
+//! The copy of a raw disk, which may be there in part.
 
 use bytes::Bytes;
 use diskimage::Format;
@@ -6,8 +6,8 @@ use diskimage::Format;
 use super::footer::{Ending, SECTOR};
 use super::tail::Tail;
 use crate::chunks::Chunks;
-use crate::error::Error;
-use crate::target::Writer;
+use crate::error::{Error, SourceError, SourceErrorKind};
+use crate::target::{HELD_BYTES, Writer};
 
 /// A disk that was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,8 @@ pub struct Copied {
     pub format: Format,
 }
 
-/// Copies the stream to the disk, in whatever order it comes; only its first `limit` bytes, if that is known already.
+/// Copies the stream to the disk, in whatever order it comes; only its first `limit` bytes, if that is known already. What of the disk
+/// is kept is no part of the stream.
 pub fn copy(
     input: &mut impl Chunks,
     writer: &mut Writer<'_>,
@@ -41,6 +42,11 @@ pub fn copy(
         }
         tick(output.writer);
     }
+    let kept = output.writer.disk().kept_bytes();
+    if kept > 0 && received < HELD_BYTES {
+        let message = "the stream ends before the part of the disk that is there already";
+        return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
+    }
     // Every byte came once, so their number is where the last one ends.
     if let Some(virtual_size) = ending.disk_size(&tail.last, received)? {
         return Ok(Copied {
@@ -49,8 +55,8 @@ pub fn copy(
         });
     }
     tail.release(|offset, bytes| output.write(offset, bytes))?;
-    let virtual_size = received.next_multiple_of(SECTOR);
-    let padding = usize::try_from(virtual_size - received).unwrap_or(0);
+    let virtual_size = received.saturating_add(kept).next_multiple_of(SECTOR);
+    let padding = usize::try_from(virtual_size - kept - received).unwrap_or(0);
     output.write(received, Bytes::from_static(&[0; 512]).slice(..padding))?;
     Ok(Copied {
         virtual_size,
@@ -65,7 +71,21 @@ struct Output<'w, 's> {
 }
 
 impl Output<'_, '_> {
+    /// Writes bytes of the stream; those that follow on what is kept, behind that.
     fn write(&mut self, offset: u64, mut bytes: Bytes) -> Result<(), Error> {
+        let kept = self.writer.disk().kept_bytes();
+        if kept == 0 || offset.saturating_add(bytes.len() as u64) <= HELD_BYTES {
+            return self.put(offset, bytes);
+        }
+        let before = usize::try_from(HELD_BYTES.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let first = bytes.split_to(before);
+        if !first.is_empty() {
+            self.put(offset, first)?;
+        }
+        self.put(offset.max(HELD_BYTES).saturating_add(kept), bytes)
+    }
+
+    fn put(&mut self, offset: u64, mut bytes: Bytes) -> Result<(), Error> {
         let room = self.limit.saturating_sub(offset);
         bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
         let end = offset.saturating_add(bytes.len() as u64);

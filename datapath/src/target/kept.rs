@@ -1,0 +1,243 @@
+//! The beginning of a disk that a dead attempt has left, and that need not come again.
+//!
+//! A process that was killed leaves a file under its final name, or a device, without the first [`HELD_BYTES`]. Whoever has the image
+//! tells checksums of what follows them; what is on the disk is read and compared before it is believed, so that nothing has to be
+//! remembered by anybody, and nothing that was lost with a page cache is taken for written.
+
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::str::FromStr;
+
+use rustix::fs::OFlags;
+use tokio_util::sync::CancellationToken;
+
+use super::disk::Disk;
+use super::kind::{Found, look};
+use super::open::open_existing;
+use super::options::{HELD_BYTES, Options};
+use super::zero::ZEROS;
+use crate::buffer::CHUNK_BYTES;
+use crate::error::{Error, TargetError};
+use crate::local::{Local, Part};
+use crate::lock::{Lock, lock};
+
+/// Marks that are looked at in one disk: with an eighth of the way more between each and the next, they reach from 8 MiB to 10 TiB.
+pub const MAX_MARKS: usize = 128;
+
+/// Ends of marks are multiples of this, so that any device can be zeroed from there on.
+pub const MARK_BYTES: u64 = 1 << 20;
+
+/// A checksum of the part of a disk between its first [`HELD_BYTES`] and `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Offset of the byte behind it: a multiple of [`MARK_BYTES`], and more than [`HELD_BYTES`].
+    end: u64,
+    /// CRC-64/NVME: damage is looked for, by somebody who may write whatever he likes.
+    crc: u64,
+}
+
+impl Mark {
+    /// Offset of the byte behind what it is of.
+    pub fn end(self) -> u64 {
+        self.end
+    }
+}
+
+/// The text of a mark: `END:CRC`, in decimal and 16 hexadecimal digits.
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{:016x}", self.end, self.crc)
+    }
+}
+
+/// A text that is no mark.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no END:CRC, with an END that is a multiple of {MARK_BYTES} and more than {HELD_BYTES}, and a CRC of 16 hexadecimal digits"
+)]
+pub struct NoMark(String);
+
+impl FromStr for Mark {
+    type Err = NoMark;
+
+    fn from_str(text: &str) -> Result<Self, NoMark> {
+        let parse = || {
+            let (end, crc) = text.split_once(':')?;
+            let end = end.parse().ok().filter(|end| is_end(*end))?;
+            let digits =
+                Some(crc).filter(|crc| crc.len() == 16 && crc.bytes().all(|b| b.is_ascii_hexdigit()))?;
+            Some(Self {
+                end,
+                crc: u64::from_str_radix(digits, 16).ok()?,
+            })
+        };
+        parse().ok_or_else(|| NoMark(text.chars().take(64).collect()))
+    }
+}
+
+fn is_end(end: u64) -> bool {
+    end > HELD_BYTES && end.is_multiple_of(MARK_BYTES)
+}
+
+/// The marks of the disk in `image`, at `ends`, which are multiples of [`MARK_BYTES`] in ascending order. There are fewer if the
+/// image ends before.
+pub fn marks_of(image: &File, ends: &[u64], stop: &CancellationToken) -> std::io::Result<Vec<Mark>> {
+    let mut marks = Vec::new();
+    let local = Local::new(image.try_clone()?)?;
+    let mut reader = local.reader(CHUNK_BYTES);
+    reader.skip_to(HELD_BYTES);
+    let mut crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
+    let mut ends = ends.iter().copied().filter(|end| is_end(*end));
+    let Some(mut end) = ends.next() else {
+        return Ok(marks);
+    };
+    let mut at = HELD_BYTES;
+    while !stop.is_cancelled()
+        && let Some(mut rest) = reader.next_part()?
+    {
+        loop {
+            let now;
+            (now, rest) = split(rest, end.saturating_sub(at));
+            at += update(&mut crc, &now);
+            if at < end {
+                break;
+            }
+            let crc = crc.finalize();
+            marks.push(Mark { end, crc });
+            let Some(next) = ends.next() else {
+                return Ok(marks);
+            };
+            end = next;
+        }
+    }
+    Ok(marks)
+}
+
+/// The first `length` bytes of a part, and the rest.
+fn split(part: Part, length: u64) -> (Part, Part) {
+    match part {
+        Part::Hole(bytes) => {
+            let first = bytes.min(length);
+            (Part::Hole(first), Part::Hole(bytes - first))
+        }
+        Part::Data(mut bytes) => {
+            let first = usize::try_from(length).unwrap_or(usize::MAX).min(bytes.len());
+            let first = bytes.split_to(first);
+            (Part::Data(first), Part::Data(bytes))
+        }
+    }
+}
+
+/// Adds a part; its length.
+fn update(crc: &mut crc_fast::Digest, part: &Part) -> u64 {
+    match part {
+        Part::Data(bytes) => {
+            crc.update(bytes);
+            bytes.len() as u64
+        }
+        Part::Hole(bytes) => {
+            let mut left = *bytes;
+            while left > 0 {
+                let now = usize::try_from(left).unwrap_or(usize::MAX).min(ZEROS.len());
+                crc.update(&ZEROS[..now]);
+                left -= now as u64;
+            }
+            *bytes
+        }
+    }
+}
+
+/// A disk that a dead attempt has left, open and ours, with what is known to be right of it.
+#[derive(Debug)]
+pub struct Kept {
+    pub(super) file: File,
+    pub(super) is_device: bool,
+    /// Offset of the byte behind what is right.
+    pub(super) end: u64,
+    /// Bytes that it takes on its filesystem.
+    allocated: u64,
+}
+
+impl Kept {
+    /// Reads the disk at `path` up to the last of `marks` (ascending) and keeps what the longest true one says; `None` if none is,
+    /// and of all that is not the disk of a dead attempt of this user's.
+    pub fn find(path: &Path, marks: &[Mark], stop: &CancellationToken) -> Result<Option<Self>, Error> {
+        let (is_device, file) = match look(path)? {
+            Found::Nothing => return Ok(None),
+            Found::Device => (true, open_existing(path, Found::Device, OFlags::EXCL)?),
+            Found::File => (false, open_existing(path, Found::File, OFlags::NOFOLLOW)?),
+        };
+        if !is_device && (!is_abandoned(&file) || lock(&file) == Lock::Taken) {
+            return Ok(None);
+        }
+        let ends: Vec<u64> = marks.iter().map(|mark| mark.end).collect();
+        let found = marks_of(&file, &ends, stop);
+        let found = found.map_err(|source| TargetError::new("read", path, source))?;
+        if stop.is_cancelled() {
+            return Err(Error::Stopped);
+        }
+        let is_true = |mark: &&Mark| found.contains(mark);
+        let Some(mark) = marks.iter().rfind(is_true) else {
+            return Ok(None);
+        };
+        // Blocks of 512 bytes, whatever those of the filesystem are (stat(2)).
+        let allocated = file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
+        Ok(Some(Self {
+            file,
+            is_device,
+            end: mark.end,
+            allocated,
+        }))
+    }
+
+    /// Offset of the first byte that is not kept.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes that are not sent: those between the first [`HELD_BYTES`] and the end.
+    pub fn bytes(&self) -> u64 {
+        self.end - HELD_BYTES
+    }
+
+    /// Bytes that it takes on its filesystem.
+    pub fn allocated(&self) -> u64 {
+        self.allocated
+    }
+}
+
+/// True for a file as an attempt leaves it: for its owner only, who is this user, and by one name.
+fn is_abandoned(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| {
+        let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
+        is_ours && metadata.mode() & 0o777 == 0o600 && metadata.nlink() == 1
+    })
+}
+
+impl Disk {
+    /// Takes over what was `kept`, to go on behind it. All else of the disk is as it is of a new one.
+    pub(crate) fn open_behind(options: &Options, kept: &Kept) -> Result<Self, Error> {
+        let file = kept
+            .file
+            .try_clone()
+            .map_err(|source| TargetError::new("open", &options.path, source))?;
+        let mut disk = match kept.is_device {
+            true => Self::of_device(options, file)?,
+            false => Self::of_left_file(options, file)?,
+        };
+        disk.open_direct(options.cache);
+        disk.check_fits(kept.end)?;
+        let is_deallocated = disk.hide(options.preallocate)?;
+        if kept.is_device {
+            disk.zeroed = is_deallocated;
+        } else {
+            disk.set_len(kept.end)?;
+            disk.zeroed = !options.preallocate;
+        }
+        disk.kept_end = kept.end;
+        tracing::info!("{} bytes of an earlier attempt are kept", kept.bytes());
+        Ok(disk)
+    }
+}

@@ -1,0 +1,182 @@
+//! What a killed attempt has left of a raw disk is gone on with, as far as it is right; nothing else is.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
+
+use datapath::options::{Payload, Reading, Writing};
+use datapath::target::{HELD_BYTES, Kept, MARK_BYTES, Mark, marks_of};
+use datapath::{Error, target, transfer};
+use proptest::prelude::*;
+use testkit::disk;
+use testkit::loopdev::{DIRT, LoopDevice};
+use tokio_util::sync::CancellationToken;
+
+use crate::common::{Memory, file};
+
+const MIB: u64 = 1 << 20;
+const DEVICE_BYTES: u64 = 24 * MIB;
+
+fn at(offset: u64) -> usize {
+    usize::try_from(offset).unwrap()
+}
+
+/// The marks of an image at all places at which there can be some.
+fn marks(image: &[u8]) -> Vec<Mark> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    disk::write_sparse(&path, image);
+    let ends: Vec<u64> = (1..=24).map(|number| number * MARK_BYTES).collect();
+    marks_of(&File::open(&path).unwrap(), &ends, &CancellationToken::new()).unwrap()
+}
+
+/// Writes what an attempt leaves that is killed after `there` bytes: no first MiB, and something behind the end.
+fn leave(path: &Path, image: &[u8], there: u64) {
+    let is_file = !target::is_block_device(path);
+    let file = File::options()
+        .write(true)
+        .create(is_file)
+        .truncate(is_file)
+        .open(path)
+        .unwrap();
+    if is_file {
+        file.set_permissions(Permissions::from_mode(0o600)).unwrap();
+    }
+    file.write_all_at(&vec![DIRT; at(DEVICE_BYTES)], 0).unwrap();
+    file.write_all_at(&vec![0; at(HELD_BYTES)], 0).unwrap();
+    let there = at(there.max(HELD_BYTES));
+    file.write_all_at(&image[at(HELD_BYTES)..there], HELD_BYTES)
+        .unwrap();
+}
+
+fn find(path: &Path, marks: &[Mark]) -> Option<Kept> {
+    Kept::find(path, marks, &CancellationToken::new()).unwrap()
+}
+
+/// Sends what is not kept.
+fn go_on(kept: Kept, path: &Path, image: &[u8], preallocate: bool, chunk: usize) -> Result<(), Error> {
+    let (first, end) = (at(HELD_BYTES), at(kept.end()));
+    let stream = [&image[..first], &image[end..]].concat();
+    let source = Memory {
+        chunks: vec![chunk, 4096],
+        ..Memory::new(stream)
+    };
+    let target = target::Options {
+        preallocate,
+        overwrite: true,
+        ..file(path)
+    };
+    let writing = Writing {
+        kept: Some(Arc::new(kept)),
+        ..Writing::default()
+    };
+    let report = transfer(&source, Payload::RAW, &target, &Reading::default(), &writing)?;
+    assert_eq!(report.virtual_size, image.len() as u64);
+    Ok(())
+}
+
+#[track_caller]
+fn assert_disk(path: &Path, image: &[u8]) {
+    let disk = fs::read(path).unwrap();
+    assert!(disk[..image.len()] == *image, "another disk");
+    assert!(target::is_block_device(path) || disk.len() == image.len());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn the_longest_part_that_is_right_is_kept(
+        seed in any::<u64>(),
+        sectors in 16 * 2048..40_000_u64,
+        there in 0..20 * MIB,
+        damaged in prop::option::of(0..20 * MIB),
+        preallocate in any::<bool>(),
+        kind in 0..3_u32,
+        chunk in 1..300_000_usize,
+    ) {
+        let image = disk::sparse_content(seed, sectors * 512, 3);
+        let (marks, there) = (marks(&image), there.min(image.len() as u64));
+        let folder = tempfile::tempdir().unwrap();
+        let device = (kind > 0).then(|| LoopDevice::new(folder.path(), DEVICE_BYTES, [512, 4096][kind as usize - 1]));
+        let path = device.as_ref().map_or_else(|| folder.path().join("disk"), |device| device.path().to_owned());
+        leave(&path, &image, there);
+        let mut right = there;
+        if let Some(damaged) = damaged.filter(|offset| (HELD_BYTES..there).contains(offset)) {
+            let wrong = [!image[at(damaged)]];
+            File::options().write(true).open(&path).unwrap().write_all_at(&wrong, damaged).unwrap();
+            right = damaged;
+        }
+        let kept = find(&path, &marks);
+        // What lies behind may be right by chance: zeros are not, for dirt is there.
+        let expected = Some(right / MARK_BYTES * MARK_BYTES).filter(|end| *end > HELD_BYTES).unwrap_or(0);
+        prop_assert_eq!(kept.as_ref().map_or(0, Kept::end), expected);
+        if let Some(kept) = kept {
+            go_on(kept, &path, &image, preallocate, chunk).unwrap();
+            assert_disk(&path, &image);
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_ends_before_what_is_kept_makes_no_disk() {
+    let image = disk::content(1, 8 * MIB);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    leave(&path, &image, image.len() as u64);
+    let kept = find(&path, &marks(&image)).unwrap();
+    let source = Memory::new(image[..at(HELD_BYTES) - 1].to_vec());
+    let writing = Writing {
+        kept: Some(Arc::new(kept)),
+        ..Writing::default()
+    };
+    let error = transfer(&source, Payload::RAW, &file(&path), &Reading::default(), &writing).unwrap_err();
+    assert!(error.to_string().contains("the stream ends before"), "{error}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn only_what_an_attempt_of_this_user_left_is_kept() {
+    let image = disk::content(2, 8 * MIB);
+    let marks = marks(&image);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    assert!(find(&path, &marks).is_none(), "nothing is there");
+    leave(&path, &image, image.len() as u64);
+    assert!(find(&path, &marks[..0]).is_none(), "nothing is said of it");
+    fs::set_permissions(&path, Permissions::from_mode(0o660)).unwrap();
+    assert!(find(&path, &marks).is_none(), "it was complete");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let other = folder.path().join("other");
+    fs::hard_link(&path, &other).unwrap();
+    assert!(find(&path, &marks).is_none(), "another name leads to it");
+    fs::remove_file(&other).unwrap();
+    symlink(&path, &other).unwrap();
+    Kept::find(&other, &marks, &CancellationToken::new()).unwrap_err();
+    let writer = File::open(&path).unwrap();
+    writer.try_lock().unwrap();
+    assert!(find(&path, &marks).is_none(), "somebody writes it");
+    drop(writer);
+    assert_eq!(find(&path, &marks).unwrap().end(), 8 * MIB);
+}
+
+#[test]
+fn marks_are_what_they_say() {
+    let marks = marks(&disk::content(3, 9 * MIB));
+    assert_eq!(marks.len(), 8);
+    for mark in marks {
+        assert_eq!(mark.to_string().parse(), Ok(mark));
+    }
+    for text in [
+        "",
+        "0:0123456789abcdef",
+        "1:0123456789abcdef",
+        "1048576:0123456789abcdef",
+        "4194304:1",
+        "4194304:+123456789abcdef",
+        "4194304",
+    ] {
+        text.parse::<Mark>().unwrap_err();
+    }
+}
