@@ -51,11 +51,6 @@ fn an_upload_goes_on_whatever_is_cut_dies_expires_or_is_silent() {
     let finished = scene.finish(running, &content);
     let event = last_event(&finished);
     assert_eq!(event["resumable"], true, "{event}");
-    let (stream, length) = (
-        event["sent_bytes"].as_u64().or_fail("a number"),
-        content.len() as u64,
-    );
-    assert!(stream.abs_diff(length) < length / 100, "{event}");
     let again = event["sent_again_bytes"].as_u64().or_fail("a number");
     // What was in the buffers of two sockets, a wire and a proxy, and for a pod that died in front of the disk: together less than
     // 2 % of a disk of 4 GiB.
