@@ -18,6 +18,11 @@ pub fn run(
     }
 }
 
+/// The name under which this process was started; empty if it has none.
+pub fn name() -> OsString {
+    std::env::args_os().next().unwrap_or_default()
+}
+
 /// The arguments of this process, without its name.
 pub fn arguments() -> Vec<OsString> {
     std::env::args_os().skip(1).collect()

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    client::main(&app::face::arguments())
+    client::main(&app::face::name(), &app::face::arguments())
 }

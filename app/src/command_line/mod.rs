@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
-use clap_complete::Shell;
+pub use clap_complete::Shell;
 use daemon::logging::{self, LogFormat, LogOptions};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -51,8 +51,22 @@ where
     P: Parser,
     E: Failed,
 {
+    main_with_scripts(program, arguments, |_| None, run)
+}
+
+/// [`main`] of a program that has completion scripts of its own for some shells.
+pub fn main_with_scripts<P, E>(
+    program: &'static str,
+    arguments: &[OsString],
+    script: impl FnOnce(Shell) -> Option<&'static str>,
+    run: impl FnOnce(P) -> Result<(), E>,
+) -> ExitCode
+where
+    P: Parser,
+    E: Failed,
+{
     panics::catch();
-    let mut command = framed(P::command());
+    let mut command = command::<P>();
     let words = [OsString::from(program)]
         .into_iter()
         .chain(arguments.iter().cloned());
@@ -67,7 +81,7 @@ where
             complain(program, &failed);
             failed.exit()
         }),
-        Ok(Err(common)) => print(&common.text::<P>(program)).map_err(|error| {
+        Ok(Err(common)) => print(&common.text::<P>(program, script)).map_err(|error| {
             complain(program, format_args!("cannot write to stdout: {error}"));
             Exit::Internal
         }),
@@ -85,7 +99,11 @@ where
     exit.err().unwrap_or(Exit::Done).into()
 }
 
-/// The command line of a program with what all of them have.
+/// The command line `P` with what those of all programs have.
+pub fn command<P: CommandFactory>() -> Command {
+    framed(P::command())
+}
+
 fn framed(own: Command) -> Command {
     let with_codes = |command: Command| {
         let help = match command.get_after_help() {
@@ -103,13 +121,20 @@ fn framed(own: Command) -> Command {
 }
 
 impl Common {
-    /// The text that `program` prints, whose command line is `P`.
-    fn text<P: CommandFactory>(&self, program: &str) -> Vec<u8> {
+    /// The text that `program` prints, whose command line is `P`, and whose own completion scripts are those of `script`.
+    fn text<P: CommandFactory>(
+        &self,
+        program: &str,
+        script: impl FnOnce(Shell) -> Option<&'static str>,
+    ) -> Vec<u8> {
         // Anew: in a command that has parsed something `help` has no subcommands.
-        let mut command = framed(P::command());
+        let mut command = command::<P>();
         let mut text = Vec::new();
         match self {
-            Self::Completions { shell } => clap_complete::generate(*shell, &mut command, program, &mut text),
+            Self::Completions { shell } => match script(*shell) {
+                Some(script) => text.extend_from_slice(script.as_bytes()),
+                None => clap_complete::generate(*shell, &mut command, program, &mut text),
+            },
             // Writing to memory does not fail.
             Self::Man => manual(command, &mut text).unwrap_or_default(),
         }
@@ -290,7 +315,7 @@ mod tests {
     #[test]
     fn a_completion_script_knows_what_help_can_be_asked_for() {
         let completions = Common::Completions { shell: Shell::Bash };
-        let script = String::from_utf8(completions.text::<Cli>("one")).unwrap();
+        let script = String::from_utf8(completions.text::<Cli>("one", |_| None)).unwrap();
         for subcommand in ["do", "completions", "man"] {
             assert!(
                 script.contains(&format!("help,{subcommand})")),

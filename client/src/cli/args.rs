@@ -50,9 +50,6 @@ pub(super) enum Command {
     Status(StatusArgs),
     /// Print a token for an upload with curl, and the command
     Token(TokenArgs),
-    /// Print the names that a shell completes
-    #[command(hide = true)]
-    Names(ClusterArgs),
 }
 
 #[derive(Debug, Args)]

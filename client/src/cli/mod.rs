@@ -1,20 +1,22 @@
 //! The command line: what each command does.
 
 mod args;
+mod complete;
 mod failure;
 mod import;
 mod upload;
 mod view;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use app::command_line;
 use app::start::{self, Streams};
 use daemon::signal::Shutdown;
 
-use self::args::{Cli, ClusterArgs, Command, DryRun, StatusArgs, TokenArgs, VolumeArgs};
+use self::args::{Cli, Command, DryRun, StatusArgs, TokenArgs, VolumeArgs};
 use self::failure::CommandFailed;
 use crate::cluster::size::request;
 use crate::cluster::status::table;
@@ -24,15 +26,22 @@ use crate::cluster::{CdiConfig, Cluster, Source, Target, Wanted};
 /// The name in front of error lines.
 const PROGRAM: &str = "kubectl-cdi";
 
-/// Runs the command that `arguments` (without the program's name) ask for.
-pub fn main(arguments: &[OsString]) -> ExitCode {
-    command_line::main(PROGRAM, arguments, |cli: Cli| match cli.command {
-        Command::Upload(own) => upload::run(*own, arguments),
-        Command::Import(own) => import::run(*own),
-        Command::Status(own) => quietly(status(own)),
-        Command::Token(own) => quietly(token(own)),
-        Command::Names(own) => quietly(names(own)),
-    })
+/// Runs the command that `arguments` (without `name`, under which the program was called) ask for.
+pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
+    if Path::new(name).file_name() == Some(OsStr::new(complete::NAME_FOR_KUBECTL)) {
+        return complete::run(arguments);
+    }
+    match arguments.split_first() {
+        Some((first, words)) if first == complete::COMMAND => complete::run(words),
+        _ => command_line::main_with_scripts(PROGRAM, arguments, complete::script, |cli: Cli| {
+            match cli.command {
+                Command::Upload(own) => upload::run(*own, arguments),
+                Command::Import(own) => import::run(*own),
+                Command::Status(own) => quietly(status(own)),
+                Command::Token(own) => quietly(token(own)),
+            }
+        }),
+    }
 }
 
 /// Runs `job` until it ends or a signal comes.
@@ -70,15 +79,6 @@ async fn token(arguments: TokenArgs) -> Result<(), CommandFailed> {
         "{token}\n\n# For five minutes:\ncurl -H 'Authorization: Bearer {token}' -X POST -T IMAGE {proxy}{}\n",
         daemon::cdi::UPLOAD
     ))
-}
-
-async fn names(arguments: ClusterArgs) -> Result<(), CommandFailed> {
-    // A shell shows nothing but names.
-    let Ok(cluster) = Cluster::connect(&arguments.into()).await else {
-        return Ok(());
-    };
-    let names = cluster.names().await;
-    print(&names.iter().map(|name| format!("{name}\n")).collect::<String>())
 }
 
 fn print(text: &str) -> Result<(), CommandFailed> {

@@ -1,6 +1,7 @@
 //! Uploads by the real program, through the real proxy and upload server, in a cluster with a real API server. CDI's controllers are
 //! played by the tests.
 
+mod completions;
 mod cuts;
 mod volumes;
 
