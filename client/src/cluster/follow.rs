@@ -46,7 +46,7 @@ impl Progress {
     }
 
     /// True while bytes are fetched.
-    fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         matches!(self.phase.as_str(), "ImportInProgress" | "Running" | "Paused")
     }
 }

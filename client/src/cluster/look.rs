@@ -43,6 +43,25 @@ impl Found {
         daemon::quantity::parse_bytes(size?).ok()
     }
 
+    /// The size of the disk: the DataVolume's own, which is without what a file system keeps for itself, or else the claim's.
+    pub(crate) fn disk_bytes(&self) -> Option<u64> {
+        let volume = self.data_volume.as_ref();
+        let asked = volume.and_then(|volume| {
+            text(volume, "/spec/storage/resources/requests/storage")
+                .or_else(|| text(volume, "/spec/pvc/resources/requests/storage"))
+        });
+        match asked {
+            Some(size) => daemon::quantity::parse_bytes(size).ok(),
+            None => self.claim_bytes(),
+        }
+    }
+
+    /// The steps of a warm import.
+    pub(crate) fn checkpoints(&self) -> &[Value] {
+        let volume = self.data_volume.as_ref();
+        volume.map_or(&[], |volume| list(volume, "/spec/checkpoints"))
+    }
+
     /// The claim's form.
     pub fn volume_mode(&self) -> Option<VolumeMode> {
         let mode = text(self.claim.as_ref()?, "/spec/volumeMode");

@@ -5,7 +5,7 @@
 //!  size ─► volume    how large a claim must be, and the object that is made
 //!  look ─► wait      what is there, and what it still waits for
 //!       ├► follow    an import until its end
-//!       └► status    one screen
+//!       └► status    one screen, with a rate
 //!  config, token     where the upload proxy is, and what it lets in
 //!  ask  ─► question  every request, and what is said when it fails
 //! ```
@@ -19,6 +19,7 @@ pub mod names;
 mod object;
 mod pods;
 mod question;
+mod rate;
 pub mod size;
 pub mod status;
 pub mod target;

@@ -1,5 +1,7 @@
 //! One screen about what is being filled.
 
+use indicatif::BinaryBytes;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::Cluster;
@@ -9,6 +11,7 @@ use super::look::Found;
 use super::object::{line, text, words};
 use super::pods;
 use super::question::Resource;
+use super::rate::{PODS_OF_CDI, rate};
 use super::target::{Kind, Target};
 
 /// Events that are shown of one volume.
@@ -51,8 +54,10 @@ pub struct Row {
     pub target: Target,
     /// How far it is.
     pub progress: Progress,
-    /// The size of its claim, of which the percentage is; the difference of two looks is a rate.
+    /// The size of its claim.
     pub bytes: Option<u64>,
+    /// Bytes of the disk that were filled a second since the pod runs, where that can be told.
+    pub rate: Option<u64>,
     /// The newest warnings about it, its claims and its pod, the newest first.
     pub events: Vec<Event>,
 }
@@ -74,9 +79,19 @@ impl Cluster {
             None => self.everything().await?,
         };
         let warnings = self.warnings(None).await;
+        let is_running = |(_, found): &(_, Found)| Progress::of(found).is_running();
+        let pods = match all.iter().any(is_running) {
+            true => {
+                self.list(Resource::PODS, Some(("labelSelector", PODS_OF_CDI)))
+                    .await
+            }
+            false => Ok(Vec::new()),
+        };
+        // Who may not look at pods sees no rates.
+        let (pods, now) = (pods.unwrap_or_default(), Timestamp::now());
         Ok(all
             .into_iter()
-            .map(|(target, found)| row(target, &found, &warnings))
+            .map(|(target, found)| row(target, &found, &warnings, &pods, now))
             .collect())
     }
 
@@ -137,7 +152,7 @@ impl Cluster {
     }
 }
 
-fn row(target: Target, found: &Found, warnings: &[Event]) -> Row {
+fn row(target: Target, found: &Found, warnings: &[Event], pods: &[Value], now: Timestamp) -> Row {
     let prime = found.prime().map(str::to_owned);
     let mut names = vec![target.name().to_owned()];
     for claim in prime.iter().map(String::as_str).chain([target.name()]) {
@@ -151,8 +166,13 @@ fn row(target: Target, found: &Found, warnings: &[Event]) -> Row {
             .map(|claim| pods::name(claim, found.is_upload())),
     );
     names.extend(prime);
-    let events = warnings.iter().filter(|event| names.contains(&event.name));
+    let is_named = |name: &str| names.iter().any(|known| known == name);
+    let events = warnings.iter().filter(|event| is_named(&event.name));
+    let mut pods = pods
+        .iter()
+        .filter(|pod| text(pod, "/metadata/name").is_some_and(is_named));
     Row {
+        rate: pods.find_map(|pod| rate(found, pod, now)),
         events: events.take(MOST_EVENTS).cloned().collect(),
         progress: Progress::of(found),
         bytes: found.claim_bytes(),
@@ -162,8 +182,8 @@ fn row(target: Target, found: &Found, warnings: &[Event]) -> Row {
 
 /// The screen: a table, and below each line what was said. No line has characters that control a terminal.
 pub fn table(rows: &[Row]) -> String {
-    let head = ["NAME", "PHASE", "PROGRESS", "RESTARTS"].map(str::to_owned);
-    let lines: Vec<[String; 4]> = std::iter::once(head).chain(rows.iter().map(cells)).collect();
+    let head = ["NAME", "PHASE", "PROGRESS", "RATE", "RESTARTS"].map(str::to_owned);
+    let lines: Vec<[String; 5]> = std::iter::once(head).chain(rows.iter().map(cells)).collect();
     let width = |column: usize| {
         lines
             .iter()
@@ -171,12 +191,12 @@ pub fn table(rows: &[Row]) -> String {
             .max()
             .unwrap_or(0)
     };
-    let (name, phase, progress) = (width(0), width(1), width(2));
+    let (name, phase, progress, rate) = (width(0), width(1), width(2), width(3));
     let mut screen = String::new();
     // Nothing is said below the head.
     let said = std::iter::once(Vec::new()).chain(rows.iter().map(said));
-    for ([a, b, c, d], said) in lines.iter().zip(said) {
-        screen.push_str(&format!("{a:name$}  {b:phase$}  {c:progress$}  {d}\n"));
+    for ([a, b, c, d, e], said) in lines.iter().zip(said) {
+        screen.push_str(&format!("{a:name$}  {b:phase$}  {c:progress$}  {d:rate$}  {e}\n"));
         for line in said {
             screen.push_str(&format!("  {line}\n"));
         }
@@ -184,12 +204,13 @@ pub fn table(rows: &[Row]) -> String {
     screen
 }
 
-fn cells(row: &Row) -> [String; 4] {
-    let percent = row.progress.percent;
+fn cells(row: &Row) -> [String; 5] {
+    let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
         row.target.to_string(),
         row.progress.phase.clone(),
-        percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.2} %")),
+        known(row.progress.percent.map(|percent| format!("{percent:.2} %"))),
+        known(row.rate.map(|rate| format!("{}/s", BinaryBytes(rate)))),
         row.progress.restarts.to_string(),
     ]
 }
@@ -241,25 +262,44 @@ mod tests {
             event("importer-prime-1", "2026-01-01T00:00:00Z", "a\nb"),
             event("other", "", "no"),
         ];
-        let rows = [
-            row("dv/a".parse().unwrap(), &found, &warnings),
-            row("pvc/longer".parse().unwrap(), &Found::default(), &warnings),
-        ];
+        let pod = json!({
+            "metadata": {"name": "importer-prime-1"},
+            "status": {"containerStatuses": [
+                {"name": "importer", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}},
+            ]},
+        });
+        let now = "2026-01-01T00:00:10Z".parse().unwrap();
+        let none = Found::default();
+        let rows = [("dv/a", &found), ("pvc/longer", &none)].map(|(target, found)| {
+            row(
+                target.parse().unwrap(),
+                found,
+                &warnings,
+                std::slice::from_ref(&pod),
+                now,
+            )
+        });
         assert_eq!(rows[0].bytes, Some(1 << 30));
         assert_eq!(
             table(&rows),
-            "NAME        PHASE             PROGRESS  RESTARTS\n\
-             dv/a        ImportInProgress  9.50 %    1\n  \
+            "NAME        PHASE             PROGRESS  RATE        RESTARTS\n\
+             dv/a        ImportInProgress  9.50 %    9.73 MiB/s  1\n  \
                not\\u{1b}[2J found\n  \
                2026-01-01T00:00:00Z Pod/importer-prime-1 Odd: a b\n\
-             pvc/longer  Pending           -         0\n"
+             pvc/longer  Pending           -         -           0\n"
         );
     }
 
     #[test]
     fn the_newest_five_warnings_are_enough() {
         let warnings: Vec<_> = (0..9).map(|n| event("disk", &n.to_string(), "x")).collect();
-        let row = row("dv/disk".parse().unwrap(), &Found::default(), &warnings);
+        let row = row(
+            "dv/disk".parse().unwrap(),
+            &Found::default(),
+            &warnings,
+            &[],
+            Timestamp::UNIX_EPOCH,
+        );
         assert_eq!(row.events, warnings[..5]);
         assert!(Event::read(&json!({"involvedObject": {"name": "disk"}})).is_none());
     }
