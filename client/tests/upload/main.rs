@@ -3,6 +3,7 @@
 
 mod completions;
 mod cuts;
+mod failures;
 mod volumes;
 
 use std::net::TcpStream;
