@@ -21,8 +21,8 @@ Examples:
 
 const IMPORT_EXAMPLES: &str = "\
 Examples:
-  # An image that the cluster fetches
-  kubectl cdi import https://example.org/fedora.qcow2 dv/fedora --size 10Gi
+  # An image that the cluster fetches, into a volume as large as its disk
+  kubectl cdi import https://example.org/fedora.qcow2 dv/fedora
 
   # With its checksum, and a certificate authority from a ConfigMap
   kubectl cdi import https://images.local/a.img dv/a --size 5Gi --checksum sha256:… --cert-configmap ca";

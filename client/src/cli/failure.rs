@@ -7,6 +7,7 @@ use daemon::signal::{Shutdown, Signal};
 
 use crate::cluster::ClusterError;
 use crate::image::NoImage;
+use crate::remote::NoSize;
 use crate::send::{NoProxy, SendFailed};
 
 /// A command that failed.
@@ -18,6 +19,8 @@ pub(super) enum CommandFailed {
     Cluster(#[from] ClusterError),
     #[error(transparent)]
     Image(#[from] NoImage),
+    #[error(transparent)]
+    Size(#[from] NoSize),
     #[error(transparent)]
     Proxy(#[from] NoProxy),
     #[error(transparent)]
@@ -60,8 +63,11 @@ impl CommandFailed {
 impl Failed for CommandFailed {
     fn exit(&self) -> Exit {
         match self {
-            Self::Internal(_) | Self::Output(_) | Self::Start(_) => Exit::Internal,
-            Self::Usage(_) | Self::Proxy(_) => Exit::Usage,
+            Self::Internal(_) | Self::Output(_) | Self::Start(_) | Self::Size(NoSize::Internal(_)) => {
+                Exit::Internal
+            }
+            Self::Usage(_) | Self::Proxy(_) | Self::Size(NoSize::Unknown(_)) => Exit::Usage,
+            Self::Size(NoSize::Refused(_)) => Exit::Image,
             Self::Cluster(error) | Self::Send(SendFailed::Cluster(error)) => error.exit(),
             Self::Image(error) | Self::Send(SendFailed::Image(error)) => match error {
                 NoImage::Unreadable { .. } | NoImage::NoFile(_) | NoImage::Changed(_) | NoImage::Gone(_) => {

@@ -10,6 +10,7 @@ use super::failure::CommandFailed;
 use super::view::{Event, View};
 use super::{PROGRAM, printed, under_signals, wanted};
 use crate::cluster::{Cluster, Import, Source};
+use crate::remote;
 use crate::send::Watch;
 
 pub(super) fn run(arguments: ImportArgs) -> Result<(), CommandFailed> {
@@ -48,9 +49,13 @@ async fn import(arguments: ImportArgs, watch: Arc<Watch>) -> Result<Option<Strin
     let cluster = Cluster::connect(&arguments.cluster.into()).await?;
     if !volume.no_create {
         let config = cluster.cdi_config().await?;
-        let size = volume.size.ok_or_else(|| {
-            CommandFailed::Usage("how large the disk is, only its source knows: give --size".to_owned())
-        })?;
+        let size = match volume.size {
+            Some(size) => size,
+            None => {
+                watch.wait("looking how large the disk is");
+                remote::disk_bytes(&arguments.url).await?
+            }
+        };
         let wanted = wanted(target, Source::Import(source), volume, false, size, &config);
         if printed(&wanted, volume)? {
             return Ok(None);

@@ -4,6 +4,7 @@
 mod completions;
 mod cuts;
 mod failures;
+mod imports;
 mod volumes;
 
 use std::net::TcpStream;
