@@ -18,6 +18,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
 /// Time limit of a handshake (as Go's transport).
@@ -144,7 +145,8 @@ impl Proxy {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let request = self.request(method, path, headers, body);
-        let mut sender = self.connect().await?;
+        // Dropped with this call: an answer may come before the end of the body, which nobody would take then.
+        let (mut sender, _connection) = self.connect().await?;
         let response = sender
             .send_request(request)
             .await
@@ -183,7 +185,7 @@ impl Proxy {
         request
     }
 
-    async fn connect<B>(&self) -> Result<SendRequest<B>, Lost>
+    async fn connect<B>(&self) -> Result<(SendRequest<B>, AbortOnDropHandle<()>), Lost>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -205,12 +207,12 @@ impl Proxy {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| broken(&error))?;
-        tokio::spawn(async move {
+        let connection = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!("the connection failed: {}", chain(&error));
             }
         });
-        Ok(sender)
+        Ok((sender, AbortOnDropHandle::new(connection)))
     }
 }
 

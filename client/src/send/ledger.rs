@@ -98,6 +98,8 @@ pub(crate) struct Ledger {
     kept: Kept,
     /// Bytes of earlier streams that are there and need not come again.
     saved: u64,
+    /// Counts the streams, of which the last one alone may go on.
+    turn: u64,
     /// None where there is no place for it: this process alone can continue the upload.
     file: Option<File>,
 }
@@ -111,6 +113,7 @@ impl Ledger {
             position: 0,
             kept: Kept::default(),
             saved: 0,
+            turn: 0,
             file,
         }
     }
@@ -126,6 +129,7 @@ impl Ledger {
         *self = Self {
             kept,
             saved,
+            turn: self.turn + 1,
             ..Self::new(self.file.take())
         };
         let upload = Upload {
@@ -234,6 +238,17 @@ impl Ledger {
         let pieces = self.records.iter().rev().map(|record| record.passed);
         let mut before = pieces.skip_while(|passed| self.kept.in_image(passed.offset) > image_offset);
         before.next().map_or(0, |passed| passed.stream_offset)
+    }
+
+    /// The turn of a new stream: one before it, whose connection may still ask for more, has no right to go on.
+    pub(crate) fn take_turn(&mut self) -> u64 {
+        self.turn += 1;
+        self.turn
+    }
+
+    /// True if no other stream has the turn.
+    pub(crate) fn is_turn(&self, turn: u64) -> bool {
+        self.turn == turn
     }
 
     /// Bytes of the stream so far.

@@ -27,6 +27,8 @@ pub(crate) struct Stream {
     /// Bytes of the stream that the server has.
     has: u64,
     ledger: Arc<Mutex<Ledger>>,
+    /// Its turn with the ledger.
+    turn: u64,
     watch: Arc<Watch>,
 }
 
@@ -40,7 +42,7 @@ impl Stream {
         watch: &Arc<Watch>,
     ) -> Option<(Self, Arc<Tally>)> {
         let mut pieces = ledger.lock();
-        let kept = pieces.kept();
+        let (kept, turn) = (pieces.kept(), pieces.take_turn());
         let (again, offset, stream_offset) = match pieces.return_to(has) {
             Some(passed) => {
                 let again = encode_again(image, encoding, kept, passed)?;
@@ -67,11 +69,12 @@ impl Stream {
                 encoding,
                 kept,
                 (stream_offset, offset),
-                ledger,
+                (ledger, turn),
                 watch,
                 &tally,
             ),
             has,
+            turn,
             ledger: Arc::clone(ledger),
             watch: Arc::clone(watch),
         };
@@ -105,7 +108,7 @@ fn outgoing(
     encoding: Encoding,
     kept: Kept,
     (stream_offset, offset): (u64, u64),
-    ledger: &Arc<Mutex<Ledger>>,
+    (ledger, turn): (&Arc<Mutex<Ledger>>, u64),
     watch: &Arc<Watch>,
     tally: &Arc<Tally>,
 ) -> Outgoing<NoImage> {
@@ -121,8 +124,11 @@ fn outgoing(
         stream_offset,
         offset,
         Box::new(move |passed| {
-            place.at(kept.in_image(passed.offset + passed.length));
-            log.lock().note(passed);
+            let mut ledger = log.lock();
+            if ledger.is_turn(turn) {
+                place.at(kept.in_image(passed.offset + passed.length));
+                ledger.note(passed);
+            }
         }),
     )
 }
@@ -144,22 +150,71 @@ impl Body for Stream {
                     None => return Poll::Ready(None),
                 },
             };
-            if let Some(part) = self.pass(part) {
-                return Poll::Ready(Some(Ok(Frame::data(part))));
+            match self.pass(part) {
+                Ok(part) if part.is_empty() => {}
+                passed => return Poll::Ready(Some(passed.map(Frame::data))),
             }
         }
     }
 }
 
 impl Stream {
-    /// Counts a part; what of it the server has not.
-    fn pass(&self, mut part: Bytes) -> Option<Bytes> {
+    /// Counts a part; what of it the server has not, maybe nothing. Fails if another stream has the turn.
+    fn pass(&self, mut part: Bytes) -> Result<Bytes, Broken> {
         let mut ledger = self.ledger.lock();
+        if !ledger.is_turn(self.turn) {
+            return Err(Broken);
+        }
         let begin = ledger.position();
         ledger.pass(&part);
         let known = self.has.saturating_sub(begin).min(part.len() as u64);
         let part = part.split_off(usize::try_from(known).unwrap_or(0));
         self.watch.sent(part.len() as u64);
-        Some(part).filter(|part| !part.is_empty())
+        Ok(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+    use crate::image::Identity;
+
+    /// The next bytes of a stream; `None` at its end, and where it may not go on.
+    async fn next(stream: &mut Stream) -> Option<Bytes> {
+        let frame = poll_fn(|context| Pin::new(&mut *stream).poll_frame(context)).await?;
+        frame.ok()?.into_data().ok()
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_was_replaced_changes_nothing_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        let content = testkit::disk::content(1, 4 << 20);
+        std::fs::write(&path, &content).unwrap();
+        let image = Arc::new(Image::open(&path, false).unwrap());
+        let ledger = Arc::new(Mutex::new(Ledger::new(None)));
+        let identity: &Identity = &image.identity;
+        ledger.lock().begin(identity, false, "/x", Kept::default());
+        let behind = |has| {
+            Stream::behind(has, &image, Encoding::Plain, &ledger, &Arc::default())
+                .unwrap()
+                .0
+        };
+        let mut old = behind(0);
+        let first = next(&mut old).await.unwrap();
+        let mut new = behind(first.len() as u64 / 2);
+        let mut sent = first[..first.len() / 2].to_vec();
+        while let Some(bytes) = next(&mut new).await {
+            sent.extend_from_slice(&bytes);
+            assert_eq!(next(&mut old).await, None);
+        }
+        assert!(sent == content);
+        let mut crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
+        crc.update(&content);
+        let ledger = ledger.lock();
+        assert_eq!(ledger.position(), content.len() as u64);
+        assert_eq!(ledger.checksum(), format!("crc64nvme:{:016x}", crc.finalize()));
     }
 }

@@ -97,6 +97,23 @@ fn a_token_that_expires_is_renewed() {
 }
 
 #[test]
+fn a_pod_that_is_killed_gets_the_rest_and_not_much_more() {
+    let mut scene = Scene::new();
+    let content = disk::content(11, 256 * MIB);
+    let image = scene.image(&content);
+    let running = scene.upload(&image).start();
+    scene.wait_until_sent(128 * MIB);
+    scene.restart_pod();
+    let wire = scene.wire.total();
+    let finished = scene.finish(running, &content);
+    let event = last_event(&finished);
+    let stream = event["sent_bytes"].as_u64().or_fail("a number");
+    let sent = wire.load(Ordering::Relaxed);
+    // The proxy's answer comes while the client sends, which has to stop then.
+    assert!(sent < stream + 48 * MIB, "{sent} for {stream}");
+}
+
+#[test]
 fn another_process_goes_on_at_another_pod() {
     let mut scene = Scene::new();
     let content = disk::sparse_content(10, 256 * MIB, 4);
