@@ -89,13 +89,20 @@ async fn upload(arguments: UploadArgs, view: View) -> Result<Option<Sent>, Comma
     view.total.store(image.identity.bytes, Ordering::Relaxed);
     let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
     let config = cluster.cdi_config().await?;
+    // Before a volume is made in vain.
+    let proxy = match arguments.volume.dry_run {
+        Some(_) => None,
+        None => Some(proxy(&arguments, &config)?),
+    };
     let made = match make(&cluster, &config, &arguments, &image).await? {
-        Volume::Shown => return Ok(None),
-        Volume::Found => None,
+        Volume::Shown | Volume::Found => None,
         Volume::Made(uid) => Some(uid),
     };
+    let Some(proxy) = proxy else {
+        return Ok(None);
+    };
     view.has_volume.store(true, Ordering::Relaxed);
-    let sent = fill(&arguments, &cluster, &config, &image, &view).await;
+    let sent = fill(&arguments, &cluster, &proxy, &image, &view).await;
     if let (Err(_), Some(uid)) = (&sent, made) {
         clean_up(&cluster, &arguments.target, &uid, &view).await;
     }
@@ -118,7 +125,7 @@ async fn clean_up(cluster: &Cluster, target: &Target, uid: &str, view: &View) {
 async fn fill(
     arguments: &UploadArgs,
     cluster: &Cluster,
-    config: &CdiConfig,
+    proxy: &Proxy,
     image: &Arc<Image>,
     view: &View,
 ) -> Result<Sent, CommandFailed> {
@@ -127,14 +134,13 @@ async fn fill(
     let found = cluster
         .wait_for_upload_ready(target, patience, |waiting| watch.wait(waiting.to_string()))
         .await?;
-    let proxy = proxy(arguments, config)?;
     let place = found
         .claim_uid()
         .and_then(|uid| Some(Place::new(&states()?, uid)));
     let tokens = Tokens::new(cluster.clone(), target.name());
     let is_encoded = arguments.encoding == Coding::Auto && image.is_plain();
     let sending = Sending {
-        proxy: &proxy,
+        proxy,
         tokens: &tokens,
         image,
         encoding: if is_encoded {

@@ -163,6 +163,12 @@ impl Ledger {
         Some(upload)
     }
 
+    /// True if the file says nothing: no upload was begun.
+    pub(crate) fn is_blank(&self) -> bool {
+        let metadata = self.file.as_ref().and_then(|file| file.metadata().ok());
+        metadata.is_some_and(|metadata| metadata.len() == 0)
+    }
+
     /// Writes a piece down before it is sent.
     pub(crate) fn note(&mut self, passed: Passed) {
         let record = Record {
@@ -312,7 +318,7 @@ impl Place {
         }
     }
 
-    /// Removes the file, which is ours: the upload has ended.
+    /// Removes the file, which is ours as long as it is open: the upload has ended, or was never begun.
     pub(crate) fn remove(&self) {
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::debug!("cannot remove {}: {error}", self.path.display());

@@ -119,16 +119,27 @@ impl Sending<'_> {
         }
         let file = self.place.map(Place::open).transpose()?.flatten();
         let ledger = Arc::new(Mutex::new(Ledger::new(file)));
+        let sent = self.in_parts(&ledger).await;
+        if let Some(place) = self.place
+            && (sent.is_ok() || ledger.lock().is_blank())
+        {
+            place.remove();
+        }
+        sent
+    }
+
+    /// Sends the image in an upload that can be continued, or in one request if the server knows no other.
+    async fn in_parts(&self, ledger: &Arc<Mutex<Ledger>>) -> Result<Sent, SendFailed> {
         let mut patience = Patience::new(self);
-        let mut session = self.left_behind(&ledger);
+        let mut session = self.left_behind(ledger);
         let mut beginnings = 0;
         loop {
             let ended = match &mut session {
-                Some(session) => self.go_on(session, &ledger, &mut patience).await,
+                Some(session) => self.go_on(session, ledger, &mut patience).await,
                 None if beginnings == MAX_BEGINNINGS => Err(Trouble::Missing),
                 None => {
                     beginnings += 1;
-                    match self.begin(&ledger).await {
+                    match self.begin(ledger).await {
                         Ok(Some(begun)) => {
                             patience.begins();
                             session = Some(begun);
@@ -151,9 +162,6 @@ impl Sending<'_> {
             if let Some(session) = &mut session {
                 session.has = None;
             }
-        }
-        if let Some(place) = self.place {
-            place.remove();
         }
         self.image.check_unchanged()?;
         let stream_bytes = {

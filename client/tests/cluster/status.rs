@@ -72,7 +72,7 @@ async fn all_that_cdi_fills_is_on_the_screen() {
     assert_eq!((one.len(), one[0].bytes), (1, Some(1 << 30)));
     // 45.20 % of 1 GiB in 100 s, and the time of the request.
     let rate = one[0].rate.unwrap();
-    assert!((4_000_000..=4_853_279).contains(&rate), "{rate}");
+    assert!((4_000_000..=4_853_313).contains(&rate), "{rate}");
     let none = cluster.status(Some(&target("dv/none"))).await.unwrap_err();
     assert_eq!(
         none.to_string(),

@@ -68,11 +68,12 @@ impl Person {
         }
     }
 
-    /// A command; `IMAGE` stands for a file.
+    /// A command; `IMAGE` stands for a file, `PROXY` for one that is not asked.
     fn program(&self, line: &str) -> Program {
         let image = self.folder.path().join("image");
         let words = line.split(' ').map(|word| match word {
             "IMAGE" => image.clone().into_os_string(),
+            "PROXY" => "--uploadproxy-url=https://localhost:1".into(),
             word => word.into(),
         });
         Program::new(BINARY)
@@ -88,6 +89,12 @@ impl Person {
     fn fails(&self, line: &str, code: i32, sentence: &str) -> Finished {
         let before = self.volumes();
         let finished = self.program(line).run();
+        let ledgers = std::fs::read_dir(self.folder.path().join("state/kubectl-cdi"));
+        assert_eq!(
+            ledgers.map_or(0, Iterator::count),
+            0,
+            "{line}: a ledger of nothing"
+        );
         self.failed(&finished, code, sentence, &before);
         finished
     }
@@ -147,7 +154,7 @@ fn a_right_that_is_missing_is_named() {
             "create",
             DATA_VOLUMES,
             &[
-                "upload IMAGE dv/disk",
+                "upload IMAGE PROXY dv/disk",
                 "import https://example.org/a dv/disk --size 1Gi",
             ][..],
         ),
@@ -156,19 +163,19 @@ fn a_right_that_is_missing_is_named() {
             DATA_VOLUMES,
             // The first makes the DataVolume, and removes it again.
             &[
-                "upload IMAGE dv/disk",
-                "upload IMAGE dv/disk --no-create",
+                "upload IMAGE PROXY dv/disk",
+                "upload IMAGE PROXY dv/disk --no-create",
                 "status dv/disk",
             ],
         ),
         ("list", DATA_VOLUMES, &["status"]),
-        ("create", CLAIMS, &["upload IMAGE pvc/disk"]),
+        ("create", CLAIMS, &["upload IMAGE PROXY pvc/disk"]),
         (
             "get",
             CLAIMS,
             &[
-                "upload IMAGE pvc/disk --no-create",
-                "upload IMAGE dv/disk",
+                "upload IMAGE PROXY pvc/disk --no-create",
+                "upload IMAGE PROXY dv/disk",
                 "status pvc/disk",
             ],
         ),
@@ -193,7 +200,7 @@ fn a_right_that_is_missing_is_named() {
 #[test]
 fn what_may_not_be_removed_again_is_said_to_stay() {
     let person = Person::without("undeletable", &[("get", DATA_VOLUMES), ("delete", DATA_VOLUMES)]);
-    let finished = person.program("upload IMAGE dv/disk").run();
+    let finished = person.program("upload IMAGE PROXY dv/disk").run();
     finished.assert_failure(
         7,
         "you may not get datavolumes.cdi.kubevirt.io in namespace undeletable",
@@ -226,8 +233,8 @@ fn a_cluster_without_cdi_is_known() {
     let bare: &'static Cluster = Box::leak(Box::new(Cluster::start()));
     let rightless = bare.user("rightless", &[("", CLAIMS, &["get", "list", "create"])]);
     let lines = [
-        "upload IMAGE dv/disk",
-        "upload IMAGE pvc/disk",
+        "upload IMAGE PROXY dv/disk",
+        "upload IMAGE PROXY pvc/disk",
         "import https://example.org/a dv/disk --size 1Gi",
         "status",
         "token pvc/disk",
@@ -248,7 +255,7 @@ fn a_cluster_without_cdi_is_known() {
     bare.install_data_volumes();
     let person = Person::new(bare, "bare", rightless);
     let sentence = "you may not get cdiconfigs.cdi.kubevirt.io in the cluster: ask an administrator";
-    person.fails("upload IMAGE pvc/disk", 7, sentence);
+    person.fails("upload IMAGE PROXY pvc/disk", 7, sentence);
 }
 
 #[test]
@@ -269,7 +276,7 @@ fn a_quota_that_is_used_up_is_said_in_the_clusters_words() {
     let line = |number| format!("import https://example.org/a pvc/early-{number} --size 1Gi --no-wait");
     (0..1000).find(|number| person.program(&line(*number)).run().code() != 0);
     let words = "exceeded quota: small, requested: requests.storage=1Gi, used: requests.storage=0, limited: requests.storage=512Mi";
-    let finished = person.fails("upload IMAGE pvc/disk --size 1Gi", 5, words);
+    let finished = person.fails("upload IMAGE PROXY pvc/disk --size 1Gi", 5, words);
     let beginning = "no room in the quota of the namespace: ";
     assert!(finished.stderr.contains(beginning), "{}", finished.stderr);
     assert!(
@@ -282,7 +289,9 @@ fn a_quota_that_is_used_up_is_said_in_the_clusters_words() {
 #[test]
 fn a_quota_that_cdi_meets_ends_the_wait() {
     let person = Person::administrator("quota-of-cdi");
-    let running = person.program("upload IMAGE dv/disk --progress plain").start();
+    let running = person
+        .program("upload IMAGE PROXY dv/disk --progress plain")
+        .start();
     running.wait_for_line("waiting for CDI to make the claim");
     let full = json!({"conditions": [
         {"type": "Bound", "status": "Unknown", "reason": "ErrExceededQuota", "message": "exceeded quota: small"},

@@ -6,6 +6,9 @@ use testkit::tools;
 
 use crate::{NAMESPACE, Scene, api, last_event};
 
+/// One that is not asked.
+const PROXY: &str = "--uploadproxy-url=https://localhost:1";
+
 #[test]
 fn a_raw_disk_is_sent_without_its_zeros() {
     let scene = Scene::new();
@@ -119,7 +122,14 @@ fn what_would_be_made_is_shown_and_not_made() {
 fn a_volume_that_was_made_in_vain_is_removed_again() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
-    let words = ["upload", &image.to_string_lossy(), "dv/vain", "--timeout", "2s"];
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        "dv/vain",
+        "--timeout",
+        "2s",
+        PROXY,
+    ];
     let finished = scene.program(&words).run();
     finished.assert_failure(7, "waiting for CDI to make the claim");
     let removed = "dv/vain, which was made for this upload, is removed again";
@@ -139,6 +149,7 @@ fn whoever_stops_while_a_volume_is_waited_for_is_told_how_to_go_on() {
         "upload",
         &image.to_string_lossy(),
         "dv/waiting",
+        PROXY,
         "--progress",
         "plain",
     ];
