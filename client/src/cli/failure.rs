@@ -41,7 +41,7 @@ pub(super) enum CommandFailed {
 
 fn continued(command: &Option<String>) -> String {
     command.as_ref().map_or_else(String::new, |command| {
-        format!("; this goes on where it was:\n{command}")
+        format!("; this goes on where it was: {command}")
     })
 }
 

@@ -2,9 +2,11 @@
 
 use rustix::process::Signal;
 use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::process::Program;
 use testkit::tools;
 
-use crate::{NAMESPACE, Scene, api, last_event};
+use crate::{BINARY, NAMESPACE, PATIENCE, Scene, api, last_event};
 
 /// One that is not asked.
 const PROXY: &str = "--uploadproxy-url=https://localhost:1";
@@ -162,4 +164,43 @@ fn whoever_stops_while_a_volume_is_waited_for_is_told_how_to_go_on() {
     assert!(finished.stderr.contains("--no-create"), "{}", finished.stderr);
     let phase = api().cluster.data_volume(NAMESPACE, "waiting");
     assert_eq!(phase["metadata"]["name"], "waiting");
+}
+
+#[test]
+fn a_terminal_is_what_it_was_after_ctrl_c() {
+    let scene = Scene::new();
+    let image = scene.image(&disk::content(1, 1 << 20));
+    let upload = format!(
+        "{BINARY} upload {} dv/terminal {PROXY} --namespace {NAMESPACE} --kubeconfig {}",
+        image.display(),
+        api().cluster.administrator().display()
+    );
+    // Long enough for the bar.
+    let interrupted = format!("timeout --foreground --preserve-status -s INT 3 {upload}");
+    let line = format!("stty -a; echo BEGIN; {interrupted}; echo code $?; stty -a");
+    let finished = Program::new("script")
+        .args(["--quiet", "--command", &line, "/dev/null"])
+        .env("TERM", "xterm")
+        .env("SHELL", "/bin/sh")
+        .timeout(PATIENCE)
+        .run();
+    finished.assert_success("a terminal");
+    let (before, rest) = finished.stdout.split_once("BEGIN").or_fail(&finished.stdout);
+    let (said, after) = rest.split_once("code 130").or_fail(&finished.stdout);
+    assert_eq!(before.trim(), after.trim(), "{said}");
+    assert!(said.contains("waiting for CDI to make the claim"), "{said:?}");
+    // DEC private mode 25 is the cursor.
+    let count = |what: &str| said.matches(what).count();
+    assert!(count("\x1b[?25l") <= count("\x1b[?25h"), "{said:?}");
+    let (bar, end) = said.split_once("kubectl-cdi: stopped by SIGINT").or_fail(said);
+    // The bar is gone: its lines were cleared, the upper one last.
+    assert!(
+        bar.ends_with("\x1b[2K") || bar.ends_with("\x1b[2K\x1b[1A"),
+        "{said:?}"
+    );
+    let command = "; this goes on where it was: kubectl cdi upload ";
+    assert!(
+        end.starts_with(command) && end.trim_end().ends_with("--no-create"),
+        "{end:?}"
+    );
 }
