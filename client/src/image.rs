@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use datapath::encode::PIECE_BYTES;
 use datapath::encode::outlet::{Gone, Outlet};
-use datapath::inspect::{Inspection, inspect};
+use datapath::inspect::{Inspection, inspect, measure};
 use datapath::local::{Local, Part};
 use datapath::options::{Payload, Reading};
 use datapath::target::{HELD_BYTES, MARK_BYTES, MAX_MARKS, Mark, marks_of};
@@ -92,6 +92,16 @@ impl Image {
     /// Bytes of the disk in it, if that can be known without reading everything.
     pub(crate) fn disk_bytes(&self) -> Option<u64> {
         self.facts.as_ref()?.virtual_size
+    }
+
+    /// Bytes of the disk in it, for which all of it is read; that takes a while. Ends early when `stop` is cancelled.
+    pub(crate) fn measure(&self, stop: CancellationToken) -> Result<u64, NoImage> {
+        let source = FileSource::open(&self.identity.path, stop.clone()).map_err(datapath::Error::from)?;
+        let reading = Reading {
+            stop,
+            ..Reading::default()
+        };
+        Ok(measure(&source, Payload::Image(None), &reading)?)
     }
 
     /// True if it is worth to be compressed on the way: it is not, as a whole.

@@ -6,7 +6,7 @@ use diskimage::{Error as ImageError, Format, HEAD_BYTES};
 use crate::archive;
 use crate::decode;
 use crate::error::{Error, FormatError};
-use crate::format::raw::{Ending, SECTOR};
+use crate::format::raw::{self, Ending, SECTOR};
 use crate::format::{Head, fetch_map, open_mapped, ranged_length};
 use crate::input::Input;
 use crate::memory::Budget;
@@ -77,6 +77,21 @@ pub fn inspect(source: &dyn Source, payload: Payload, reading: &Reading) -> Resu
         _ => describe(&mut found, source, &mut input, &reading.limits.memory)?,
     }
     Ok(found)
+}
+
+/// Bytes of the disk in the image, which is read to its end if nothing else tells: a raw disk that is compressed.
+pub fn measure(source: &dyn Source, payload: Payload, reading: &Reading) -> Result<u64, Error> {
+    let (payload, reading) = (payload.of(source), &reading.of(source));
+    let input = decode::undo(Meter::new(source, reading)?, reading, &reading.limits)?;
+    let mut input = archive::enter(input, payload, reading)?;
+    let Head { format, ending } = Head::read(&mut input, payload, reading)?;
+    if format != Format::Raw {
+        let image = open_mapped(format, &mut input, &reading.limits.memory)?;
+        return Ok(image.facts().virtual_size);
+    }
+    let bytes = raw::length(&mut input, ending)?;
+    input.finish()?;
+    Ok(bytes)
 }
 
 /// Looks at the end of a raw disk, where the source can be asked for it.

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Memory, fast_folder, file, noise};
+use datapath::inspect::measure;
 use datapath::options::{Layers, Payload, Reading, Writing};
 use datapath::transfer::Report;
 use datapath::{Error, target, transfer};
@@ -33,6 +34,10 @@ fn import(source: &Memory, options: &Options, available: u64) -> Result<(Report,
         ..file(&folder.path().join("disk"))
     };
     let report = transfer(source, options.0, &target, &options.1, &Writing::default())?;
+    assert_eq!(
+        measure(source, options.0, &options.1).unwrap(),
+        report.virtual_size
+    );
     let disk = std::fs::read(&target.path).unwrap();
     Ok((report, disk))
 }

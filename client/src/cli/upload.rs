@@ -11,6 +11,7 @@ use app::progress::Display;
 use daemon::env::{ProcessEnv, Strings};
 use datapath::encode::Encoding;
 use indicatif::BinaryBytes;
+use tokio_util::sync::CancellationToken;
 
 use super::args::{Coding, UploadArgs};
 use super::failure::CommandFailed;
@@ -94,7 +95,7 @@ async fn upload(arguments: UploadArgs, view: View) -> Result<Option<Sent>, Comma
         Some(_) => None,
         None => Some(proxy(&arguments, &config)?),
     };
-    let made = match make(&cluster, &config, &arguments, &image).await? {
+    let made = match make(&cluster, &config, &arguments, &image, &view).await? {
         Volume::Shown | Volume::Found => None,
         Volume::Made(uid) => Some(uid),
     };
@@ -175,7 +176,8 @@ async fn make(
     cluster: &Cluster,
     config: &CdiConfig,
     arguments: &UploadArgs,
-    image: &Image,
+    image: &Arc<Image>,
+    view: &View,
 ) -> Result<Volume, CommandFailed> {
     let (target, volume) = (&arguments.target, &arguments.volume);
     if volume.no_create {
@@ -193,12 +195,12 @@ async fn make(
         }
         (Some(size), _) => size,
         (None, Some(disk)) => disk,
-        (None, None) => {
-            return Err(CommandFailed::Usage(format!(
-                "how large the content of {} is can only be known by reading all of it: give --size",
-                arguments.image.display()
-            )));
+        (None, None) if arguments.archive => {
+            return Err(CommandFailed::Usage(
+                "how much room the files of an archive need is not known: give --size".to_owned(),
+            ));
         }
+        (None, None) => measure(image, view).await?,
     };
     let wanted = wanted(
         target,
@@ -212,6 +214,18 @@ async fn make(
         return Ok(Volume::Shown);
     }
     Ok(Volume::Made(cluster.create(&wanted).await?))
+}
+
+/// Reads the image to its end, where the size of its disk is told.
+async fn measure(image: &Arc<Image>, view: &View) -> Result<u64, CommandFailed> {
+    view.watch
+        .wait("reading the image: how large its disk is, only its end tells");
+    let stop = CancellationToken::new();
+    // Ends the thread, whatever ends the wait for it.
+    let _guard = stop.clone().drop_guard();
+    let image = Arc::clone(image);
+    let measuring = tokio::task::spawn_blocking(move || image.measure(stop)).await;
+    Ok(measuring.map_err(|_| CommandFailed::Internal(app::panics::first()))??)
 }
 
 /// Fails with both numbers if the disk does not fit into the claim, as far as both are known.

@@ -1,5 +1,7 @@
 //! Whole uploads into claims.
 
+use std::path::Path;
+
 use rustix::process::Signal;
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -118,6 +120,36 @@ fn what_would_be_made_is_shown_and_not_made() {
         .program(&words)
         .run()
         .assert_failure(7, "there is no dv/shown");
+}
+
+#[test]
+fn how_large_a_compressed_disk_is_its_end_tells() {
+    let scene = Scene::new();
+    let packed = |bytes| tools::filter("gzip", ["-1c"], &disk::sparse_content(2, bytes, 8));
+    let image = scene.image(&packed(5 << 20));
+    let shown = |image: &Path| {
+        let image = image.to_string_lossy();
+        let words = ["upload", &*image, "dv/packed", "--dry-run", "client"];
+        scene.program(&words).run()
+    };
+    let finished = shown(&image);
+    finished.assert_success("a dry run");
+    assert!(finished.stdout.contains("storage: 5Mi"), "{}", finished.stdout);
+    let mut cut = packed(5 << 20);
+    cut.truncate(cut.len() / 2);
+    shown(&scene.image(&cut)).assert_failure(4, "the gzip stream");
+    let words = [
+        "upload",
+        &*image.to_string_lossy(),
+        "dv/files",
+        "--archive",
+        PROXY,
+    ];
+    let finished = scene.program(&words).run();
+    finished.assert_failure(
+        2,
+        "how much room the files of an archive need is not known: give --size",
+    );
 }
 
 #[test]

@@ -64,6 +64,18 @@ pub fn copy(
     })
 }
 
+/// Reads the stream to its end: bytes of the disk in it.
+pub fn length(input: &mut impl Chunks, ending: Ending) -> Result<u64, Error> {
+    let mut tail = Tail::default();
+    let mut received = 0u64;
+    while let Some((offset, chunk)) = input.next_placed(received)? {
+        received += chunk.len() as u64;
+        tail.pass(offset, chunk, |_, _| Ok(()))?;
+    }
+    let footer = ending.disk_size(&tail.last, received)?;
+    Ok(footer.unwrap_or_else(|| received.next_multiple_of(SECTOR)))
+}
+
 /// The part of the disk before `limit`.
 struct Output<'w, 's> {
     writer: &'w mut Writer<'s>,
