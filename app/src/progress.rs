@@ -18,7 +18,11 @@ const LINE_PERIOD: Duration = Duration::from_secs(1);
 const BAR_PERIOD: Duration = Duration::from_millis(100);
 
 /// The bar of a job that knows how much there is.
-const BAR: &str = "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left{msg}";
+const BAR: &str =
+    "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
+
+/// The bar while something is waited for, when a rate means nothing.
+const WAITING: &str = "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}{msg}";
 
 /// The stand-in for the bar until that is known.
 const SPINNER: &str = "{spinner} {binary_bytes} read  {binary_bytes_per_sec}{msg}";
@@ -166,9 +170,10 @@ impl Reporter {
                 Kind::Bar(_) => BAR_PERIOD,
                 Kind::Plain | Kind::Json | Kind::Nothing => LINE_PERIOD,
             };
+            let mut shown = SPINNER;
             while finished.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 match &display.kind {
-                    Kind::Bar(bar) => draw(bar, &watched),
+                    Kind::Bar(bar) => shown = draw(bar, &watched, shown),
                     Kind::Plain => complain(display.program, watched.line()),
                     Kind::Json => watched.emit(),
                     Kind::Nothing => {}
@@ -190,19 +195,27 @@ impl Reporter {
     }
 }
 
-fn draw(bar: &ProgressBar, watched: &impl Watched) {
-    if let Some(total) = watched.total()
-        && bar.length() != Some(total)
-    {
-        bar.set_style(style(BAR));
+/// Draws the bar, which was drawn as `shown`; returns what it is drawn as now.
+fn draw(bar: &ProgressBar, watched: &impl Watched, shown: &'static str) -> &'static str {
+    let (total, waiting) = (watched.total(), watched.waiting());
+    let template = match (total, &waiting) {
+        (None, _) => SPINNER,
+        (Some(_), Some(_)) => WAITING,
+        (Some(_), None) => BAR,
+    };
+    if template != shown {
+        bar.set_style(style(template));
+        // A rate is that of the time in which something moved.
+        bar.reset_eta();
+    }
+    if let Some(total) = total {
         bar.set_length(total);
     }
     bar.set_position(watched.position());
-    let waiting = watched
-        .waiting()
-        .map(|what| format!("  {}", printable::text(&what)));
+    let waiting = waiting.map(|what| format!("  {}", printable::text(&what)));
     bar.set_message(waiting.unwrap_or_default());
     bar.tick();
+    template
 }
 
 fn style(template: &str) -> ProgressStyle {
