@@ -3,11 +3,13 @@
 
 #![no_main]
 
+use datapath::digest::Algorithm;
+use datapath::target::MAX_MARKS;
 use fuzz::node_pull::wanted;
 use fuzz::source::http::content_range;
 use fuzz::source::registry::challenge;
-use fuzz::upload::promise;
-use fuzz::upload::resumable::asked;
+use fuzz::upload::resumable::{asked, marks};
+use fuzz::upload::{promise, promise_of_parts};
 use fuzz::{Pieces, Script, assert_sentence, serve};
 use http::{HeaderMap, header};
 use libfuzzer_sys::fuzz_target;
@@ -17,8 +19,14 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 fn check_promises(headers: &HeaderMap) {
-    for is_form in [false, true] {
-        match promise(headers, is_form) {
+    for promise in [
+        promise(headers, false),
+        promise(headers, true),
+        promise_of_parts(headers),
+    ] {
+        match promise {
+            // One that looks for damage only cannot be asked for anywhere else.
+            Ok(Some(checksum)) if checksum.algorithm() == Algorithm::Crc64Nvme => {}
             Ok(Some(checksum)) => assert_eq!(checksum.to_string().parse(), Ok(checksum)),
             Ok(None) => {}
             Err(sentence) => assert_sentence(&sentence),
@@ -41,6 +49,13 @@ fn check_resumable(headers: &HeaderMap) {
             }
             Err(sentence) => assert_sentence(&sentence),
         }
+    }
+    match marks(headers) {
+        Ok(marks) => {
+            assert!(marks.len() <= MAX_MARKS && marks.is_sorted_by(|one, next| one.end() < next.end()));
+            assert!(marks.iter().all(|mark| mark.to_string().parse() == Ok(*mark)));
+        }
+        Err(sentence) => assert_sentence(&sentence),
     }
 }
 

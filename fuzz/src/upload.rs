@@ -5,13 +5,22 @@ mod checksum;
 use datapath::digest::Checksum;
 use http::HeaderMap;
 
-use self::checksum::{Promise, promised};
+use self::checksum::{Promise, PromiseError, promised, promised_of_parts};
 
 /// The checksum that `headers` promise, if it is known already, or why the promise cannot be understood.
 pub fn promise(headers: &HeaderMap, is_form: bool) -> Result<Option<Checksum>, String> {
-    match promised(headers, is_form) {
+    known(promised(headers, is_form))
+}
+
+/// The same of a request that begins a resumable upload.
+pub fn promise_of_parts(headers: &HeaderMap) -> Result<Option<Checksum>, String> {
+    known(promised_of_parts(headers))
+}
+
+fn known(promise: Result<Promise, PromiseError>) -> Result<Option<Checksum>, String> {
+    match promise {
         Ok(Promise::Known(checksum)) => Ok(Some(checksum)),
-        Ok(Promise::None | Promise::Trailer) => Ok(None),
+        Ok(Promise::None | Promise::Later(_)) => Ok(None),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -21,6 +30,8 @@ pub mod resumable {
     mod asked;
 
     use http::HeaderMap;
+
+    use datapath::target::Mark;
 
     use self::asked::{Asked, Dialect};
 
@@ -36,6 +47,12 @@ pub mod resumable {
         asked
             .map(|asked| (asked.offset, asked.total))
             .map_err(|refused| refused.words)
+    }
+
+    /// The marks of what an earlier upload may have left, in a request that begins one.
+    pub fn marks(headers: &HeaderMap) -> Result<Vec<Mark>, String> {
+        let asked = Asked::creation(Dialect::of(headers), headers).map_err(|refused| refused.words)?;
+        self::asked::marks(headers, &asked).map_err(|refused| refused.words)
     }
 }
 
