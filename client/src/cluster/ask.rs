@@ -12,7 +12,8 @@ use url::form_urlencoded;
 
 use super::error::ClusterError;
 use super::object;
-use super::question::{CDI, Question, Resource, Verb};
+use super::question::Question;
+use super::resource::{CDI, Resource, Verb};
 use super::{Cluster, PATIENCE};
 
 /// Bytes of an answer. An object has 1.5 MiB at most (etcd), and of lists [`PAGE`] objects come at once, of some KiB each.

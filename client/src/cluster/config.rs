@@ -8,7 +8,7 @@ use url::Url;
 use super::Cluster;
 use super::error::ClusterError;
 use super::object::{line, text};
-use super::question::Resource;
+use super::resource::Resource;
 
 /// The name of the object.
 const NAME: &str = "config";

@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::Cluster;
 use super::error::ClusterError;
+use super::mode::VolumeMode;
 use super::object::{annotation, condition, line, list, text, words};
-use super::question::Resource;
+use super::resource::Resource;
 use super::target::{Kind, Target, is_subdomain};
-use super::volume::VolumeMode;
 
 /// What is there of a target, at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]

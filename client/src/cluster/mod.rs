@@ -3,11 +3,11 @@
 //! ```text
 //!  target   what people write: dv/NAME, pvc/NAME
 //!  size ─► volume    how large a claim must be, and the object that is made
-//!  look ─► wait      what is there, and what it still waits for
+//!  look ─► wait      what is there, and what it still waits for (`waiting`, from `pods`)
 //!       ├► follow    an import until its end
 //!       └► status    one screen, with a rate
 //!  config, token     where the upload proxy is, and what it lets in
-//!  ask  ─► question  every request, and what is said when it fails
+//!  ask  ─► question  every request, and what is said when it fails; `resource` is what can be asked for
 //! ```
 
 mod ask;
@@ -15,17 +15,20 @@ pub mod config;
 pub mod error;
 pub mod follow;
 pub mod look;
+mod mode;
 pub mod names;
 mod object;
 mod pods;
 mod question;
 mod rate;
+mod resource;
 pub mod size;
 pub mod status;
 pub mod target;
 pub mod token;
 pub mod volume;
 pub mod wait;
+mod waiting;
 
 use std::io;
 use std::path::PathBuf;
@@ -38,11 +41,12 @@ pub use config::CdiConfig;
 pub use error::ClusterError;
 pub use follow::Progress;
 pub use look::Found;
+pub use mode::VolumeMode;
 pub use status::Row;
 pub use target::{Kind, Target};
 pub use token::Token;
-pub use volume::{Import, Source, VolumeMode, Wanted};
-pub use wait::Waiting;
+pub use volume::{Import, Source, Wanted};
+pub use waiting::Waiting;
 
 /// Longest silence of the API server. It answers in milliseconds, and in seconds where a webhook or an aggregated API is slow: the API
 /// server itself gives those 30 s at most.

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::Cluster;
 use super::object::text;
-use super::question::Resource;
+use super::resource::Resource;
 use super::target::{Kind, Target};
 
 /// Time for which a person waits after a press of the tab key.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::object::{annotation, condition, line, list, text, words};
 use super::target::is_subdomain;
-use super::wait::Waiting;
+use super::waiting::Waiting;
 
 /// The name of the pod that fills a claim, as CDI says, or as CDI would call it.
 pub(crate) fn name(claim: &Value, is_upload: bool) -> String {

@@ -1,106 +1,10 @@
 //! What is asked of the API server: a verb on a resource, its path, and the sentence for a refusal.
 
-use std::fmt;
-
-use http::Method;
 use serde_json::Value;
 
 use super::error::ClusterError;
 use super::object;
-
-/// The API group of CDI.
-pub(crate) const CDI: &str = "cdi.kubevirt.io";
-
-/// A kind of objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Resource {
-    /// What stands before the name in sentences.
-    short: &'static str,
-    group: &'static str,
-    version: &'static str,
-    plural: &'static str,
-    is_namespaced: bool,
-}
-
-impl Resource {
-    pub(crate) const DATA_VOLUMES: Self = Self::namespaced("dv", CDI, "v1beta1", "datavolumes");
-    pub(crate) const CLAIMS: Self = Self::namespaced("pvc", "", "v1", "persistentvolumeclaims");
-    pub(crate) const PODS: Self = Self::namespaced("pod", "", "v1", "pods");
-    pub(crate) const EVENTS: Self = Self::namespaced("event", "", "v1", "events");
-    pub(crate) const TOKENS: Self = Self::namespaced(
-        "token",
-        "upload.cdi.kubevirt.io",
-        "v1beta1",
-        "uploadtokenrequests",
-    );
-    pub(crate) const CDI_CONFIGS: Self = Self {
-        is_namespaced: false,
-        ..Self::namespaced("cdiconfig", CDI, "v1beta1", "cdiconfigs")
-    };
-    pub(crate) const STORAGE_CLASSES: Self = Self {
-        is_namespaced: false,
-        ..Self::namespaced("storageclass", "storage.k8s.io", "v1", "storageclasses")
-    };
-
-    const fn namespaced(
-        short: &'static str,
-        group: &'static str,
-        version: &'static str,
-        plural: &'static str,
-    ) -> Self {
-        Self {
-            short,
-            group,
-            version,
-            plural,
-            is_namespaced: true,
-        }
-    }
-
-    /// True for what is only there with CDI.
-    pub(crate) fn is_of_cdi(self) -> bool {
-        self.group.ends_with(CDI)
-    }
-}
-
-impl fmt::Display for Resource {
-    /// As rules of RBAC name it: `datavolumes.cdi.kubevirt.io`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.plural)?;
-        if self.group.is_empty() {
-            return Ok(());
-        }
-        write!(f, ".{}", self.group)
-    }
-}
-
-/// A verb of RBAC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verb {
-    Get,
-    List,
-    Create,
-    Delete,
-}
-
-impl Verb {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::List => "list",
-            Self::Create => "create",
-            Self::Delete => "delete",
-        }
-    }
-
-    pub(crate) fn method(self) -> Method {
-        match self {
-            Self::Get | Self::List => Method::GET,
-            Self::Create => Method::POST,
-            Self::Delete => Method::DELETE,
-        }
-    }
-}
+use super::resource::{Resource, Verb};
 
 /// A request, as far as a refusal is about it.
 #[derive(Debug, Clone, Copy)]

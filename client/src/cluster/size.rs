@@ -3,8 +3,8 @@
 use daemon::space::usable_space;
 
 use super::error::ClusterError;
+use super::mode::VolumeMode;
 use super::target::{Kind, Target};
-use super::volume::VolumeMode;
 
 /// Claims are whole MiB: what CDI rounds disks up to.
 const MIB: u64 = 1 << 20;

@@ -10,8 +10,8 @@ use super::follow::Progress;
 use super::look::Found;
 use super::object::{line, text, words};
 use super::pods;
-use super::question::Resource;
 use super::rate::{PODS_OF_CDI, rate};
+use super::resource::Resource;
 use super::target::{Kind, Target};
 
 /// Events that are shown of one volume.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::question::Resource;
+use super::resource::Resource;
 
 /// Characters of a DNS label and of a DNS name at most (RFC 1123 §2.1).
 const LABEL: usize = 63;

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Cluster;
 use super::error::ClusterError;
 use super::object::text;
-use super::question::Resource;
+use super::resource::Resource;
 
 /// A token, which no log shows.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,49 +1,16 @@
 //! What is made: a DataVolume, or a claim with the annotations from which CDI knows what to do with it.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde_json::{Map, Value, json};
 
 use super::Cluster;
 use super::error::ClusterError;
+use super::mode::VolumeMode;
 use super::object::{self, PREFIX};
 use super::size::quantity;
 use super::target::{Kind, Target};
 
 /// The access mode of a plain claim, which needs one. For a DataVolume CDI knows which of them the storage can do.
 const ACCESS_MODE: &str = "ReadWriteOnce";
-
-/// The form of a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum VolumeMode {
-    /// A file system, which keeps a part for itself.
-    #[default]
-    Filesystem,
-    /// A device.
-    Block,
-}
-
-impl fmt::Display for VolumeMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Filesystem => "Filesystem",
-            Self::Block => "Block",
-        })
-    }
-}
-
-impl FromStr for VolumeMode {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "Filesystem" | "filesystem" => Ok(Self::Filesystem),
-            "Block" | "block" => Ok(Self::Block),
-            _ => Err("use Filesystem or Block"),
-        }
-    }
-}
 
 /// Where the content comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]

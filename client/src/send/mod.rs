@@ -3,12 +3,14 @@
 //!
 //! ```text
 //!  image ─► stream ─► connection ─► proxy
-//!             │  └ ledger    what was sent, so that it can go on in the middle
+//!             │  └ ledger    what was sent, so that it can go on in the middle, also in another process: `place`
 //!             └ protocol     the requests, and what their answers mean
 //! ```
 
 mod connection;
 mod ledger;
+mod patience;
+mod place;
 mod plain;
 mod protocol;
 mod stream;
@@ -21,11 +23,12 @@ use std::time::Duration;
 use datapath::encode::Encoding;
 use datapath::target::Mark;
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 pub(crate) use self::connection::{NoProxy, Proxy, Trust};
 use self::ledger::Ledger;
-pub(crate) use self::ledger::{InUse, Place};
+use self::patience::Patience;
+pub(crate) use self::place::{InUse, Place};
 use self::protocol::{Begun, Trouble};
 use self::stream::{Stream, Tally};
 pub(crate) use self::tokens::Tokens;
@@ -35,13 +38,6 @@ use crate::image::{Image, NoImage};
 
 /// A connection over which nothing has moved for so long is taken for dead.
 const STALL: Duration = Duration::from_secs(60);
-
-/// Time for a proxy that was never reached: more likely than a network that is cut just now is that it cannot be reached from here.
-const FIRST_CONTACT: Duration = Duration::from_secs(60);
-
-/// Pauses between attempts: each twice as long as the one before.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Uploads that are begun anew because the server does not know them any more: its pod was started anew.
 const MAX_BEGINNINGS: u32 = 10;
@@ -300,63 +296,5 @@ impl Sending<'_> {
             Trouble::Unauthorized => SendFailed::Unauthorized(url),
             Trouble::Untrusted(words) => SendFailed::Untrusted { url, words },
         }
-    }
-}
-
-/// The patience with an upload that does not move.
-struct Patience<'a> {
-    limit: Duration,
-    proxy: &'a Proxy,
-    watch: &'a Watch,
-    since: Instant,
-    pause: Duration,
-    most: u64,
-}
-
-impl<'a> Patience<'a> {
-    fn new(sending: &Sending<'a>) -> Self {
-        Self {
-            limit: sending.patience,
-            proxy: sending.proxy,
-            watch: sending.watch,
-            since: Instant::now(),
-            pause: FIRST_PAUSE,
-            most: 0,
-        }
-    }
-
-    /// Another upload begins: its bytes are counted from 0.
-    fn begins(&mut self) {
-        self.most = 0;
-    }
-
-    /// The server has so many bytes.
-    fn reached(&mut self, bytes: u64) {
-        if bytes > self.most {
-            self.most = bytes;
-            self.since = Instant::now();
-            self.pause = FIRST_PAUSE;
-        }
-    }
-
-    /// Waits before the next attempt, or is at its end.
-    async fn pause(&mut self, words: String) -> Result<(), SendFailed> {
-        let limit = match self.proxy.was_reached() {
-            true => self.limit,
-            false => self.limit.min(FIRST_CONTACT),
-        };
-        if self.since.elapsed() >= limit {
-            return Err(SendFailed::Unreachable {
-                url: self.proxy.url().to_owned(),
-                seconds: limit.as_secs(),
-                words,
-            });
-        }
-        tracing::info!("the upload goes on in a moment: {words}");
-        self.watch.wait(words);
-        // Many clients that lost the same proxy do not come back at the same time.
-        sleep(self.pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        Ok(())
     }
 }

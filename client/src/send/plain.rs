@@ -9,9 +9,10 @@ use http_body_util::Empty;
 use parking_lot::Mutex;
 
 use super::ledger::Ledger;
+use super::patience::Patience;
 use super::protocol::{self, Trouble, bearer};
 use super::stream::Stream;
-use super::{Patience, SendFailed, Sending, Sent};
+use super::{SendFailed, Sending, Sent};
 
 impl Sending<'_> {
     /// Sends all of it, and from the beginning again when that breaks.

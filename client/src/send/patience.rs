@@ -1,0 +1,74 @@
+//! The patience with an upload that does not move.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::connection::Proxy;
+use super::watch::Watch;
+use super::{SendFailed, Sending};
+
+/// Time for a proxy that was never reached: more likely than a network that is cut just now is that it cannot be reached from here.
+const FIRST_CONTACT: Duration = Duration::from_secs(60);
+
+/// Pauses between attempts: each twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// The patience with an upload that does not move.
+pub(super) struct Patience<'a> {
+    limit: Duration,
+    proxy: &'a Proxy,
+    watch: &'a Watch,
+    since: Instant,
+    pause: Duration,
+    most: u64,
+}
+
+impl<'a> Patience<'a> {
+    pub(super) fn new(sending: &Sending<'a>) -> Self {
+        Self {
+            limit: sending.patience,
+            proxy: sending.proxy,
+            watch: sending.watch,
+            since: Instant::now(),
+            pause: FIRST_PAUSE,
+            most: 0,
+        }
+    }
+
+    /// Another upload begins: its bytes are counted from 0.
+    pub(super) fn begins(&mut self) {
+        self.most = 0;
+    }
+
+    /// The server has so many bytes.
+    pub(super) fn reached(&mut self, bytes: u64) {
+        if bytes > self.most {
+            self.most = bytes;
+            self.since = Instant::now();
+            self.pause = FIRST_PAUSE;
+        }
+    }
+
+    /// Waits before the next attempt, or is at its end.
+    pub(super) async fn pause(&mut self, words: String) -> Result<(), SendFailed> {
+        let limit = match self.proxy.was_reached() {
+            true => self.limit,
+            false => self.limit.min(FIRST_CONTACT),
+        };
+        if self.since.elapsed() >= limit {
+            return Err(SendFailed::Unreachable {
+                url: self.proxy.url().to_owned(),
+                seconds: limit.as_secs(),
+                words,
+            });
+        }
+        tracing::info!("the upload goes on in a moment: {words}");
+        self.watch.wait(words);
+        // Many clients that lost the same proxy do not come back at the same time.
+        sleep(self.pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+}
