@@ -19,8 +19,12 @@ pub const RESUMABLE: &str = "/v1beta1/upload-resumable";
 /// commas between them, of what an earlier attempt may have left.
 pub const MARKS_HEADER: &str = "x-cdi-marks";
 
-/// Ours: the header of the answer: the end of what is kept. The stream is the disk without what lies between its first MiB and there.
+/// Ours: the header of the answer: the end of what is kept, 0 if nothing is, or [`KEPT_LATER`]. The stream is the disk without what lies
+/// between its first MiB and there.
 pub const KEPT_HEADER: &str = "x-cdi-kept";
+
+/// What is kept is still looked for: a HEAD tells, or says this again.
+pub const KEPT_LATER: &str = "?";
 
 /// Ours: the state of an upload server, as JSON.
 pub const STATUS: &str = "/v1beta1/status";

@@ -23,7 +23,7 @@ use std::time::Duration;
 use datapath::encode::Encoding;
 use datapath::target::Mark;
 use parking_lot::Mutex;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 pub(crate) use self::connection::{NoProxy, Proxy, Trust};
 use self::ledger::Ledger;
@@ -34,7 +34,7 @@ use self::stream::{Stream, Tally};
 pub(crate) use self::tokens::Tokens;
 pub(crate) use self::watch::Watch;
 use crate::cluster::ClusterError;
-use crate::image::{Image, NoImage};
+use crate::image::{Image, Kept, NoImage};
 
 /// A connection over which nothing has moved for so long is taken for dead.
 const STALL: Duration = Duration::from_secs(60);
@@ -188,9 +188,13 @@ impl Sending<'_> {
     async fn begin(&self, ledger: &Mutex<Ledger>) -> Result<Option<Session>, Trouble> {
         let marks = self.marks(ledger).await?;
         let token = self.tokens.current().await?;
-        match protocol::begin(self.proxy, &token, &marks).await? {
+        match in_time(protocol::begin(self.proxy, &token, &marks)).await? {
             Begun::NotHere => Ok(None),
-            Begun::At(location, kept) => {
+            Begun::At(location, known) => {
+                let kept = match known {
+                    Some(kept) => kept,
+                    None => self.kept(&location).await?,
+                };
                 if kept.end() > 0 {
                     tracing::warn!("{} bytes of the disk are there already", kept.end());
                 }
@@ -201,6 +205,24 @@ impl Sending<'_> {
                     has: Some(0),
                 }))
             }
+        }
+    }
+
+    /// What the server has kept of an earlier upload, when it has found that out.
+    async fn kept(&self, location: &str) -> Result<Kept, Trouble> {
+        loop {
+            let token = self.tokens.current().await?;
+            let asking = protocol::kept(self.proxy, &token, location);
+            match in_time(asking).await {
+                Ok(Some(kept)) => return Ok(kept),
+                Ok(None) => {}
+                Err(Trouble::Missing) => {
+                    return Err(Trouble::Passing("the upload server was started anew".to_owned()));
+                }
+                Err(trouble) => return Err(trouble),
+            }
+            // Not more often, whatever the server says.
+            sleep(patience::FIRST_PAUSE).await;
         }
     }
 
@@ -230,14 +252,10 @@ impl Sending<'_> {
         let token = self.tokens.current().await?;
         let has = match session.has {
             Some(has) => has,
-            None => {
-                let silent = || Trouble::Passing(format!("no answer for {} s", STALL.as_secs()));
-                let asking = timeout(STALL, protocol::progress(proxy, &token, location)).await;
-                match asking.unwrap_or_else(|_| Err(silent()))? {
-                    (_, true) => return Ok(()),
-                    (has, false) => has,
-                }
-            }
+            None => match in_time(protocol::progress(proxy, &token, location)).await? {
+                (_, true) => return Ok(()),
+                (has, false) => has,
+            },
         };
         patience.reached(has);
         let stream = Stream::behind(has, self.image, self.encoding, ledger, self.watch);
@@ -297,4 +315,10 @@ impl Sending<'_> {
             Trouble::Untrusted(words) => SendFailed::Untrusted { url, words },
         }
     }
+}
+
+/// The answer to a question that every server answers soon.
+async fn in_time<T>(asking: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    let silent = |_| Trouble::Passing(format!("no answer for {} s", STALL.as_secs()));
+    timeout(STALL, asking).await.map_err(silent)?
 }

@@ -12,7 +12,7 @@ use super::{SendFailed, Sending};
 const FIRST_CONTACT: Duration = Duration::from_secs(60);
 
 /// Pauses between attempts: each twice as long as the one before.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// The patience with an upload that does not move.

@@ -1,7 +1,7 @@
 //! The requests of an upload that can be continued (docs/uploadserver.md, "Resuming"), and the meaning of their answers.
 
 use bytes::Bytes;
-use daemon::cdi::{KEPT_HEADER, MARKS_HEADER, RESUMABLE};
+use daemon::cdi::{KEPT_HEADER, KEPT_LATER, MARKS_HEADER, RESUMABLE};
 use datapath::target::Mark;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::Empty;
@@ -55,8 +55,8 @@ impl From<ClusterError> for Trouble {
 /// A begun upload, or a server that knows none that can be continued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Begun {
-    /// At this path, with what the server has kept of an earlier one.
-    At(String, Kept),
+    /// At this path, with what the server has kept of an earlier one, if that is known yet.
+    At(String, Option<Kept>),
     NotHere,
 }
 
@@ -76,16 +76,29 @@ pub(crate) async fn begin(proxy: &Proxy, token: &Token, marks: &[Mark]) -> Resul
             let location = answer.headers.get(header::LOCATION);
             let location = location.and_then(|location| location.to_str().ok());
             match location.filter(|location| location.starts_with(RESUMABLE)) {
-                Some(location) => {
-                    let kept = answer.number(&HeaderName::from_static(KEPT_HEADER));
-                    Ok(Begun::At(location.to_owned(), Kept::before(kept.unwrap_or(0))))
-                }
+                Some(location) => Ok(Begun::At(location.to_owned(), kept_as_said(&answer))),
                 None => Ok(Begun::NotHere),
             }
         }
         Err(Trouble::Missing) => Ok(Begun::NotHere),
         Err(trouble) => Err(trouble),
     }
+}
+
+/// Asks what the server has kept; `None` if it still looks for that.
+pub(crate) async fn kept(proxy: &Proxy, token: &Token, location: &str) -> Result<Option<Kept>, Trouble> {
+    let headers = [bearer(token)];
+    let answer = ask(proxy, Method::HEAD, location, &headers, Empty::<Bytes>::new()).await?;
+    Ok(kept_as_said(&answer))
+}
+
+/// Nothing, where the server knows no marks.
+fn kept_as_said(answer: &Answer) -> Option<Kept> {
+    let name = HeaderName::from_static(KEPT_HEADER);
+    if answer.headers.get(&name).is_some_and(|value| value == KEPT_LATER) {
+        return None;
+    }
+    Some(Kept::before(answer.number(&name).unwrap_or(0)))
 }
 
 /// Asks how far the upload is: its bytes, and whether these are all.

@@ -15,11 +15,12 @@ use datapath::error::SourceErrorKind;
 use http::{Method, Request, StatusCode};
 use hyper::body::{Body, Incoming};
 use tokio::sync::OwnedMutexGuard;
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use self::asked::{Asked, Dialect, Refused};
+use self::protocol::Kept;
 use crate::checksum;
 use crate::failure::UploadFailed;
 use crate::intake::Intake;
@@ -27,6 +28,10 @@ use crate::job::{Content, Job, Plan};
 use crate::payload::{self, Fed, Payload};
 use crate::reply::{self, Reply};
 use crate::server::Server;
+
+/// Time for a look at what an earlier upload has left, before the client is told to ask again: a disk of 100 GB takes minutes, and what
+/// stands between may give up after one (nginx does).
+const LOOK: Duration = Duration::from_secs(20);
 
 /// Answers a request to the place where uploads begin.
 pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<Incoming>) -> Reply {
@@ -63,20 +68,23 @@ pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<I
     job.span.in_scope(|| tracing::info!("resumable upload begins"));
     let kept = kept(&job).await;
     let reply = append(server, peer, &job, asked, request).await;
-    protocol::created(reply, &job.id, kept)
+    protocol::created(protocol::with_kept(reply, kept), &job.id)
 }
 
-/// The end of what is kept of an earlier upload, once that is known; `None` if nothing is.
-async fn kept(job: &Job) -> Option<u64> {
-    if job.plan.marks.is_empty() {
-        return None;
-    }
-    let mut kept = job.resumable.as_ref()?.kept.subscribe();
-    tokio::select! {
-        kept = kept.wait_for(Option::is_some) => kept.ok().and_then(|kept| *kept),
-        () = job.ended() => None,
-    }
-    .filter(|end| *end > 0)
+/// What is to be said of what an earlier upload has left; `None` if it was not asked for.
+async fn kept(job: &Job) -> Option<Kept> {
+    let resumable = job.resumable.as_ref().filter(|_| !job.plan.marks.is_empty())?;
+    let mut kept = resumable.kept.subscribe();
+    let kept = async {
+        tokio::select! {
+            kept = kept.wait_for(Option::is_some) => kept.ok().and_then(|kept| *kept),
+            () = job.ended() => None,
+        }
+    };
+    Some(match timeout(LOOK, kept).await {
+        Ok(end) => Kept::Before(end.unwrap_or(0)),
+        Err(_) => Kept::Later,
+    })
 }
 
 fn plan(dialect: Dialect, request: &Request<Incoming>) -> Result<(Plan, Asked), Refused> {
@@ -141,6 +149,8 @@ async fn head(job: &Job, dialect: Dialect) -> Reply {
     let Some(resumable) = &job.resumable else {
         return reply::empty(StatusCode::NOT_FOUND);
     };
+    // Before the turn is taken: it may take a while.
+    let kept = kept(job).await;
     let Some((intake, _)) = resumable.take_turn().await else {
         return protocol::locked(dialect);
     };
@@ -155,7 +165,7 @@ async fn head(job: &Job, dialect: Dialect) -> Reply {
     } else {
         wait_for_client(job);
     }
-    protocol::head(dialect, job, is_complete)
+    protocol::with_kept(protocol::head(dialect, job, is_complete), kept)
 }
 
 /// Appends the body of a request, and answers when it is all there; for the last one when the disk is complete.

@@ -1,7 +1,7 @@
 //! The answers of both protocols, and what they refuse beside what the headers of their own say.
 
 use daemon::body;
-use daemon::cdi::{KEPT_HEADER, RESUMABLE};
+use daemon::cdi::{KEPT_HEADER, KEPT_LATER, RESUMABLE};
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 
@@ -80,18 +80,36 @@ pub(super) fn capabilities() -> Reply {
     reply
 }
 
-/// The answer to the beginning of an upload: a success tells where it goes on, and what is there already.
-pub(super) fn created(mut reply: Reply, id: &str, kept: Option<u64>) -> Reply {
+/// The part of a disk that an earlier upload has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Everything before this offset, but for the first MiB; nothing if it is 0.
+    Before(u64),
+    /// It is still looked for.
+    Later,
+}
+
+/// An answer that also says what is kept, if that was asked for.
+pub(super) fn with_kept(mut reply: Reply, kept: Option<Kept>) -> Reply {
+    let value = kept.map(|kept| match kept {
+        Kept::Before(end) => HeaderValue::from(end),
+        Kept::Later => HeaderValue::from_static(KEPT_LATER),
+    });
+    if let Some(value) = value {
+        reply
+            .headers_mut()
+            .insert(HeaderName::from_static(KEPT_HEADER), value);
+    }
+    reply
+}
+
+/// The answer to the beginning of an upload: a success tells where it goes on.
+pub(super) fn created(mut reply: Reply, id: &str) -> Reply {
     if reply.status().is_success() {
         *reply.status_mut() = StatusCode::CREATED;
     }
     if let Ok(location) = HeaderValue::from_str(&format!("{RESUMABLE}/{id}")) {
         reply.headers_mut().insert(header::LOCATION, location);
-    }
-    if let Some(end) = kept {
-        reply
-            .headers_mut()
-            .insert(HeaderName::from_static(KEPT_HEADER), HeaderValue::from(end));
     }
     reply
 }

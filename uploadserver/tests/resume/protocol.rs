@@ -260,6 +260,8 @@ fn what_a_killed_server_left_is_kept_as_far_as_its_client_has_marks_of_it() {
     assert_eq!(response.status, 201, "{response:?}");
     assert_eq!(response.header("x-cdi-kept"), Some("5242880"));
     let path = location(&response);
+    let response = server.exchange(&Request::new("HEAD", &path), &[]);
+    assert_eq!(response.header("x-cdi-kept"), Some("5242880"), "{response:?}");
     let stream = [&bytes[..MIB], &bytes[5 * MIB..]].concat();
     let request = Request::new("PATCH", &path)
         .header("Upload-Complete", "?1")
