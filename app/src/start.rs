@@ -115,7 +115,7 @@ where
 
 /// Prints the version, which all our programs share.
 fn print_version(program: &str) -> ExitCode {
-    let line = format!("{program} {}\n", env!("CARGO_PKG_VERSION"));
+    let line = format!("{program} {}\n", *daemon::VERSION);
     match command_line::print(line.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,

@@ -20,6 +20,3 @@ mod clone;
 mod estimate;
 pub mod pod;
 mod source;
-
-/// The program's version.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -80,7 +80,7 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if flags.version {
-        return print(&format!("{PROGRAM} {}\n", env!("CARGO_PKG_VERSION")));
+        return print(&format!("{PROGRAM} {}\n", *daemon::VERSION));
     }
     logging::init(LogOptions {
         format: LogFormat::Klog,

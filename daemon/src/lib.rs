@@ -39,6 +39,9 @@ pub mod sockets;
 pub mod space;
 #[cfg(feature = "https")]
 pub mod tls;
+mod version;
+
+pub use version::VERSION;
 
 /// Chooses the cryptography of TLS for the process; without the feature `https` there is none to choose.
 pub fn install_provider() {

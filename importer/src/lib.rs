@@ -12,6 +12,3 @@ pub mod cli;
 pub mod pod;
 pub mod populator;
 mod watch;
-
-/// The program's version.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -96,7 +96,11 @@ fn help_shows_defaults_examples_and_exit_codes_on_stdout() {
     let version = importer(["--version"]).run();
     assert_eq!(
         version.stdout,
-        format!("cdi-importer {}\n", env!("CARGO_PKG_VERSION"))
+        format!(
+            "cdi-importer {} (no release, {}-linux)\n",
+            env!("CARGO_PKG_VERSION"),
+            std::env::consts::ARCH
+        )
     );
 }
 

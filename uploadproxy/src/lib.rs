@@ -45,6 +45,3 @@ mod routes;
 mod token;
 mod upstream;
 mod volumes;
-
-/// The program's version.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");

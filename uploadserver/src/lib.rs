@@ -36,6 +36,3 @@ mod server;
 mod slot;
 mod status;
 mod write;
-
-/// The program's version.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");

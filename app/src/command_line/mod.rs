@@ -114,7 +114,7 @@ fn framed(own: Command) -> Command {
     };
     let own = with_codes(own.mut_subcommands(with_codes));
     Common::augment_subcommands(own)
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(daemon::VERSION.as_str())
         .styles(STYLES)
         .max_term_width(100)
         .arg_required_else_help(true)

@@ -24,9 +24,6 @@ const CHECKSUM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 /// Its name in headers.
 pub(crate) const CHECKSUM_NAME: &str = "crc64nvme";
 
-/// Another version may compress otherwise.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-
 /// Which upload it is, of what. The first line of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Upload {
@@ -132,7 +129,7 @@ impl Ledger {
             ..Self::new(self.file.take())
         };
         let upload = Upload {
-            version: VERSION.to_owned(),
+            version: daemon::VERSION.clone(),
             image: image.clone(),
             is_encoded,
             location: location.to_owned(),
@@ -150,7 +147,8 @@ impl Ledger {
         let file = self.file.as_ref()?;
         let mut lines = BufReader::new(file).lines().map_while(Result::ok);
         let upload: Upload = serde_json::from_str(&lines.next()?).ok()?;
-        if upload.image != *image || upload.version != VERSION {
+        // Another version may compress otherwise.
+        if upload.image != *image || upload.version != *daemon::VERSION {
             return None;
         }
         // The last line may be cut.

@@ -47,7 +47,7 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
 async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
     let registry = Registry::default();
     metrics::serve(env, registry.clone(), shutdown.token()).await;
-    tracing::info!(version = crate::VERSION, "Starting importer");
+    tracing::info!(version = *daemon::VERSION, "Starting importer");
 
     volume::limits::of_pod();
     let paths = Paths::from_env(env);

@@ -85,7 +85,7 @@ impl Populator {
     async fn run(self, flags: Flags, env: &dyn Strings, shutdown: Shutdown) -> Exit {
         let registry = Registry::default();
         metrics::serve(env, registry.clone(), shutdown.token()).await;
-        tracing::info!(version = crate::VERSION, "Starting {}", self.program());
+        tracing::info!(version = *daemon::VERSION, "Starting {}", self.program());
         volume::limits::of_pod();
         let config = match Config::read(self, &flags, env, shutdown.token()) {
             Ok(config) => config,

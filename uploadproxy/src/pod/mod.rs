@@ -33,7 +33,7 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
 
 async fn run(flags: Flags, env: &dyn Strings, shutdown: Shutdown) -> Exit {
     let paths = Paths::from_env(env);
-    tracing::info!(version = crate::VERSION, "Starting upload proxy");
+    tracing::info!(version = *daemon::VERSION, "Starting upload proxy");
     let reading = config::read(&flags, env, &paths);
     let config = match shutdown.token().run_until_cancelled(reading).await {
         Some(Ok(config)) => config,

@@ -49,7 +49,7 @@ async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
         }
     };
     tracing::info!(
-        version = crate::VERSION,
+        version = *daemon::VERSION,
         destination = %config.destination.disk.display(),
         "Starting upload server"
     );

@@ -34,13 +34,9 @@ fn every_image_tells_its_version() {
             &["-v=1", "-version"]
         };
         let ended = run(image, None, arguments);
-        let version = format!("{} {}\n", image.program(), env!("CARGO_PKG_VERSION"));
-        assert_eq!(
-            (ended.code, ended.log.as_str()),
-            (0, version.as_str()),
-            "{}",
-            image.name()
-        );
+        let version = format!("{} {} (", image.program(), env!("CARGO_PKG_VERSION"));
+        assert_eq!(ended.code, 0, "{}", image.name());
+        assert!(ended.log.starts_with(&version), "{}", ended.log);
     }
 }
 
