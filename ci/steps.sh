@@ -6,6 +6,18 @@ started=$SECONDS
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
+# needs PACKAGE…: installs those of Debian's packages that are missing.
+needs() {
+    local missing=() package
+    for package in "$@"; do
+        dpkg-query --show --showformat '${Status}' "$package" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$package")
+    done
+    [ ${#missing[@]} != 0 ] || return 0
+    as_root apt-get update -qq
+    # RUNLEVEL=1: a web server that is installed for tests must not start serving.
+    as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}"
+}
+
 # step NAME COMMAND…: runs the command; a failure ends the script and says in which step.
 step() {
     local name=$1 from=$SECONDS code=0

@@ -3,13 +3,13 @@
 #
 #   images/build.sh [OPTION…] [IMAGE…]       IMAGE: importer uploadserver uploadproxy cloner importer-vddk; all without one
 #
-#   --profile NAME     of cargo: release by default; dev is quick to compile
+#   --profile NAME     of cargo: dist by default; dev is quick to compile
 #   --programs FOLDER  takes compiled programs from there, as CI does with those that its tests have run
 #   --target TRIPLE    x86_64-unknown-linux-gnu, aarch64-unknown-linux-gnu or s390x-unknown-linux-gnu; this machine's by default
 #   --output FOLDER    target/images by default
 #
 # Writes cdi-IMAGE-ARCH.oci.tar (for podman, skopeo, ctr) and cdi-IMAGE-ARCH.cdx.json (CycloneDX). The same sources, toolchain
-# and Debian packages give the same digest. Needs cargo; on Debian it installs buildah and a linker with apt-get (as root, or with
+# and Debian packages give the same bytes. Needs cargo; on Debian it installs buildah and a linker with apt-get (as root, or with
 # sudo) if they are missing. Building itself needs no root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,18 +17,12 @@ cd "$(dirname "$0")/.."
 PATH=$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin
 
 all=(importer uploadserver uploadproxy cloner importer-vddk)
-# Where each program is in the workspace.
-declare -A package=(
-    [cdi-importer]=importer [cdi-uploadserver]=uploadserver [cdi-uploadproxy]=uploadproxy [cdi-cloner]=cloner
-    [cdi-containerimage-server]=containerimage-server [cdi-image-size-detection]=imagetools [cdi-source-update-poller]=poller [qemu-img]=imagetools
-)
-
 complain() {
     echo "images/build.sh: $*" >&2
     exit 2
 }
 
-profile=release programs='' output=target/images target='' limited='' chosen=()
+profile=dist programs='' output=target/images target='' chosen=()
 while [ $# != 0 ]; do
     case $1 in
         --profile | --programs | --target | --output)
@@ -45,37 +39,14 @@ while [ $# != 0 ]; do
     esac
     shift
 done
-. images/static.sh
-case $target in
-    x86_64-*) architecture=amd64 prefix=x86_64-linux-gnu linker=gcc-x86-64-linux-gnu ;;
-    aarch64-*) architecture=arm64 prefix=aarch64-linux-gnu linker=gcc-aarch64-linux-gnu ;;
-    s390x-*) architecture=s390x prefix=s390x-linux-gnu linker=gcc-s390x-linux-gnu ;;
-    *) complain "no image can be built for $target yet" ;;
-esac
-[ "$target" = "$(rustc --print host-tuple)" ] && prefix='' linker=gcc
-work=target/images/stage/$architecture
+. images/compile.sh
+work=$PWD/target/images/stage/$architecture
 # VMware's library exists for one architecture, and nbdkit's plugin for it is compiled for this machine.
-if [ "$architecture$prefix" != amd64 ]; then
+if [ "$architecture$cross" != amd64 ]; then
     [[ " ${chosen[*]} " != *' importer-vddk '* ]] || complain 'importer-vddk can only be built on and for amd64'
     unset 'all[-1]'
 fi
 [ ${#chosen[@]} != 0 ] || chosen=("${all[@]}")
-
-needs() {
-    local missing=()
-    for name in "$@"; do
-        dpkg-query --show --showformat '${Status}' "$name" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$name")
-    done
-    [ ${#missing[@]} = 0 ] && return
-    as_root apt-get update -qq
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
-}
-
-# What an archive is made with: buildah, and what looks into the archive afterwards.
-install_tools() {
-    needs buildah skopeo python3 binutils dpkg-dev make "$linker" libc6-dev${prefix:+-$architecture-cross}
-    [ -z "$prefix" ] || rustup target add "$target"
-}
 
 # contents IMAGE: the lines of its `contents`, and of the one that it is like.
 contents() {
@@ -85,33 +56,17 @@ contents() {
     done <"images/$1/contents"
 }
 
-# The programs of the chosen images, with nothing of this machine's folders in them.
-compile() {
-    local wanted packages=() name
-    wanted=$(for image in "${chosen[@]}"; do contents "$image"; done | sed -n 's/^program //p' | sort --unique)
-    for name in $wanted; do packages+=(--bin "$name" --package "${package[$name]}"); done
-    if [ "$profile" != dev ]; then
-        local -n flags=CARGO_TARGET_${static_name//-/_}_RUSTFLAGS
-        flags+=" --remap-path-prefix=$PWD=/cdi-workers --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
-    fi
-    if [ -n "$prefix" ]; then
-        export "CARGO_TARGET_${static_name//-/_}_LINKER=$prefix-gcc" "CC_${target//-/_}=$prefix-gcc" "CXX_${target//-/_}=$prefix-g++"
-    fi
-    cargo build --locked --profile "$profile" "${packages[@]}"
+# The programs of the chosen images.
+compile_chosen() {
+    local wanted
+    mapfile -t wanted < <(for image in "${chosen[@]}"; do contents "$image"; done | sed -n 's/^program //p' | sort --unique)
+    compile "$profile" "${wanted[@]}"
 }
 
-# As who calls it: apt's own user may not write here.
-download() { apt-get download -qq -o "APT::Sandbox::User=$(id -un)" "$1"; }
-
-# Debian's packages, unpacked and not installed: they may be another architecture's.
+# The packages that the images take files from.
 unpack_packages() {
-    local wanted=("busybox-static:$architecture" "bash-static:$architecture" ca-certificates:all) name
-    mkdir -p "$work/deb"
-    [ -z "$prefix" ] || { as_root dpkg --add-architecture "$architecture" && as_root apt-get update -qq; }
-    for name in "${wanted[@]}"; do
-        compgen -G "$work/deb/${name%:*}_*.deb" >/dev/null && continue
-        (cd "$work/deb" && download "$name") || { as_root apt-get update -qq && (cd "$work/deb" && download "$name"); }
-    done
+    local name
+    download "$work/deb" busybox-static bash-static ca-certificates
     rm -rf "$work/debian"
     for name in "$work"/deb/*.deb; do dpkg-deb --extract "$name" "$work/debian"; done
 }
@@ -141,7 +96,7 @@ lay_out() {
         # shellcheck disable=SC2086 # several words
         case $kind in
             '' | '#'*) ;;
-            program) "${prefix:+$prefix-}strip" -o "$root/usr/bin/$words" "$programs/$words" ;;
+            program) "${cross}strip" -o "$root/usr/bin/$words" "$programs/$words" ;;
             scripts) for tool in $words; do install -m 755 "images/tools/$tool" "$root/usr/bin/$tool"; done ;;
             link) set -- $words && ln -s "$2" "$root/usr/bin/$1" ;;
             shell)
@@ -176,7 +131,7 @@ lay_out() {
 # Bytes in millions, with one digit behind the point.
 mega() { awk "BEGIN { printf \"%.1f\", $1 / 1000000 }"; }
 
-# What may be in an image, in millions of bytes. Those of unoptimised programs may be larger.
+# What may be in an image, in millions of bytes.
 limit() {
     case $1 in
         importer) echo 40 ;;
@@ -196,24 +151,28 @@ pack() {
         --label org.opencontainers.image.licenses=Apache-2.0 \
         --label "org.opencontainers.image.description=$(sed -n '1s/^# //p' "images/$image/Containerfile")" \
         --tag "localhost/$name:$version" --file "images/$image/Containerfile" "$work/$image" >/dev/null
-    rm -f "$archive"
-    buildah push --quiet "localhost/$name:$version" "oci-archive:$archive:$name:$version"
-    mapfile -t packages < <(contents "$image" | sed -n 's/^program //p' | while read -r program; do echo "${package[$program]}"; done | sort -u)
-    images/bill-of-materials --name "$name" --version "$version" --target "$target" --debian "$work/deb" ${nbdkit:+--debian "$nbdkit/packages"} \
-        "$work/$image/root.packages" "${packages[@]}" >"$output/$name-$architecture.cdx.json"
+    # skopeo and buildah would write the time into an archive.
+    rm -rf "$work/$image/layout" "$archive"
+    buildah push --quiet "localhost/$name:$version" "oci:$work/$image/layout:$name:$version"
+    same_tar "$archive" -C "$work/$image/layout" .
+    # shellcheck disable=SC2046 # several names
+    mapfile -t packages < <(packages_of $(contents "$image" | sed -n 's/^program //p'))
+    images/bill-of-materials --name "$name" --version "$version" --target "$target" --glibc "$(glibc_version)" --debian "$work/deb" ${nbdkit:+--debian "$nbdkit/packages"} \
+        --taken "$work/$image/root.packages" "${packages[@]}" >"$output/$name-$architecture.cdx.json"
     size=$(du --apparent-size --bytes --summarize "$work/$image/root" | cut --fields=1)
     printf '%-20s %s  %5s MB, compressed %5s MB\n' "$name" "$(skopeo inspect --format '{{.Digest}}' "oci-archive:$archive")" \
         "$(mega "$size")" "$(mega "$(stat --format %s "$archive")")"
-    if [ -n "$limited" ] && [ "$size" -gt "$(limit "$image")000000" ]; then
+    # Those of unoptimised programs may be larger.
+    if [ "$(basename "$programs")" != debug ] && [ "$size" -gt "$(limit "$image")000000" ]; then
         too_large+=("$name has more than the $(limit "$image") MB that it may have")
     fi
 }
 
-install_tools
+# What an archive is made with: buildah, and what looks into the archive afterwards.
+needs buildah skopeo python3 binutils dpkg-dev make "${compiler[@]}"
 if [ -z "$programs" ]; then
-    step compile compile
-    programs=${CARGO_TARGET_DIR:-target}/$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
-    [ "$profile" != release ] || limited=yes
+    step compile compile_chosen
+    programs=$(programs_folder "$profile")
 fi
 step packages unpack_packages
 nbdkit=''

@@ -28,6 +28,10 @@ pub const PEAK_RSS_BYTES: u64 = (64 << 20) + if cfg!(debug_assertions) { 12 << 2
 /// The beginning of the names of variables to which release builds are deaf (`daemon::env`).
 const OF_TESTS: &str = "CDI_WORKERS_TEST_";
 
+/// The variable with a folder of programs that run instead of those beside the tests, by name: of another architecture (`ci/arm64`), or
+/// of another version (`ci/versions`).
+const INSTEAD: &str = "CDI_TEST_PROGRAMS";
+
 /// Time between two looks at a running program.
 const POLL: Duration = Duration::from_millis(2);
 
@@ -68,10 +72,13 @@ pub struct Program {
 }
 
 impl Program {
-    /// The program at `path`, with no arguments, nothing on standard input and one minute to finish.
+    /// The program at `path`, or the one that runs instead, with no arguments, nothing on standard input and one minute to finish.
     pub fn new(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        let other = std::env::var_os(INSTEAD).zip(path.file_name());
+        let other = other.map(|(folder, name)| Path::new(&folder).join(name));
         Self {
-            path: path.into(),
+            path: other.filter(|other| other.exists()).unwrap_or(path),
             args: Vec::new(),
             wrapper: Vec::new(),
             env: Vec::new(),
