@@ -74,6 +74,11 @@ impl ClonePod {
         std::fs::read_to_string(self.root.path().join("dev/termination-log")).ok()
     }
 
+    /// Where the metrics are.
+    pub fn metrics(&self) -> SocketAddr {
+        self.metrics
+    }
+
     /// The answer to a scrape of the metrics now.
     pub fn scrape(&self) -> String {
         tools::run("curl", ["-sSk", &format!("https://{}/metrics", self.metrics)])

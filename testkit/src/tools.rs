@@ -15,7 +15,7 @@ use crate::wait;
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 39] = [
+const PACKAGES: [(&str, &str); 40] = [
     ("addpart", "util-linux"),
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
@@ -42,6 +42,7 @@ const PACKAGES: [(&str, &str); 39] = [
     ("openssl", "openssl"),
     ("podman", "podman"),
     ("prlimit", "util-linux"),
+    ("prometheus", "prometheus"),
     ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),

@@ -3,6 +3,7 @@
 mod archive;
 mod blank;
 mod bombs;
+mod dashboard;
 mod failure;
 mod identity;
 mod node_pull;
