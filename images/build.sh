@@ -80,9 +80,9 @@ add_package() {
     echo "$1" >>"$root.packages"
 }
 
-# The file system of an image, from its `contents`.
+# The file system of an image, from its `contents`; sets `packages` to those of the workspace that are in it.
 lay_out() {
-    local image=$1 root=$work/$1/root kind words package
+    local image=$1 root=$work/$1/root kind words taken
     rm -rf "${work:?}/$image"
     # As distributions have it now: one folder for all programs.
     install -d "$root/usr/bin" "$root/etc" "$root/proc" "$root/sys" "$root/dev"
@@ -119,11 +119,15 @@ lay_out() {
                 ;;
             nbdkit)
                 cp --archive "$nbdkit/root/." "$root/"
-                for package in "$nbdkit"/packages/*; do basename "${package%%_*}" >>"$root.packages"; done
+                for taken in "$nbdkit"/packages/*; do basename "${taken%%_*}" >>"$root.packages"; done
                 ;;
             *) complain "images/$image/contents: unknown $kind" ;;
         esac
     done < <(contents "$image")
+    # shellcheck disable=SC2046 # several names
+    mapfile -t packages < <(packages_of $(contents "$image" | sed -n 's/^program //p'))
+    install -D -m 644 LICENSE "$root/usr/share/doc/cdi-workers/copyright"
+    images/licences "$target" "${packages[@]}" | gzip --no-name --best >"$root/usr/share/doc/cdi-workers/LICENCES.gz"
     chmod -R u=rwX,go=rX "$root"
     chmod 1777 "$root/tmp"
 }
@@ -140,9 +144,9 @@ limit() {
     esac
 }
 
-# The image, its bill of materials, and a line about it.
+# The image that was laid out, its bill of materials, and a line about it.
 pack() {
-    local image=$1 name=cdi-$1 archive=$output/cdi-$1-$architecture.oci.tar version size packages
+    local image=$1 name=cdi-$1 archive=$output/cdi-$1-$architecture.oci.tar version size
     version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
     mkdir -p "$output"
     # No time of the build is in it: what is the same has the same digest.
@@ -155,8 +159,6 @@ pack() {
     rm -rf "$work/$image/layout" "$archive"
     buildah push --quiet "localhost/$name:$version" "oci:$work/$image/layout:$name:$version"
     same_tar "$archive" -C "$work/$image/layout" .
-    # shellcheck disable=SC2046 # several names
-    mapfile -t packages < <(packages_of $(contents "$image" | sed -n 's/^program //p'))
     images/bill-of-materials --name "$name" --version "$version" --target "$target" --glibc "$(glibc_version)" --debian "$work/deb" ${nbdkit:+--debian "$nbdkit/packages"} \
         --taken "$work/$image/root.packages" "${packages[@]}" >"$output/$name-$architecture.cdx.json"
     size=$(du --apparent-size --bytes --summarize "$work/$image/root" | cut --fields=1)
