@@ -14,10 +14,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from build import built
 from images import make_disk, sh
 from upload import PORT, end, make_certificates, start_ours
-
-ROOT = Path(__file__).parent.parent.parent
 
 SOURCES = ["device", "disk file", "files"]
 
@@ -40,7 +39,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "disk.raw").exists():
         make_disk(folder / "disk.raw")
-    programs = options.programs or build()
+    programs = options.programs or built("cloner", "uploadserver")
     cloner, server = programs / "cdi-cloner", programs / "cdi-uploadserver"
     costs: dict[tuple, list[Cost]] = {}
     limits: list[float] = []
@@ -77,12 +76,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gib", type=int, default=8, help="size of the disk, not less than 4 [8]")
     parser.add_argument("--programs", type=Path, help="folder of our programs, if they are not to be built: those of images/build.sh")
     return parser.parse_args()
-
-
-def build() -> Path:
-    command = ["cargo", "build", "--release", "--quiet", "-p", "cloner", "-p", "uploadserver"]
-    subprocess.run(command, cwd=ROOT, check=True)
-    return ROOT / "target/release"
 
 
 def attach(disk: Path) -> Path:

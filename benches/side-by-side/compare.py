@@ -12,6 +12,7 @@ from pathlib import Path
 
 import measure
 import ways
+from build import built
 from images import DISK_BYTES, RAW, prepare
 from server import Server
 
@@ -23,7 +24,7 @@ def main() -> None:
     options = arguments()
     folder = options.folder.resolve()
     prepare(folder)
-    importer = options.importer or build()
+    importer = options.importer or built("importer") / "cdi-importer"
     described = machine()
     cases = [case for case in ways.FILES + ways.DEVICES if selected(case, options.only)]
     measure.become_subreaper()
@@ -51,11 +52,6 @@ def arguments() -> argparse.Namespace:
 
 def selected(case: ways.Case, wanted: str | None) -> bool:
     return wanted is None or wanted in f"{case.target}: {case.name}"
-
-
-def build() -> Path:
-    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "importer"], cwd=ROOT, check=True)
-    return ROOT / "target/release/cdi-importer"
 
 
 class Bench:

@@ -14,7 +14,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from upload_proxy import PROXY_PORT, PVCS, SINK_PORT, Setting, build, build_go, end, make_keys, nginx, ours, stand_in, start, token
+from build import built
+from upload_proxy import PROXY_PORT, PVCS, SINK_PORT, Setting, build_go, end, make_keys, nginx, ours, stand_in, start, token
 
 PIECE_BYTES = 16 << 10
 PIECES = 20
@@ -32,7 +33,7 @@ class Held:
 def main() -> None:
     options = arguments()
     options.folder.mkdir(parents=True, exist_ok=True)
-    proxy = options.proxy.resolve() if options.proxy else build()
+    proxy = options.proxy.resolve() if options.proxy else built("uploadproxy") / "cdi-uploadproxy"
     go = build_go(options.folder)
     held: dict[str, list[Held]] = {}
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="proxy-") as name:

@@ -15,9 +15,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from build import built
 from images import DISK_BYTES, prepare, sh
-
-ROOT = Path(__file__).parent.parent.parent
 
 PORT = 8743
 """Of whichever server is measured, on loopback."""
@@ -63,7 +62,7 @@ def main() -> None:
     options = arguments()
     folder = options.folder.resolve()
     prepare(folder)
-    server = options.server.resolve() if options.server else build()
+    server = options.server.resolve() if options.server else built("uploadserver") / "cdi-uploadserver"
     costs: dict[tuple, list[Cost]] = {}
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-upload-") as work:
         certs = Path(work, "certs")
@@ -83,11 +82,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--server", type=Path, help="our binary, if it is not to be built")
     parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
     return parser.parse_args()
-
-
-def build() -> Path:
-    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "uploadserver"], cwd=ROOT, check=True)
-    return ROOT / "target/release/cdi-uploadserver"
 
 
 def make_certificates(server: Path, certs: Path, work: Path) -> None:

@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
+from build import built
 
 
 def free_port() -> int:
@@ -89,7 +89,7 @@ class Setting:
 def main() -> None:
     options = arguments()
     options.folder.mkdir(parents=True, exist_ok=True)
-    proxy = options.proxy.resolve() if options.proxy else build()
+    proxy = options.proxy.resolve() if options.proxy else built("uploadproxy") / "cdi-uploadproxy"
     go = build_go(options.folder)
     costs: dict[tuple, list[Cost]] = {}
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="proxy-") as name:
@@ -118,11 +118,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=5, help="runs of which the median counts [5]")
     parser.add_argument("--mib", type=int, default=2048, help="MiB that are sent in each run [2048]")
     return parser.parse_args()
-
-
-def build() -> Path:
-    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "uploadproxy"], cwd=ROOT, check=True)
-    return ROOT / "target/release/cdi-uploadproxy"
 
 
 def build_go(folder: Path) -> Path:

@@ -1,14 +1,12 @@
 """What the scripts that measure whole imports have in common: their options, our binary, one run."""
 
 import argparse
-import subprocess
 import tempfile
 from pathlib import Path
 
+from build import built
 from images import DISK_BYTES, sh
 from measure import Cost, run
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 def arguments(description: str) -> argparse.Namespace:
@@ -23,8 +21,7 @@ def importer(options: argparse.Namespace) -> Path:
     """The binary that is named, or a release build."""
     if options.importer:
         return options.importer.resolve()
-    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "importer"], cwd=ROOT, check=True)
-    return ROOT / "target/release/cdi-importer"
+    return built("importer") / "cdi-importer"
 
 
 def measure(command: str, folder: Path) -> Cost:
