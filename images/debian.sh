@@ -27,7 +27,6 @@ download() {
     done
     [ ${#missing[@]} != 0 ] || return 0
     mkdir -p "$folder"
-    # The lists may be older than what the mirror has. apt-get leaves packages in the current folder.
-    apt_get update
-    (cd "$folder" && apt_get download "${missing[@]}")
+    # apt-get leaves them in the current folder. The lists may be older than what the mirror has, or not there.
+    (cd "$folder" && apt_get download "${missing[@]}") || { apt_get update && (cd "$folder" && apt_get download "${missing[@]}"); }
 }

@@ -72,7 +72,8 @@ async fn serve_both(arguments: &DevArgs, shutdown: &Shutdown) -> Result<(), DevF
     };
     let (server, address) = start_upload_server(&arguments.dir).await?;
     let place = Place {
-        host: "localhost".to_owned(),
+        // By number: a bare root has no /etc/hosts in which localhost is.
+        host: address.ip().to_string(),
         port: address.port(),
     };
     let (certificate, client_key) = files.client.clone();
