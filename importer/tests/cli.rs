@@ -93,14 +93,12 @@ fn help_shows_defaults_examples_and_exit_codes_on_stdout() {
         no_line_wider_than(100, &help.stdout);
         assert_eq!(help.stderr, "");
     }
-    let version = importer(["--version"]).run();
-    assert_eq!(
-        version.stdout,
-        format!(
-            "cdi-importer {} (no release, {}-linux)\n",
-            env!("CARGO_PKG_VERSION"),
-            std::env::consts::ARCH
-        )
+    // The program may be of another machine (`ci/emulated`).
+    let version = importer(["--version"]).run().stdout;
+    let begin = concat!("cdi-importer ", env!("CARGO_PKG_VERSION"), " (no release, ");
+    assert!(
+        version.starts_with(begin) && version.ends_with("-linux)\n"),
+        "{version}"
     );
 }
 

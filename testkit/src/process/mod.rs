@@ -28,7 +28,7 @@ pub const PEAK_RSS_BYTES: u64 = (64 << 20) + if cfg!(debug_assertions) { 12 << 2
 /// The beginning of the names of variables to which release builds are deaf (`daemon::env`).
 const OF_TESTS: &str = "CDI_WORKERS_TEST_";
 
-/// The variable with a folder of programs that run instead of those beside the tests, by name: of another architecture (`ci/arm64`), or
+/// The variable with a folder of programs that run instead of those beside the tests, by name: of another architecture (`ci/emulated`), or
 /// of another version (`ci/versions`).
 const INSTEAD: &str = "CDI_TEST_PROGRAMS";
 
