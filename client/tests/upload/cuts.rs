@@ -10,7 +10,7 @@ use testkit::fail::OrFail;
 use testkit::random::Random;
 use testkit::tools;
 
-use crate::{PATIENCE, Scene, api, last_event};
+use crate::{PATIENCE, Scene, api, is_thrifty, last_event};
 
 const MIB: u64 = 1 << 20;
 
@@ -54,7 +54,7 @@ fn an_upload_goes_on_whatever_is_cut_dies_expires_or_is_silent() {
     let again = event["sent_again_bytes"].as_u64().or_fail("a number");
     // What was in the buffers of two sockets, a wire and a proxy, and for a pod that died in front of the disk: together less than
     // 2 % of a disk of 4 GiB.
-    assert!(again < 20 * 2 * MIB + 32 * MIB, "{event}");
+    assert!(again < 20 * 2 * MIB + 32 * MIB || !is_thrifty(), "{event}");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_pod_that_is_killed_gets_the_rest_and_not_much_more() {
     let stream = event["sent_bytes"].as_u64().or_fail("a number");
     let sent = wire.load(Ordering::Relaxed);
     // The proxy's answer comes while the client sends, which has to stop then.
-    assert!(sent < stream + 48 * MIB, "{sent} for {stream}");
+    assert!(sent < stream + 48 * MIB || !is_thrifty(), "{sent} for {stream}");
 }
 
 #[test]
