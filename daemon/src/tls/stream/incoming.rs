@@ -6,19 +6,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustls::{ContentType, Error};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::records::{HEADER_BYTES, Opener, RECORD_BYTES, unexpected};
+use super::records::{HEADER_BYTES, Opener, RECORD_BYTES, VERSION, unexpected};
+use super::rooms::Rooms;
 
 /// Bytes that are read at once: sixteen records. Uploads through the proxy took 1.22 s of the processor for a GiB; with 128 KiB 1.27,
 /// with 64 KiB 1.36.
 const READ_BYTES: usize = 256 << 10;
-
-/// The version in all records behind the handshake (RFC 8446 §5.1, RFC 5246 §6.2.1).
-const VERSION: (u8, u8) = (3, 3);
 
 /// Bytes of one read that are much, and reads that bring as much until what they bring is given in large pieces: a slow client may
 /// begin with a burst.
@@ -37,10 +34,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// the memory: 200 slow uploads held 0.29 MiB each in the proxy, with this bound 0.10.
 const PIECE_BYTES: usize = (16 << 10) - 1;
 
-/// Rooms that are kept for the next reads, by all connections: a connection has one only while there is something in it.
-const MAX_FREE: usize = 4;
-
-static FREE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
+static ROOMS: Rooms = Rooms::of(READ_BYTES);
 
 /// The bytes of one connection.
 pub(super) struct Incoming {
@@ -81,9 +75,9 @@ impl Incoming {
         }
     }
 
-    /// Moves data that was opened: as much as there is room for, and `most` bytes.
-    pub(super) fn give(&mut self, buffer: &mut ReadBuf<'_>, most: usize) {
-        let length = self.data.len().min(buffer.remaining()).min(most);
+    /// Copies data that was opened, up to the `end` of `buffer`.
+    pub(super) fn give(&mut self, buffer: &mut ReadBuf<'_>, end: usize) {
+        let length = self.data.len().min(end.saturating_sub(buffer.filled().len()));
         let data = self.data.start..self.data.start + length;
         let bytes = self.room.as_deref().and_then(|room| room.get(data));
         buffer.put_slice(bytes.unwrap_or_default());
@@ -95,8 +89,14 @@ impl Incoming {
         !self.data.is_empty()
     }
 
-    /// Opens the next record; `None` when it is not whole. Data is kept, of anything else the content is returned.
-    pub(super) fn open(&mut self, opener: &mut Opener) -> Result<Option<(ContentType, &[u8])>, Error> {
+    /// Opens the next record; `None` when it is not whole. Data that fits before the `end` of `buffer` goes there, other data is kept; of
+    /// anything else the content is returned.
+    pub(super) fn open<'a>(
+        &'a mut self,
+        opener: &mut Opener,
+        buffer: &'a mut ReadBuf<'_>,
+        end: usize,
+    ) -> Result<Option<(ContentType, &'a [u8])>, Error> {
         let Some(room) = &mut self.room else {
             return Ok(None);
         };
@@ -105,9 +105,18 @@ impl Incoming {
             Some(length) if length <= sealed.len() => length,
             _ => return Ok(None),
         };
-        let start = self.sealed.start;
-        let (kind, content) = opener.open(&mut sealed[..length])?;
+        let (start, record) = (self.sealed.start, &mut sealed[..length]);
         self.sealed.start += length;
+        let needed = opener.needs(record);
+        if needed <= end.saturating_sub(buffer.filled().len()) {
+            let (kind, length) = opener.open_into(record, buffer.initialize_unfilled_to(needed))?;
+            if kind == ContentType::ApplicationData {
+                buffer.advance(length);
+                return Ok(Some((kind, &[])));
+            }
+            return Ok(Some((kind, buffer.initialize_unfilled_to(length))));
+        }
+        let (kind, content) = opener.open(record)?;
         let content = start + content.start..start + content.end;
         if kind == ContentType::ApplicationData {
             self.data = content;
@@ -125,7 +134,7 @@ impl Incoming {
         if let Some(pause) = &mut self.pause {
             ready!(pause.as_mut().poll(cx));
         }
-        let mut room = self.room.take().unwrap_or_else(take_room);
+        let mut room = self.room.take().unwrap_or_else(|| ROOMS.take());
         if self.rest.is_empty() {
             room.copy_within(self.sealed.clone(), 0);
         } else {
@@ -146,7 +155,7 @@ impl Incoming {
                 self.rest = room[..waiting].to_vec();
             }
             self.sealed = 0..0;
-            give_back(Some(room));
+            ROOMS.give_back(Some(room));
         } else {
             self.rest = Vec::new();
             self.room = Some(room);
@@ -180,14 +189,14 @@ impl Incoming {
     /// Gives the room back when there is nothing in it.
     pub(super) fn tidy(&mut self) {
         if self.data.is_empty() && self.sealed.is_empty() {
-            give_back(self.room.take());
+            ROOMS.give_back(self.room.take());
         }
     }
 }
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        give_back(self.room.take());
+        ROOMS.give_back(self.room.take());
     }
 }
 
@@ -197,26 +206,11 @@ fn record_length(bytes: &[u8]) -> Result<Option<usize>, Error> {
         return Ok(None);
     };
     let length = HEADER_BYTES + usize::from(u16::from_be_bytes([*high, *low]));
-    if (*major, *minor) != VERSION {
+    if [*major, *minor] != VERSION {
         return Err(unexpected("a record of another version"));
     }
     if length > RECORD_BYTES {
         return Err(Error::PeerSentOversizedRecord);
     }
     Ok(Some(length))
-}
-
-fn take_room() -> Box<[u8]> {
-    let free = FREE.lock().pop();
-    free.unwrap_or_else(|| vec![0; READ_BYTES].into_boxed_slice())
-}
-
-fn give_back(room: Option<Box<[u8]>>) {
-    if room.is_none() {
-        return;
-    }
-    let mut free = FREE.lock();
-    if free.len() < MAX_FREE {
-        free.extend(room);
-    }
 }

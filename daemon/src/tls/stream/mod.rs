@@ -1,22 +1,23 @@
 //! A TLS connection as a stream of bytes: rustls shakes hands and keeps the secrets, records are read, opened and sealed here.
 //!
 //! rustls' own connection reads 4 KiB at a time, gives data out by records of 16 KiB, and copies each byte twice on its way in. Here
-//! up to 256 KiB are read at once, records are opened where they lie, and a byte is copied once, to who reads; on its way out once,
-//! into the record that it is sealed in. Several records leave with one call of the system.
+//! up to 256 KiB are read at once, records are opened into the memory of who reads, and sealed from that of who writes: a byte is copied
+//! by nothing but the cipher. Several records leave with one call of the system.
 
+mod cipher;
 mod handshake;
 mod incoming;
 mod outgoing;
 mod posted;
 mod records;
+mod rooms;
 #[cfg(test)]
 mod tests;
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rustls::crypto::cipher::OutboundChunks;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{AlertDescription, ClientConfig, ContentType, Error, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -25,7 +26,7 @@ use self::handshake::{Facts, Shaken, invalid};
 use self::incoming::Incoming;
 use self::outgoing::Outgoing;
 use self::posted::{Posted, alert_of};
-use self::records::{DATA_BYTES, Kernel, Opener, Sealer};
+use self::records::{Kernel, Opener, Sealer};
 use super::ALPN_HTTP2;
 
 /// Slices of one write that are looked at.
@@ -105,10 +106,10 @@ impl<S> Stream<S> {
         self.facts.certificate.as_ref()
     }
 
-    /// Opens what has come until there is data; false if more has to come.
-    fn open(&mut self) -> Result<bool, Error> {
-        while !self.incoming.has_data() && !self.is_ended {
-            let Some((kind, content)) = self.incoming.open(&mut self.opener)? else {
+    /// Opens what has come, into `buffer` up to its `end`, until there is data that does not fit there; false if there is none.
+    fn open(&mut self, buffer: &mut ReadBuf<'_>, end: usize) -> Result<bool, Error> {
+        while !self.incoming.has_data() && !self.is_ended && buffer.filled().len() < end {
+            let Some((kind, content)) = self.incoming.open(&mut self.opener, buffer, end)? else {
                 return Ok(false);
             };
             match kind {
@@ -121,7 +122,7 @@ impl<S> Stream<S> {
                 _ => return Err(records::unexpected("a record of a type that is not known")),
             }
         }
-        Ok(true)
+        Ok(self.incoming.has_data())
     }
 
     /// Seals what was asked for, and a new key when the old one has done its work.
@@ -129,25 +130,32 @@ impl<S> Stream<S> {
         if self.sealer.is_worn() && !self.kernel.is_new() {
             return Err(Error::EncryptError);
         }
-        if std::mem::take(&mut self.posted.is_update_wanted) || self.sealer.is_worn() {
-            self.outgoing.push(self.sealer.update(&mut self.kernel)?);
+        if self.posted.is_update_wanted || self.sealer.is_worn() {
+            self.posted.is_update_wanted = false;
+            self.outgoing
+                .push(|room| self.sealer.update(&mut self.kernel, room))?;
         }
         if let Some(refusal) = self.posted.refusal.take() {
-            self.outgoing.push(self.sealer.alert(WARNING, refusal)?);
+            self.say(WARNING, refusal)?;
         }
         Ok(())
     }
 
-    /// Seals as much of `chunks` as may wait. The number of bytes.
-    fn seal(&mut self, chunks: &OutboundChunks<'_>) -> Result<usize, Error> {
-        let (mut sealed, total) = (0, chunks.len());
-        while sealed < total && !self.outgoing.is_full() {
+    /// Seals an alert.
+    fn say(&mut self, level: u8, alert: AlertDescription) -> Result<(), Error> {
+        self.outgoing.push(|room| self.sealer.alert(level, alert, room))?;
+        Ok(())
+    }
+
+    /// Seals as much of `pieces` as may wait. The number of bytes.
+    fn seal(&mut self, mut pieces: &mut [IoSlice<'_>]) -> Result<usize, Error> {
+        let mut sealed = 0;
+        while pieces.iter().any(|piece| !piece.is_empty()) && !self.outgoing.is_full() {
             self.prepare()?;
-            let (_, left) = chunks.split_at(sealed);
-            let (now, _) = left.split_at(DATA_BYTES);
-            sealed += now.len();
-            self.outgoing
-                .push(self.sealer.seal(ContentType::ApplicationData, now)?);
+            let kind = ContentType::ApplicationData;
+            let taken = self.outgoing.push(|room| self.sealer.seal(kind, pieces, room))?;
+            sealed += taken;
+            IoSlice::advance_slices(&mut pieces, taken);
         }
         Ok(sealed)
     }
@@ -170,22 +178,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
             buffer.put_slice(&this.first[..length]);
             this.first.drain(..length);
         }
-        while buffer.remaining() > 0 && !this.is_broken {
-            let given = buffer.filled().len() - before;
-            let left = this.incoming.most().saturating_sub(given);
-            if left == 0 {
+        while !this.is_broken {
+            let end = (before + this.incoming.most()).min(buffer.capacity());
+            if buffer.filled().len() >= end {
                 break;
             }
-            let has_data = match this.open() {
+            let has_data = match this.open(buffer, end) {
                 Ok(has_data) => has_data,
                 Err(error) => {
                     this.fail(error, cx);
                     break;
                 }
             };
-            if has_data && !this.is_ended {
-                this.incoming.give(buffer, left);
-            } else if this.is_ended || given > 0 {
+            if has_data {
+                this.incoming.give(buffer, end);
+            } else if this.is_ended || buffer.filled().len() > before {
                 break;
             } else if ready!(this.incoming.poll_fill(&mut this.io, cx))? == 0 {
                 this.is_broken = true;
@@ -211,10 +218,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
         self.is_broken = true;
         if let Some(alert) = alert_of(&error)
             && !self.is_closed
-            && let Ok(record) = self.sealer.alert(FATAL, alert)
         {
-            self.outgoing.push(record);
-            self.is_closed = true;
+            self.is_closed = self.say(FATAL, alert).is_ok();
         }
         // As far as the peer takes it.
         if let Poll::Ready(Err(lost)) = self.outgoing.poll_send(&mut self.io, cx) {
@@ -223,14 +228,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
         self.failure = Some(error);
     }
 
-    fn poll_seal(&mut self, cx: &mut Context<'_>, chunks: &OutboundChunks<'_>) -> Poll<io::Result<usize>> {
+    fn poll_seal(&mut self, cx: &mut Context<'_>, pieces: &mut [IoSlice<'_>]) -> Poll<io::Result<usize>> {
         if self.is_closed {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         if self.outgoing.is_full() {
             ready!(self.outgoing.poll_send(&mut self.io, cx))?;
         }
-        let sealed = self.seal(chunks).map_err(invalid)?;
+        let sealed = self.seal(pieces).map_err(invalid)?;
         // What does not leave now leaves when it is flushed, or before more is taken.
         if let Poll::Ready(Err(error)) = self.outgoing.poll_send(&mut self.io, cx) {
             return Poll::Ready(Err(error));
@@ -241,20 +246,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_seal(cx, &OutboundChunks::Single(bytes))
+        self.get_mut().poll_seal(cx, &mut [IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
+        slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let mut chunks = [&[][..]; MAX_SLICES];
-        for (chunk, slice) in chunks.iter_mut().zip(slices) {
-            *chunk = slice;
+        let mut pieces = [IoSlice::new(&[]); MAX_SLICES];
+        for (piece, slice) in pieces.iter_mut().zip(slices) {
+            *piece = *slice;
         }
-        let chunks = chunks.get(..slices.len().min(MAX_SLICES)).unwrap_or_default();
-        self.get_mut().poll_seal(cx, &OutboundChunks::new(chunks))
+        self.get_mut().poll_seal(cx, &mut pieces)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -263,7 +267,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.is_closed {
+        if !this.is_closed && this.outgoing.takes_small() {
             this.prepare().map_err(invalid)?;
         }
         ready!(this.outgoing.poll_send(&mut this.io, cx))?;
@@ -273,8 +277,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !this.is_closed {
-            let goodbye = this.sealer.alert(WARNING, AlertDescription::CloseNotify);
-            this.outgoing.push(goodbye.map_err(invalid)?);
+            this.say(WARNING, AlertDescription::CloseNotify)
+                .map_err(invalid)?;
             this.is_closed = true;
         }
         ready!(this.outgoing.poll_send(&mut this.io, cx))?;

@@ -1,18 +1,16 @@
-//! The record layer behind a handshake (RFC 8446 §5, RFC 5246 §6.2): records are opened where they lie, and sealed one at a time.
+//! The record layer behind a handshake (RFC 8446 §5, RFC 5246 §6.2).
 
+use std::io::IoSlice;
 use std::ops::Range;
 
 use rustls::client::ClientConnectionData;
-use rustls::crypto::cipher::{
-    AeadKey, InboundOpaqueMessage, Iv, MessageDecrypter, MessageEncrypter, OutboundChunks,
-    OutboundPlainMessage,
-};
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 use rustls::{
-    AlertDescription, ConnectionTrafficSecrets, ContentType, Error, ExtractedSecrets, ProtocolVersion,
-    SupportedCipherSuite,
+    AlertDescription, ConnectionTrafficSecrets, ContentType, Error, ExtractedSecrets, SupportedCipherSuite,
 };
+
+use super::cipher::{Cipher, OVERHEAD_BYTES, Sealed};
 
 /// Type, version and length in front of a record.
 pub(super) const HEADER_BYTES: usize = 5;
@@ -20,11 +18,14 @@ pub(super) const HEADER_BYTES: usize = 5;
 /// Bytes of a record that are data, at most (RFC 8446 §5.1).
 pub(super) const DATA_BYTES: usize = 1 << 14;
 
-/// Bytes that encryption may add to a record at most (RFC 5246 §6.2.3; RFC 8446 §5.2 allows 256).
-const OVERHEAD_BYTES: usize = 2048;
+/// Bytes of a record that we seal, with its header, at most.
+pub(super) const SEALED_BYTES: usize = HEADER_BYTES + DATA_BYTES + OVERHEAD_BYTES;
 
-/// Bytes of a record, with its header, at most.
-pub(super) const RECORD_BYTES: usize = HEADER_BYTES + DATA_BYTES + OVERHEAD_BYTES;
+/// Bytes of a record that came, with its header, at most: encryption may add so many (RFC 5246 §6.2.3; RFC 8446 §5.2 allows 256).
+pub(super) const RECORD_BYTES: usize = HEADER_BYTES + DATA_BYTES + 2048;
+
+/// The version in records behind the handshake, in that of TLS 1.3 as well (RFC 8446 §5.1).
+pub(super) const VERSION: [u8; 2] = [3, 3];
 
 /// Records that one key may seal when its cipher knows no bound.
 const MAX_RECORDS: u64 = 1 << 60;
@@ -70,10 +71,8 @@ pub(super) fn both(secrets: ExtractedSecrets, kernel: &Kernel) -> Result<(Opener
 
 /// Opens records.
 pub(super) struct Opener {
-    decrypter: Box<dyn MessageDecrypter>,
+    cipher: Cipher,
     sequence: u64,
-    /// TLS 1.3: the type is sealed with the content.
-    hides_types: bool,
 }
 
 impl Opener {
@@ -81,38 +80,45 @@ impl Opener {
         suite: SupportedCipherSuite,
         (sequence, secrets): (u64, ConnectionTrafficSecrets),
     ) -> Result<Self, Error> {
-        let (key, iv) = key_and_iv(secrets)?;
-        let decrypter = match suite {
-            SupportedCipherSuite::Tls13(suite) => suite.aead_alg.decrypter(key, iv),
-            SupportedCipherSuite::Tls12(suite) => {
-                let (fixed, _) = halves(&iv, suite.aead_alg.key_block_shape().fixed_iv_len);
-                suite.aead_alg.decrypter(key, fixed)
-            }
-        };
-        Ok(Self {
-            decrypter,
-            sequence,
-            hides_types: matches!(suite, SupportedCipherSuite::Tls13(_)),
-        })
+        let cipher = Cipher::new(suite, &secrets)?;
+        Ok(Self { cipher, sequence })
+    }
+
+    /// Bytes that [`Self::open_into`] needs for the content of `record`.
+    pub(super) fn needs(&self, record: &[u8]) -> usize {
+        self.cipher.body(record).len()
     }
 
     /// Opens `record`, with its header, in its place. Returns its type, and the place of its content.
     pub(super) fn open(&mut self, record: &mut [u8]) -> Result<(ContentType, Range<usize>), Error> {
-        let base = record.as_ptr().addr();
-        let (header, payload) = record
-            .split_at_mut_checked(HEADER_BYTES)
-            .ok_or(Error::DecryptError)?;
-        let kind = ContentType::from(header[0]);
-        if self.hides_types && kind != ContentType::ApplicationData {
-            return Err(unexpected("a record that is not sealed"));
-        }
-        let version = ProtocolVersion::from(u16::from_be_bytes([header[1], header[2]]));
-        let message = InboundOpaqueMessage::new(kind, version, payload);
-        let opened = self.decrypter.decrypt(message, self.sequence)?;
+        let body = self.cipher.body(record);
+        self.cipher.open(self.sequence, record)?;
         self.sequence += 1;
-        // It is a part of the record: behind an explicit nonce, and without padding and tag.
-        let start = opened.payload.as_ptr().addr() - base;
-        Ok((opened.typ, start..start + opened.payload.len()))
+        let (kind, length) = self.content(record[0], &record[body.clone()])?;
+        Ok((kind, body.start..body.start + length))
+    }
+
+    /// Opens `record`, with its header, and writes to the beginning of `to`, which has the bytes that it [`needs`](Self::needs).
+    /// Returns its type, and the length of its content.
+    pub(super) fn open_into(&mut self, record: &[u8], to: &mut [u8]) -> Result<(ContentType, usize), Error> {
+        self.cipher.open_into(self.sequence, record, to)?;
+        self.sequence += 1;
+        self.content(record[0], to)
+    }
+
+    /// The type of what was opened, and the length of its content. In TLS 1.3 the type is the last byte that is not zero (RFC 8446 §5.2).
+    fn content(&self, kind: u8, opened: &[u8]) -> Result<(ContentType, usize), Error> {
+        let (kind, length) = if self.cipher.hides_types() {
+            let last = opened.iter().rposition(|&byte| byte != 0);
+            let last = last.ok_or_else(|| unexpected("a record without a type"))?;
+            (opened[last], last)
+        } else {
+            (kind, opened.len())
+        };
+        if length > DATA_BYTES {
+            return Err(Error::PeerSentOversizedRecord);
+        }
+        Ok((ContentType::from(kind), length))
     }
 
     /// Uses the next key, as the peer does from now on.
@@ -128,7 +134,7 @@ impl Opener {
 
 /// Seals records.
 pub(super) struct Sealer {
-    encrypter: Box<dyn MessageEncrypter>,
+    cipher: Cipher,
     sequence: u64,
     /// Records that the key may seal (RFC 8446 §5.5).
     most: u64,
@@ -139,32 +145,15 @@ impl Sealer {
         suite: SupportedCipherSuite,
         (sequence, secrets): (u64, ConnectionTrafficSecrets),
     ) -> Result<Self, Error> {
-        let (key, iv) = key_and_iv(secrets)?;
-        let (encrypter, most) = match suite {
-            SupportedCipherSuite::Tls13(suite) => (
-                suite.aead_alg.encrypter(key, iv),
-                suite.common.confidentiality_limit,
-            ),
-            SupportedCipherSuite::Tls12(suite) => {
-                let (fixed, explicit) = halves(&iv, suite.aead_alg.key_block_shape().fixed_iv_len);
-                (
-                    suite.aead_alg.encrypter(key, fixed, explicit),
-                    suite.common.confidentiality_limit,
-                )
-            }
+        let most = match suite {
+            SupportedCipherSuite::Tls13(suite) => suite.common.confidentiality_limit,
+            SupportedCipherSuite::Tls12(suite) => suite.common.confidentiality_limit,
         };
-        let mut sealer = Self {
-            encrypter,
-            sequence: 0,
+        Ok(Self {
+            cipher: Cipher::new(suite, &secrets)?,
+            sequence,
             most: most.min(MAX_RECORDS),
-        };
-        // aws-lc takes the first nonce that it sees for that of record 0, and refuses what does not rise from there
-        // (`EVP_aead_aes_128_gcm_tls13`). This record is thrown away: rustls has sent the one that has its nonce.
-        if sequence > 0 {
-            sealer.seal(ContentType::ApplicationData, OutboundChunks::new_empty())?;
-            sealer.sequence = sequence;
-        }
-        Ok(sealer)
+        })
     }
 
     /// True if the key has only records left for what ends its use: a key update, and an alert.
@@ -172,54 +161,87 @@ impl Sealer {
         self.sequence + 2 >= self.most
     }
 
-    /// A record of this type, with its header.
-    pub(super) fn seal(&mut self, kind: ContentType, payload: OutboundChunks<'_>) -> Result<Vec<u8>, Error> {
+    /// Seals the beginning of `pieces` as a record of this type into `out`; [`SEALED_BYTES`] are always enough.
+    pub(super) fn seal(
+        &mut self,
+        kind: ContentType,
+        pieces: &[IoSlice<'_>],
+        out: &mut [u8],
+    ) -> Result<Sealed, Error> {
         if self.sequence >= self.most {
             return Err(Error::EncryptError);
         }
-        let message = OutboundPlainMessage {
-            typ: kind,
-            // What TLS 1.3 calls itself in records (RFC 8446 §5.1).
-            version: ProtocolVersion::TLSv1_2,
-            payload,
-        };
-        let sealed = self.encrypter.encrypt(message, self.sequence)?;
+        let sequence = self.sequence;
+        // Not again, whatever comes of it: two records of one number would betray their key (RFC 8446 §5.3).
         self.sequence += 1;
-        Ok(sealed.encode())
+        self.cipher.seal(sequence, kind.into(), pieces, out)
     }
 
-    /// A record with an alert (RFC 8446 §6).
-    pub(super) fn alert(&mut self, level: u8, alert: AlertDescription) -> Result<Vec<u8>, Error> {
+    /// Seals an alert (RFC 8446 §6).
+    pub(super) fn alert(
+        &mut self,
+        level: u8,
+        alert: AlertDescription,
+        out: &mut [u8],
+    ) -> Result<Sealed, Error> {
         let payload = [level, u8::from(alert)];
-        self.seal(ContentType::Alert, OutboundChunks::Single(&payload))
+        self.seal(ContentType::Alert, &[IoSlice::new(&payload)], out)
     }
 
-    /// Uses the next key, and makes the record that tells so.
-    pub(super) fn update(&mut self, kernel: &mut Kernel) -> Result<Vec<u8>, Error> {
-        let record = self.seal(ContentType::Handshake, OutboundChunks::Single(&KEY_UPDATE))?;
+    /// Seals the message that tells so, and uses the next key.
+    pub(super) fn update(&mut self, kernel: &mut Kernel, out: &mut [u8]) -> Result<Sealed, Error> {
+        let sealed = self.seal(ContentType::Handshake, &[IoSlice::new(&KEY_UPDATE)], out)?;
         let secrets = match kernel {
             Kernel::Server(kernel) => kernel.update_tx_secret()?,
             Kernel::Client(kernel) => kernel.update_tx_secret()?,
         };
         *self = Self::new(kernel.suite(), secrets)?;
-        Ok(record)
+        Ok(sealed)
     }
 }
 
 /// A message that the sender's next records are sealed with the next key; the receiver's need not (RFC 8446 §4.6.3).
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 
-fn key_and_iv(secrets: ConnectionTrafficSecrets) -> Result<(AeadKey, Iv), Error> {
-    match secrets {
-        ConnectionTrafficSecrets::Aes128Gcm { key, iv }
-        | ConnectionTrafficSecrets::Aes256Gcm { key, iv }
-        | ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => Ok((key, iv)),
-        _ => Err(Error::General("a cipher that is not known".into())),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use rustls::crypto::cipher::{AeadKey, Iv};
 
-/// The part of an IV that is fixed, and the one that TLS 1.2 begins its explicit nonces with (RFC 5288 §3).
-fn halves(iv: &Iv, fixed_bytes: usize) -> (&[u8], &[u8]) {
-    let iv = iv.as_ref();
-    iv.split_at(fixed_bytes.min(iv.len()))
+    use super::*;
+
+    #[test]
+    fn the_type_is_behind_the_content_and_padding_is_not_data() {
+        let provider = crate::tls::provider();
+        let suites = &provider.cipher_suites;
+        let opener = |is_new: bool| {
+            let suite = suites
+                .iter()
+                .find(|suite| suite.tls13().is_some() == is_new)
+                .unwrap();
+            let (key, iv) = (AeadKey::from([7; 32]), Iv::from([9; 12]));
+            Opener::new(*suite, (0, ConnectionTrafficSecrets::Aes256Gcm { key, iv })).unwrap()
+        };
+        let full = vec![0; DATA_BYTES];
+        for (inner, expected) in [
+            (b"abc\x17".to_vec(), Ok((ContentType::ApplicationData, 3))),
+            (b"a\0\x16\0\0".to_vec(), Ok((ContentType::Handshake, 2))),
+            (
+                [&full[..], &[23]].concat(),
+                Ok((ContentType::ApplicationData, DATA_BYTES)),
+            ),
+            (
+                [&full[..], &[0, 23]].concat(),
+                Err(Error::PeerSentOversizedRecord),
+            ),
+            (b"\0\0".to_vec(), Err(unexpected("a record without a type"))),
+            (Vec::new(), Err(unexpected("a record without a type"))),
+        ] {
+            assert_eq!(opener(true).content(23, &inner), expected);
+        }
+        assert_eq!(opener(false).content(21, &[0, 0]), Ok((ContentType::Alert, 2)));
+        assert_eq!(
+            opener(false).content(23, &vec![0; DATA_BYTES + 1]),
+            Err(Error::PeerSentOversizedRecord)
+        );
+    }
 }
