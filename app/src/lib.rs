@@ -3,7 +3,8 @@
 //! ```text
 //!  main ─► face ─► command_line   a person: clap, `completions`, `man`, one sentence for a failure
 //!            └───► start          a pod: klog flags, log, signals, metrics
-//!                    both: runtime, panics, job (what a signal ends), exit (one table of codes)
+//!                    both: runtime (coalesce: its threads sleep less often), panics, job (what a signal ends),
+//!                          exit (one table of codes)
 //! ```
 //!
 //! A program's `cli` is its own commands and nothing else, its `pod` what CDI's contract says of that pod. The feature `metrics` serves
@@ -13,6 +14,7 @@
 
 #[cfg(feature = "cluster")]
 pub mod cluster;
+mod coalesce;
 pub mod command_line;
 pub mod exit;
 pub mod face;

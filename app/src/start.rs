@@ -10,7 +10,7 @@ use daemon::signal::{self, Shutdown};
 use tokio::runtime::Builder;
 
 use crate::exit::Exit;
-use crate::{command_line, panics};
+use crate::{coalesce, command_line, panics};
 
 /// Most threads of a runtime. They only carry bytes between sockets and the data path, which has threads of its own;
 /// one a core would cost memory on large nodes for nothing.
@@ -99,7 +99,7 @@ where
     E: From<CannotStart>,
     F: Future<Output = Result<T, E>>,
 {
-    let runtime = Builder::new_multi_thread()
+    let runtime = coalesce::wake_ups(&mut Builder::new_multi_thread())
         .worker_threads(streams.threads())
         .enable_all()
         .build()

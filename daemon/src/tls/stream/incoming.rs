@@ -4,11 +4,9 @@ use std::io;
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use rustls::{ContentType, Error};
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::records::{HEADER_BYTES, Opener, RECORD_BYTES, VERSION, unexpected};
 use super::rooms::Rooms;
@@ -22,13 +20,8 @@ const READ_BYTES: usize = 256 << 10;
 const BULK_BYTES: usize = READ_BYTES / 2;
 const BULK_READS: u8 = 4;
 
-/// Bytes of one read behind which more are about to come, although the read has left room: the next one waits for a [`TICK`], or who
-/// reads faster than the peer sends sleeps for every 90 KB of it. An upload of 4 GiB took the upload server 4.0 s of the processor
-/// without such pauses and 2.2 with them, and the proxy 0.99 and 0.82 for a GiB.
-const STEADY_BYTES: usize = 32 << 10;
-
-/// The shortest sleep that tokio's clock knows.
-const TICK: Duration = Duration::from_millis(1);
+/// Bytes of one read that are little.
+const LITTLE_BYTES: usize = 32 << 10;
 
 /// Bytes that are given at once while it is not. Who is given all that it has asked for, as hyper, asks for twice as much, and keeps
 /// the memory: 200 slow uploads held 0.29 MiB each in the proxy, with this bound 0.10.
@@ -47,22 +40,17 @@ pub(super) struct Incoming {
     rest: Vec<u8>,
     /// Reads that brought much, since one brought little.
     bulk: u8,
-    /// The end of the last pause, where there are any.
-    pause: Option<Pin<Box<Sleep>>>,
-    has_pauses: bool,
 }
 
 impl Incoming {
-    /// Begins with the part of a record. With `has_pauses` one read waits for what several would bring.
-    pub(super) fn new(rest: Vec<u8>, has_pauses: bool) -> Self {
+    /// Begins with the part of a record.
+    pub(super) fn new(rest: Vec<u8>) -> Self {
         Self {
             room: None,
             data: 0..0,
             sealed: 0..0,
             rest,
             bulk: 0,
-            pause: None,
-            has_pauses,
         }
     }
 
@@ -131,9 +119,6 @@ impl Incoming {
         io: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        if let Some(pause) = &mut self.pause {
-            ready!(pause.as_mut().poll(cx));
-        }
         let mut room = self.room.take().unwrap_or_else(|| ROOMS.take());
         if self.rest.is_empty() {
             room.copy_within(self.sealed.clone(), 0);
@@ -147,7 +132,7 @@ impl Incoming {
         let read = buffer.filled().len();
         self.sealed = 0..waiting + read;
         if polled.is_ready() {
-            self.pace(read, READ_BYTES - waiting);
+            self.learn(read);
         }
         if read == 0 {
             // It may be long until more comes.
@@ -164,19 +149,12 @@ impl Incoming {
         Poll::Ready(Ok(read))
     }
 
-    /// Learns from a read of so many bytes, where there was room for `most`.
-    fn pace(&mut self, read: usize, most: usize) {
+    /// Learns from a read of so many bytes.
+    fn learn(&mut self, read: usize) {
         match read {
             BULK_BYTES.. => self.bulk = self.bulk.saturating_add(1),
-            ..STEADY_BYTES => self.bulk = 0,
+            ..LITTLE_BYTES => self.bulk = 0,
             _ => {}
-        }
-        if self.has_pauses && (STEADY_BYTES..most).contains(&read) {
-            let end = Instant::now() + TICK;
-            match &mut self.pause {
-                Some(pause) => pause.as_mut().reset(end),
-                None => self.pause = Some(Box::pin(sleep_until(end))),
-            }
         }
     }
 

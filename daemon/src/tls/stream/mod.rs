@@ -27,7 +27,6 @@ use self::incoming::Incoming;
 use self::outgoing::Outgoing;
 use self::posted::{Posted, alert_of};
 use self::records::{Kernel, Opener, Sealer};
-use super::ALPN_HTTP2;
 
 /// Slices of one write that are looked at.
 const MAX_SLICES: usize = 16;
@@ -70,8 +69,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
 
     fn new(io: S, shaken: Shaken) -> io::Result<Self> {
         let (opener, sealer) = records::both(shaken.secrets, &shaken.kernel).map_err(invalid)?;
-        // In HTTP/2 the peer waits for us as well, once for each window: uploads took half as long again with pauses.
-        let is_http2 = shaken.facts.protocol.as_deref() == Some(ALPN_HTTP2);
         Ok(Self {
             io,
             facts: shaken.facts,
@@ -79,7 +76,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
             opener,
             sealer,
             first: shaken.data,
-            incoming: Incoming::new(shaken.rest, !is_http2),
+            incoming: Incoming::new(shaken.rest),
             outgoing: Outgoing::default(),
             posted: Posted::default(),
             is_ended: shaken.is_ended,

@@ -393,37 +393,3 @@ fn what_waits_is_bounded_and_a_pause_holds_no_room() {
         assert!(!server.incoming.has_room());
     });
 }
-
-#[test]
-fn one_read_waits_for_what_several_would_bring_but_not_where_the_peer_waits_for_us() {
-    let (client, server) = configs(true, 0);
-    let (mut http2, mut server) = ((*client).clone(), (*server).clone());
-    http2.alpn_protocols = vec![ALPN_HTTP2.to_vec()];
-    server.alpn_protocols.push(ALPN_HTTP2.to_vec());
-    let (http2, server) = (Arc::new(http2), Arc::new(server));
-    // A megabyte in reads of as many bytes as the pipe holds, on a clock that stands still but for pauses.
-    for (client, room, pauses) in [
-        (&client, 50_000, 20..60),
-        (&client, 20_000, 0..1),
-        (&http2, 50_000, 0..1),
-    ] {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let (mut client, mut server) = connected(client, &server, room).await;
-            let begin = tokio::time::Instant::now();
-            let (data, mut received) = (noise(6, 1 << 20), vec![0; 1 << 20]);
-            let sending = async {
-                client.write_all(&data).await.unwrap();
-                client.flush().await.unwrap();
-            };
-            tokio::join!(sending, server.read_exact(&mut received)).1.unwrap();
-            assert!(received == data, "other bytes");
-            let paused = begin.elapsed().as_millis();
-            assert!(pauses.contains(&paused), "{paused} ms for reads of {room}");
-        });
-    }
-}
