@@ -30,7 +30,7 @@ const OF_TESTS: &str = "CDI_WORKERS_TEST_";
 
 /// The variable with a folder of programs that run instead of those beside the tests, by name: of another architecture (`ci/emulated`), or
 /// of another version (`ci/versions`).
-const INSTEAD: &str = "CDI_TEST_PROGRAMS";
+pub const INSTEAD: &str = "CDI_TEST_PROGRAMS";
 
 /// Time between two looks at a running program.
 const POLL: Duration = Duration::from_millis(2);
