@@ -1,7 +1,7 @@
 //! The client's body on its way to the upload server: bytes are passed on as they came, never copied.
 //!
 //! Backpressure is that of the two sockets: between them are what TLS has read (256 KiB at most), hyper's read buffer and the frame in
-//! flight (128 KiB each), 64 KiB in front of TLS and 64 KiB behind it.
+//! flight (128 KiB each), 64 KiB in front of TLS and eight records of 16 KiB behind it.
 //!
 //! A client that goes away drops the future of its request or this body; either drops the connection, and the upload
 //! server sees a broken body. A client that is answered early may go on sending for a while: closing at once would
