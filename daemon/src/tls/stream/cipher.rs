@@ -11,7 +11,14 @@ use aws_lc_rs::aead::{
 };
 use rustls::{ConnectionTrafficSecrets, Error, SupportedCipherSuite};
 
-use super::records::{DATA_BYTES, HEADER_BYTES, VERSION};
+/// Type, version and length in front of a record.
+pub(super) const HEADER_BYTES: usize = 5;
+
+/// Bytes of a record that are data, at most (RFC 8446 §5.1).
+pub(super) const DATA_BYTES: usize = 1 << 14;
+
+/// The version in records behind the handshake, in that of TLS 1.3 as well (RFC 8446 §5.1).
+pub(super) const VERSION: [u8; 2] = [3, 3];
 
 /// Bytes behind the ciphertext that prove it: of all three ciphers (RFC 5116 §5.1, RFC 8439 §2.8).
 const TAG_BYTES: usize = 16;
@@ -45,6 +52,11 @@ pub(super) struct Sealed {
     pub(super) taken: usize,
     /// Bytes of the record, with its header.
     pub(super) length: usize,
+}
+
+/// The error about a message that nobody may send now.
+pub(super) fn unexpected(what: &str) -> Error {
+    Error::General(format!("the peer sent {what}"))
 }
 
 /// Key and form of the records of one direction.
@@ -130,7 +142,7 @@ impl Cipher {
             return Err(Error::DecryptError);
         }
         if self.layout == Layout::New && record[0] != DATA {
-            return Err(super::records::unexpected("a record that is not sealed"));
+            return Err(unexpected("a record that is not sealed"));
         }
         let mut nonce = self.nonce(sequence);
         if self.layout == Layout::Explicit {

@@ -8,7 +8,8 @@ use std::task::{Context, Poll, ready};
 use rustls::{ContentType, Error};
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::records::{HEADER_BYTES, Opener, RECORD_BYTES, VERSION, unexpected};
+use super::cipher::{HEADER_BYTES, VERSION, unexpected};
+use super::records::{Opener, RECORD_BYTES};
 use super::rooms::Rooms;
 
 /// Bytes that are read at once: sixteen records. Uploads through the proxy took 1.22 s of the processor for a GiB; with 128 KiB 1.27,

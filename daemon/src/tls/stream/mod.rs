@@ -116,7 +116,7 @@ impl<S> Stream<S> {
                     self.posted
                         .handshake(content, &mut self.kernel, &mut self.opener)?;
                 }
-                _ => return Err(records::unexpected("a record of a type that is not known")),
+                _ => return Err(cipher::unexpected("a record of a type that is not known")),
             }
         }
         Ok(self.incoming.has_data())

@@ -2,7 +2,8 @@
 
 use rustls::{AlertDescription, Error};
 
-use super::records::{Kernel, Opener, unexpected};
+use super::cipher::unexpected;
+use super::records::{Kernel, Opener};
 
 /// Bytes of a message that is not whole yet, at most. A ticket has some hundred bytes.
 const MESSAGE_BYTES: usize = 16 << 10;

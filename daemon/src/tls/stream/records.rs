@@ -10,22 +10,13 @@ use rustls::{
     AlertDescription, ConnectionTrafficSecrets, ContentType, Error, ExtractedSecrets, SupportedCipherSuite,
 };
 
-use super::cipher::{Cipher, OVERHEAD_BYTES, Sealed};
-
-/// Type, version and length in front of a record.
-pub(super) const HEADER_BYTES: usize = 5;
-
-/// Bytes of a record that are data, at most (RFC 8446 §5.1).
-pub(super) const DATA_BYTES: usize = 1 << 14;
+use super::cipher::{Cipher, DATA_BYTES, HEADER_BYTES, OVERHEAD_BYTES, Sealed, unexpected};
 
 /// Bytes of a record that we seal, with its header, at most.
 pub(super) const SEALED_BYTES: usize = HEADER_BYTES + DATA_BYTES + OVERHEAD_BYTES;
 
 /// Bytes of a record that came, with its header, at most: encryption may add so many (RFC 5246 §6.2.3; RFC 8446 §5.2 allows 256).
 pub(super) const RECORD_BYTES: usize = HEADER_BYTES + DATA_BYTES + 2048;
-
-/// The version in records behind the handshake, in that of TLS 1.3 as well (RFC 8446 §5.1).
-pub(super) const VERSION: [u8; 2] = [3, 3];
 
 /// Records that one key may seal when its cipher knows no bound.
 const MAX_RECORDS: u64 = 1 << 60;
@@ -56,11 +47,6 @@ impl Kernel {
             Self::Client(kernel) => kernel.handle_new_session_ticket(ticket),
         }
     }
-}
-
-/// The error about a message that nobody may send now.
-pub(super) fn unexpected(what: &str) -> Error {
-    Error::General(format!("the peer sent {what}"))
 }
 
 /// What opens and what seals, from the secrets of a handshake.
