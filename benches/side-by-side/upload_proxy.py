@@ -1,7 +1,8 @@
 """What passing an upload on costs: cdi-uploadproxy, nginx, and a stand-in for upstream's proxy.
 
-TLS on both sides, HTTP/1.1, loopback. curl sends the same file through each of them to the same upload server, a small Go
-program that throws the bytes away. Only the CPU time of the proxy itself counts; client and server share its cores.
+TLS on both sides, HTTP/1.1, on a loopback of its own (network.py). curl sends the same file through each of them to the same
+upload server, a small Go program that throws the bytes away. Only the CPU time of the proxy itself counts; client and server share
+its cores.
 
 The stand-in (go-proxy/) is no measurement of upstream's proxy: it is Go's httputil.ReverseProxy, configured as upstream
 does it, with a new transport for each request, and without tokens and Kubernetes. nginx verifies no token either. Go comes
@@ -20,6 +21,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import network
 from build import built
 
 
@@ -91,6 +93,7 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     proxy = options.proxy.resolve() if options.proxy else built("uploadproxy") / "cdi-uploadproxy"
     go = build_go(options.folder)
+    network.enter(options.congestion)
     costs: dict[tuple, list[Cost]] = {}
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="proxy-") as name:
         work = Path(name)
@@ -117,6 +120,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--proxy", type=Path, help="our binary, if it is not to be built")
     parser.add_argument("--runs", type=int, default=5, help="runs of which the median counts [5]")
     parser.add_argument("--mib", type=int, default=2048, help="MiB that are sent in each run [2048]")
+    parser.add_argument("--congestion", default=network.CONGESTION, help=f"congestion control of TCP [{network.CONGESTION}]")
     return parser.parse_args()
 
 
