@@ -7,33 +7,13 @@ use std::process::ExitCode;
 use daemon::flags::{self, FlagError, Flags, OwnFlag};
 use daemon::logging::{self, LogFormat, LogOptions};
 use daemon::signal::{self, Shutdown};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::exit::Exit;
 use crate::{coalesce, command_line, panics};
 
-/// Most threads of a runtime. They only carry bytes between sockets and the data path, which has threads of its own;
-/// one a core would cost memory on large nodes for nothing.
-const MAX_RUNTIME_THREADS: usize = 4;
-
-/// Streams of bytes that a program carries at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Streams {
-    /// One, or none. One thread carries it: two would wake each other for every read, between the task of the connection and the one
-    /// that hands the bytes on. An upload of a raw disk took 3.9 s of the processor with two and 2.8 with one.
-    One,
-    /// Any number, of which none may wait for the others: a thread for each usable CPU, up to four.
-    Many,
-}
-
-impl Streams {
-    fn threads(self) -> usize {
-        match self {
-            Self::One => 1,
-            Self::Many => daemon::cpus::usable().clamp(1, MAX_RUNTIME_THREADS),
-        }
-    }
-}
+/// Most threads for connections. They only carry bytes between sockets; one a core would cost memory on large nodes for nothing.
+const MAX_LANES: usize = 4;
 
 /// A process that cannot do anything.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +30,6 @@ pub enum CannotStart {
 /// the exit code.
 pub fn start<F>(
     program: &'static str,
-    streams: Streams,
     own: &[OwnFlag],
     arguments: &[OsString],
     main: impl FnOnce(Flags, Shutdown) -> F,
@@ -84,26 +63,20 @@ where
     });
     panics::catch();
     daemon::install_provider();
-    let ended = on_runtime(streams, async |shutdown| {
-        Ok::<_, CannotStart>(main(flags, shutdown).await.into())
-    });
+    let ended = on_runtime(async |shutdown| Ok::<_, CannotStart>(main(flags, shutdown).await.into()));
     ended.unwrap_or_else(|error| {
         tracing::error!("{error}");
         Exit::Internal.into()
     })
 }
 
-/// Runs `main` on a runtime for as many `streams`, under the signals that end it.
-pub fn on_runtime<T, E, F>(streams: Streams, main: impl FnOnce(Shutdown) -> F) -> Result<T, E>
+/// Runs `main` on a runtime, under the signals that end it.
+pub fn on_runtime<T, E, F>(main: impl FnOnce(Shutdown) -> F) -> Result<T, E>
 where
     E: From<CannotStart>,
     F: Future<Output = Result<T, E>>,
 {
-    let runtime = coalesce::wake_ups(&mut Builder::new_multi_thread())
-        .worker_threads(streams.threads())
-        .enable_all()
-        .build()
-        .map_err(CannotStart::Runtime)?;
+    let runtime = runtime()?;
     let ended = runtime.block_on(async {
         let shutdown = signal::watch().map_err(CannotStart::Signals)?;
         main(shutdown).await
@@ -111,6 +84,22 @@ where
     // A thread that hangs in the kernel is not waited for.
     runtime.shutdown_background();
     ended
+}
+
+/// Runtimes for connections of which none may wait for all others: one for each usable CPU, up to four.
+pub fn lanes() -> Result<Vec<Runtime>, CannotStart> {
+    let count = daemon::cpus::usable().clamp(1, MAX_LANES);
+    (0..count).map(|_| runtime()).collect()
+}
+
+/// A runtime of one thread. Two would wake each other for every read, between the task of a connection and the one that hands the bytes
+/// on: an upload of a raw disk took 3.9 s of the processor with two and 2.8 with one.
+fn runtime() -> Result<Runtime, CannotStart> {
+    coalesce::wake_ups(&mut Builder::new_multi_thread())
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(CannotStart::Runtime)
 }
 
 /// Prints the version, which all our programs share.

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use app::exit::Exit;
 use app::job::{self, Ended};
-use app::start::Streams;
 use daemon::env::Strings;
 use daemon::flags::{Flags, OwnFlag};
 use daemon::paths::Paths;
@@ -66,7 +65,7 @@ impl DetectionFailed {
 /// Writes the size of the disk that `arguments` name into the termination message.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     let message = Paths::from_env(env).termination_log();
-    app::start::start(PROGRAM, Streams::One, &FLAGS, arguments, |flags, shutdown| {
+    app::start::start(PROGRAM, &FLAGS, arguments, |flags, shutdown| {
         run(flags, message, shutdown)
     })
 }

@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use app::exit::Exit;
-use app::start::Streams;
 use app::{cluster, command_line};
 use daemon::env::{EnvErrors, EnvReader, Strings};
 use daemon::flags::{FlagError, Flags, OwnFlag};
@@ -69,24 +68,18 @@ enum PollFailed {
 /// Compares what `arguments` name with what the DataImportCron knows, and tells it.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     let flags = [OWN_FLAGS.as_slice(), &cluster::FLAGS].concat();
-    app::start::start(
-        PROGRAM,
-        Streams::One,
-        &flags,
-        arguments,
-        async |flags, shutdown| {
-            let polling = poll(&flags, env, shutdown.token());
-            match shutdown.token().run_until_cancelled(polling).await {
-                Some(Ok(())) => Exit::Done,
-                // As upstream, which ends by the exit code of Go's `log.Fatal`.
-                Some(Err(failure)) => {
-                    tracing::error!("{failure}");
-                    Exit::Internal
-                }
-                None => Exit::Signalled(shutdown.signal().unwrap_or(Signal::Terminate)),
+    app::start::start(PROGRAM, &flags, arguments, async |flags, shutdown| {
+        let polling = poll(&flags, env, shutdown.token());
+        match shutdown.token().run_until_cancelled(polling).await {
+            Some(Ok(())) => Exit::Done,
+            // As upstream, which ends by the exit code of Go's `log.Fatal`.
+            Some(Err(failure)) => {
+                tracing::error!("{failure}");
+                Exit::Internal
             }
-        },
-    )
+            None => Exit::Signalled(shutdown.signal().unwrap_or(Signal::Terminate)),
+        }
+    })
 }
 
 async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Result<(), PollFailed> {

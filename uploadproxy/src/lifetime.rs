@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::listener::{self, BindError, Settings};
+use app::start::{self, CannotStart};
+use daemon::listener::{self, BindError, Lanes, Settings};
 use daemon::metrics::server as metrics;
 use daemon::signal::Shutdown;
 use daemon::tls::TlsError;
@@ -30,6 +31,8 @@ pub(crate) enum StartError {
     Tls(#[from] TlsError),
     #[error(transparent)]
     Listen(#[from] BindError),
+    #[error(transparent)]
+    Process(#[from] CannotStart),
 }
 
 /// Serves until a signal, and then until the last upload has ended. `ready` is told the socket's address.
@@ -42,6 +45,7 @@ pub(crate) async fn run(
         tls: certificates::follow(config.tls, config.profile).await?,
         connections: connections(raise_file_limit()),
         header_timeout: HEADER_TIMEOUT,
+        lanes: Lanes::new(start::lanes()?),
     };
     let socket = listener::bind(&config.address, config.port).await?;
     let proxy = Arc::new(Proxy {

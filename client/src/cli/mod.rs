@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use app::command_line;
-use app::start::{self, Streams};
+use app::start;
 use daemon::signal::Shutdown;
 
 use self::args::{Cli, Command, DryRun, StatusArgs, TokenArgs, VolumeArgs};
@@ -49,7 +49,7 @@ fn under_signals<T>(
     job: impl Future<Output = Result<T, CommandFailed>>,
     stopped: impl FnOnce(&Shutdown) -> CommandFailed,
 ) -> Result<T, CommandFailed> {
-    start::on_runtime(Streams::One, async |shutdown| {
+    start::on_runtime(async |shutdown| {
         tokio::select! {
             result = job => result,
             () = shutdown.token().cancelled() => Err(stopped(&shutdown)),

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use app::command_line::{self, Failed};
 use app::progress::Display;
-use app::start::{self, Streams};
+use app::start;
 use datapath::storage::Storage;
 use indicatif::BinaryBytes;
 
@@ -46,7 +46,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 
 /// Runs `job` until it ends or a signal comes. There is nothing to clean up: what was sent of a clone is the server's.
 fn under_signals<T>(job: impl Future<Output = Result<T, CommandFailed>>) -> Result<T, CommandFailed> {
-    start::on_runtime(Streams::One, async |shutdown| {
+    start::on_runtime(async |shutdown| {
         tokio::select! {
             result = job => result,
             () = shutdown.token().cancelled() => Err(CommandFailed::signalled(&shutdown)),

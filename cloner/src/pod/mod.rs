@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use app::exit::Exit;
 use app::metrics;
-use app::start::{self, Streams};
+use app::start;
 use daemon::env::Strings;
 use daemon::flags::{Flags, OwnFlag};
 use daemon::metrics::{CLONE_PROGRESS, Progress, Registry};
@@ -74,7 +74,7 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     } else {
         arguments.to_vec()
     };
-    start::start(PROGRAM, Streams::One, &FLAGS, &scripted, |flags, shutdown| {
+    start::start(PROGRAM, &FLAGS, &scripted, |flags, shutdown| {
         run(flags, env, shutdown)
     })
 }

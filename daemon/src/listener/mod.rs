@@ -10,6 +10,7 @@ mod connection;
 mod crowd;
 mod framing;
 mod handshake;
+mod lanes;
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,12 +28,13 @@ use tokio_util::sync::CancellationToken;
 use self::connection::Connection;
 pub use self::crowd::Engagement;
 use self::crowd::{Crowd, InProgress, Place};
+pub use self::lanes::Lanes;
 
 /// Pause when no connection can be accepted (too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The limits of a listener.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Settings {
     /// The TLS of new connections: a change holds for the next handshake. Its ALPN decides about HTTP/2.
     pub tls: watch::Receiver<Arc<ServerConfig>>,
@@ -40,6 +42,8 @@ pub struct Settings {
     pub connections: usize,
     /// Time that a client has for the header of a request, the time between two requests included.
     pub header_timeout: Duration,
+    /// Threads for the connections. Without any, these run in the runtime that accepts them.
+    pub lanes: Lanes,
 }
 
 impl Settings {
@@ -49,6 +53,7 @@ impl Settings {
             tls: watch::channel(Arc::new(tls)).1,
             connections: 256,
             header_timeout: Duration::from_secs(30),
+            lanes: Lanes::default(),
         }
     }
 }
@@ -130,10 +135,10 @@ where
             header_timeout: settings.header_timeout,
             stop: stop.clone(),
         };
-        let serving = Box::pin(connection.serve(stream, handler.clone()));
-        let alive = alive.clone();
-        tokio::spawn(async move {
+        let (handler, alive) = (handler.clone(), alive.clone());
+        settings.lanes.carry(stream, async move |stream| {
             let _crash = Crash(address);
+            let serving = Box::pin(connection.serve(stream, handler));
             if place.until_closed(serving).await.is_none() {
                 tracing::debug!(%address, "closed an idle connection: there are too many");
             }

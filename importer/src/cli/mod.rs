@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use app::command_line;
 use app::job::{self as background, COMMAND_GRACE, Ended};
-use app::start::{self, Streams};
+use app::start;
 use datapath::facts::ImageFacts;
 use datapath::target;
 
@@ -55,7 +55,7 @@ where
     T: Send + 'static,
     F: FnOnce(Context) -> Result<T, CommandFailed> + Send + 'static,
 {
-    start::on_runtime(Streams::One, async |shutdown| {
+    start::on_runtime(async |shutdown| {
         let context = Context {
             handle: tokio::runtime::Handle::current(),
             stop: shutdown.token().clone(),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use app::exit::Exit;
 use app::job::{self, Ended, POD_GRACE};
 use app::metrics;
-use app::start::{self, Streams};
+use app::start;
 use daemon::env::Strings;
 use daemon::metrics::{IMPORT_PROGRESS, Registry};
 use daemon::paths::Paths;
@@ -39,9 +39,7 @@ const PROGRAM: &str = "cdi-importer";
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    start::start(PROGRAM, Streams::One, &[], arguments, |_, shutdown| {
-        run(env, shutdown)
-    })
+    start::start(PROGRAM, &[], arguments, |_, shutdown| run(env, shutdown))
 }
 
 async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {

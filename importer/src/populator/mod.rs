@@ -17,7 +17,7 @@ use std::sync::Arc;
 use app::exit::Exit;
 use app::job::{self, Ended, POD_GRACE};
 use app::metrics;
-use app::start::{self, Streams};
+use app::start;
 use daemon::env::Strings;
 use daemon::flags::{Flags, OwnFlag};
 use daemon::metrics::{OPENSTACK_PROGRESS, OVIRT_PROGRESS, Registry};
@@ -52,13 +52,9 @@ impl Populator {
         let flags = [config::FLAGS.as_slice(), self.flags()].concat();
         // The controller asks for no verbosity, and upstream's log says how far it is all the same.
         let arguments = [&[OsString::from("-v=1")], arguments].concat();
-        start::start(
-            self.program(),
-            Streams::One,
-            &flags,
-            &arguments,
-            |flags, shutdown| self.run(flags, env, shutdown),
-        )
+        start::start(self.program(), &flags, &arguments, |flags, shutdown| {
+            self.run(flags, env, shutdown)
+        })
     }
 
     fn program(self) -> &'static str {

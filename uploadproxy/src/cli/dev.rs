@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use app::command_line::values::url;
-use app::start::{self, CannotStart, Streams};
+use app::start::{self, CannotStart};
 use daemon::cdi::{CLIENT_NAME, UPLOAD};
 use daemon::signal::Shutdown;
 use daemon::tls::{AuthorityFiles, ServerFiles};
@@ -57,9 +57,7 @@ pub(super) enum DevFailed {
 /// Serves until Ctrl-C.
 pub(super) fn run(arguments: &DevArgs) -> Result<(), DevFailed> {
     arguments.server.output.begin(PROGRAM);
-    start::on_runtime(Streams::Many, async |shutdown| {
-        serve_both(arguments, &shutdown).await
-    })
+    start::on_runtime(async |shutdown| serve_both(arguments, &shutdown).await)
 }
 
 async fn serve_both(arguments: &DevArgs, shutdown: &Shutdown) -> Result<(), DevFailed> {

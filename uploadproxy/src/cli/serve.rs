@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use app::start::{self, CannotStart, Streams};
+use app::start::{self, CannotStart};
 use daemon::cdi::CLIENT_NAME;
 use daemon::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
 use tokio::sync::watch;
@@ -65,9 +65,7 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
         ),
         (verifier, routes),
     );
-    start::on_runtime(Streams::Many, async |shutdown| {
-        Ok(lifetime::run(config, &shutdown, |_| {}).await?)
-    })
+    start::on_runtime(async |shutdown| Ok(lifetime::run(config, &shutdown, |_| {}).await?))
 }
 
 /// The configuration of a proxy with routes of its own.

@@ -7,7 +7,6 @@ use std::process::ExitCode;
 
 use app::cluster;
 use app::exit::Exit;
-use app::start::Streams;
 use daemon::env::Strings;
 use daemon::flags::Flags;
 use daemon::paths::Paths;
@@ -22,13 +21,9 @@ const PROGRAM: &str = "cdi-uploadproxy";
 
 /// Runs the upload proxy of a cluster with flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    app::start::start(
-        PROGRAM,
-        Streams::Many,
-        &cluster::FLAGS,
-        arguments,
-        |flags, shutdown| run(flags, env, shutdown),
-    )
+    app::start::start(PROGRAM, &cluster::FLAGS, arguments, |flags, shutdown| {
+        run(flags, env, shutdown)
+    })
 }
 
 async fn run(flags: Flags, env: &dyn Strings, shutdown: Shutdown) -> Exit {

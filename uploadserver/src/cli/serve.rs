@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use app::command_line::values::url;
 use app::command_line::{Failed, complain, print};
 use app::exit::Exit;
-use app::start::{self, CannotStart, Streams};
+use app::start::{self, CannotStart};
 use daemon::cdi::UPLOAD;
 use daemon::signal::Signal;
 use daemon::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
@@ -70,7 +70,7 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
             writeln!(io::stderr(), "{}", hint(&url(address))).ok();
         }
     };
-    let exit = start::on_runtime(Streams::One, async |shutdown| {
+    let exit = start::on_runtime(async |shutdown| {
         Ok::<_, ServeFailed>(lifetime::run(config, &shutdown, ready).await?)
     })?;
     match exit {

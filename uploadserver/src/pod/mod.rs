@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use app::exit::Exit;
-use app::start::Streams;
 use daemon::env::Strings;
 use daemon::paths::Paths;
 use daemon::report::{self, Termination};
@@ -24,9 +23,7 @@ const PROGRAM: &str = "cdi-uploadserver";
 
 /// Runs the upload server of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    app::start::start(PROGRAM, Streams::One, &[], arguments, |_, shutdown| {
-        run(env, shutdown)
-    })
+    app::start::start(PROGRAM, &[], arguments, |_, shutdown| run(env, shutdown))
 }
 
 async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
