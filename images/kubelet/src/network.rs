@@ -15,6 +15,9 @@ use testkit::tools;
 /// The address under which pods find servers of this machine, once they are opened.
 pub const NODE: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
 
+/// The address from which the node connects to pods. It is another one, since a server's port may be that of such a connection.
+const PROBER: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 254);
+
 const BRIDGE: &str = "cdi0";
 
 /// A network namespace with a bridge that pods are plugged into. Gone when dropped.
@@ -42,7 +45,10 @@ impl Network {
         };
         network.ip(&["link", "set", "lo", "up"]);
         network.ip(&["link", "add", BRIDGE, "type", "bridge"]);
-        network.ip(&["address", "add", &format!("{NODE}/24"), "dev", BRIDGE]);
+        // The first one is where connections come from.
+        for address in [PROBER, NODE] {
+            network.ip(&["address", "add", &format!("{address}/24"), "dev", BRIDGE]);
+        }
         network.ip(&["link", "set", BRIDGE, "up"]);
         network
     }
