@@ -23,7 +23,13 @@ fn as_ordinary_user(test: &str, check: impl FnOnce()) {
     let folder = fast_folder();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let program = folder.path().join("test");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // Not by this process: what another test starts at the same time has its open files for a moment, and a program that somebody
+    // has open for writing cannot be started.
+    let copy = Command::new("cp")
+        .arg(std::env::current_exe().unwrap())
+        .arg(&program)
+        .status();
+    assert!(copy.unwrap().success());
     let output = Command::new(program)
         .args(["--exact", test])
         .current_dir(folder.path())
