@@ -87,9 +87,9 @@ where
 }
 
 /// Runtimes for connections of which none may wait for all others: one for each usable CPU, up to four.
-pub fn lanes() -> Result<Vec<Runtime>, CannotStart> {
+pub fn lanes() -> impl Iterator<Item = Result<Runtime, CannotStart>> {
     let count = daemon::cpus::usable().clamp(1, MAX_LANES);
-    (0..count).map(|_| runtime()).collect()
+    (0..count).map(|_| runtime())
 }
 
 /// A runtime of one thread. Two would wake each other for every read, between the task of a connection and the one that hands the bytes

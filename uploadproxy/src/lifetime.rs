@@ -45,7 +45,7 @@ pub(crate) async fn run(
         tls: certificates::follow(config.tls, config.profile).await?,
         connections: connections(raise_file_limit()),
         header_timeout: HEADER_TIMEOUT,
-        lanes: Lanes::new(start::lanes()?),
+        lanes: Lanes::new(start::lanes())?,
     };
     let socket = listener::bind(&config.address, config.port).await?;
     let proxy = Arc::new(Proxy {

@@ -22,13 +22,15 @@ struct Lane {
 }
 
 impl Lanes {
-    /// Lanes of these runtimes, which end with them.
-    pub fn new(runtimes: Vec<Runtime>) -> Self {
+    /// Lanes of these runtimes, which end with them; the first error, if there is one.
+    pub fn new<E>(runtimes: impl IntoIterator<Item = Result<Runtime, E>>) -> Result<Self, E> {
+        // One by one: a runtime that is dropped as such inside another one panics.
         let lane = |runtime| Lane {
             runtime: Some(runtime),
             connections: Arc::default(),
         };
-        Self(runtimes.into_iter().map(lane).collect())
+        let lanes = runtimes.into_iter().map(|runtime| runtime.map(lane));
+        Ok(Self(lanes.collect::<Result<_, _>>()?))
     }
 
     /// Lets the lane with fewest connections `serve` one more; the caller's runtime, if there are no lanes.
@@ -107,7 +109,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_stays_in_the_lane_that_had_fewest() {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let lanes = Lanes::new(vec![runtime(), runtime()]);
+        let lanes = Lanes::new([Ok::<_, ()>(runtime()), Ok(runtime())]).unwrap();
         let (first, client, told) = connect(&lanes, &socket).await;
         let (second, _second, _) = connect(&lanes, &socket).await;
         assert!(first != second && first != thread::current().id());
@@ -117,6 +119,12 @@ mod tests {
             thread::yield_now();
         }
         assert_eq!(connect(&lanes, &socket).await.0, first);
+    }
+
+    #[tokio::test]
+    async fn a_runtime_that_cannot_be_made_is_an_error_inside_another_one() {
+        let made = Lanes::new([Ok(runtime()), Err("too many open files")]);
+        assert_eq!(made.unwrap_err(), "too many open files");
     }
 
     #[tokio::test]
