@@ -3,7 +3,6 @@
 use benches::Kind;
 use bytes::Bytes;
 use criterion::Criterion;
-use datapath::buffer::Pool;
 use datapath::pack::Packer;
 
 use crate::{Result, group};
@@ -17,16 +16,15 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let mut group = group(criterion, "pack", DATA_BYTES);
     for kind in Kind::ALL {
         let data = kind.data(DATA_BYTES);
-        let pool = Pool::default();
-        group.bench_function(kind.name(), |bencher| bencher.iter(|| pack(&data, &pool)));
+        group.bench_function(kind.name(), |bencher| bencher.iter(|| pack(&data)));
     }
     group.finish();
     Ok(())
 }
 
 /// Chunks are dropped at once, so that their buffers are used again, as when the target keeps up.
-fn pack(data: &Bytes, pool: &Pool) {
-    let mut packer = Packer::new(pool.clone(), 0);
+fn pack(data: &Bytes) {
+    let mut packer = Packer::new(0);
     let mut bytes = 0;
     for piece in data.chunks(PIECE_BYTES) {
         packer.push(piece);

@@ -1,15 +1,15 @@
 //! From the chunks of a network library to chunks that the target can write from where they are.
 //!
 //! Buffers that a library hands out lie anywhere in memory, in memory that is fresh each time. Copied once, while the
-//! processor still has it at hand, it is aligned ([`Pool`]), the library's buffer is free again, and runs of zeros become
-//! references to the one block of zeros that need not be looked at again. Without the pool, a quarter of the time of a raw import
+//! processor still has it at hand, it is aligned ([`Filling`]), the library's buffer is free again, and runs of zeros become
+//! references to the one block of zeros that need not be looked at again. Without that, a quarter of the time of a raw import
 //! went into fresh pages.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::buffer::{CHUNK_BYTES, Filling, Pool};
+use crate::buffer::Filling;
 use crate::target::{ZEROS, is_zero};
 
 /// Granularity in which zeros are noticed: fewer looks than at every page, and small against what a read of a socket gives.
@@ -25,7 +25,6 @@ pub struct Packed {
 
 /// Packs one stream.
 pub struct Packer {
-    pool: Pool,
     /// Offset of the next byte in the stream.
     offset: u64,
     filling: Option<Filling>,
@@ -36,9 +35,8 @@ pub struct Packer {
 
 impl Packer {
     /// For a stream that begins at `offset` of its object.
-    pub fn new(pool: Pool, offset: u64) -> Self {
+    pub fn new(offset: u64) -> Self {
         Self {
-            pool,
             offset,
             filling: None,
             zeros: 0,
@@ -73,7 +71,7 @@ impl Packer {
         self.hand_over_zeros();
         let mut at = self.offset;
         while !part.is_empty() {
-            let filling = self.filling.get_or_insert_with(|| self.pool.take(at));
+            let filling = self.filling.get_or_insert_with(|| Filling::new(at));
             let before = part.len();
             filling.fill_from(&mut part);
             at += (before - part.len()) as u64;
@@ -86,8 +84,8 @@ impl Packer {
     fn hand_over_data(&mut self) {
         if let Some(filling) = self.filling.take() {
             self.ready.push_back(Packed {
+                held: filling.held(),
                 bytes: filling.freeze(),
-                held: CHUNK_BYTES,
             });
         }
     }
@@ -122,7 +120,7 @@ impl Packer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::PAGE;
+    use crate::buffer::{PAGE, SMALL_BYTES};
     use proptest::prelude::*;
 
     fn packed(packer: &mut Packer) -> Vec<Bytes> {
@@ -133,7 +131,7 @@ mod tests {
 
     #[test]
     fn zeros_are_the_shared_ones_in_large_pieces() {
-        let mut packer = Packer::new(Pool::default(), 0);
+        let mut packer = Packer::new(0);
         (0..16).for_each(|_| packer.push(&[0; 64 << 10]));
         let pieces = packed(&mut packer);
         assert!(pieces.iter().all(|piece| piece.as_ptr() == ZEROS.as_ptr()));
@@ -143,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_rest_waits_for_more_or_for_a_flush() {
-        let mut packer = Packer::new(Pool::default(), 5);
+        let mut packer = Packer::new(5);
         packer.push(b"some");
         assert!(packer.has_rest() && packer.pop().is_none());
         packer.flush();
@@ -162,7 +160,7 @@ mod tests {
                 .iter()
                 .flat_map(|(byte, length)| std::iter::repeat_n(byte.saturating_sub(128), *length))
                 .collect();
-            let mut packer = Packer::new(Pool::default(), start);
+            let mut packer = Packer::new(start);
             let mut pieces = Vec::new();
             let mut rest = &stream[..];
             for (cut, flush) in cuts.iter().cycle() {
@@ -178,7 +176,7 @@ mod tests {
             let mut offset = usize::try_from(start).unwrap();
             for piece in &pieces {
                 let shared = ZEROS.as_ptr_range().contains(&piece.as_ptr());
-                prop_assert!(shared || piece.as_ptr().addr() % PAGE == offset % PAGE);
+                prop_assert!(shared || piece.len() < SMALL_BYTES || piece.as_ptr().addr() % PAGE == offset % PAGE);
                 offset += piece.len();
             }
             prop_assert!(pieces.concat() == stream);

@@ -60,7 +60,6 @@ pub mod nbd {
     use std::ops::Range;
     use std::time::Duration;
 
-    use datapath::buffer::Pool;
     use datapath::error::SourceError;
 
     use self::agreement::Agreement;
@@ -99,7 +98,7 @@ pub mod nbd {
             structured: is_structured,
             allocation: is_structured.then_some(7),
         };
-        let connection = Connection::new(Box::new(stream), agreement, Pool::default());
+        let connection = Connection::new(Box::new(stream), agreement);
         let outcome = talk(connection, asked, reads, &mut replies).await;
         (replies, outcome.map_err(AttemptFailed::into_error))
     }

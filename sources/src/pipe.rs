@@ -1,30 +1,29 @@
 //! The bytes of a pipe, as they come.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use datapath::buffer::Pool;
+use datapath::bridge::{PACK_WAIT, REST_WAIT};
+use datapath::buffer::Filling;
 use datapath::error::SourceError;
 use datapath::source::Body;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{invalid, io_error};
 use crate::network::stopped;
 
 /// Longest wait for a silent pipe without a look at the stop token.
-const PIPE_WAIT: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
+const PIPE_WAIT: Duration = Duration::from_millis(100);
 
 /// A pipe, or another file that cannot be read at an offset.
 pub(crate) struct PipeBody {
     name: String,
     file: Arc<File>,
-    pool: Pool,
     position: u64,
     stop: CancellationToken,
 }
@@ -35,39 +34,55 @@ impl PipeBody {
         Self {
             name,
             file,
-            pool: Pool::default(),
             position: 0,
             stop,
         }
     }
+
+    /// True if the pipe has bytes, or is at its end, before `wait` is over.
+    fn is_ready(&self, wait: Duration) -> Result<bool, SourceError> {
+        if self.stop.is_cancelled() {
+            return Err(stopped());
+        }
+        let wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: wait.subsec_nanos().into(),
+        };
+        match rustix::event::poll(&mut [PollFd::new(&*self.file, PollFlags::IN)], Some(&wait)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(self.failed(&errno.into())),
+        }
+    }
+
+    fn failed(&self, error: &io::Error) -> SourceError {
+        io_error("read", &self.name, error)
+    }
 }
 
 impl Body for PipeBody {
-    /// Bytes that the pipe holds (seldom more than a chunk, see `/proc/sys/fs/pipe-max-size`), as soon as it holds anything.
+    /// A full chunk, or what has come when no more comes soon: a pipe holds 64 KiB, unless its writer asked for more.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let failed = |error: &io::Error| io_error("read", &self.name, error);
-        loop {
-            if self.stop.is_cancelled() {
-                return Err(stopped());
-            }
-            let mut waiting = [PollFd::new(&*self.file, PollFlags::IN)];
-            match rustix::event::poll(&mut waiting, Some(&PIPE_WAIT)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-                Ok(_) => {}
-                Err(errno) => return Err(failed(&errno.into())),
-            }
-            let mut chunk = self.pool.take(self.position);
-            match (&*self.file).read(chunk.room()) {
-                Ok(0) => return Ok(None),
-                Ok(read) => {
-                    chunk.filled(read as u64);
-                    self.position += read as u64;
-                    return Ok(Some(chunk.freeze()));
+        let mut chunk = Filling::new(self.position);
+        let mut since = None;
+        while !chunk.is_full() && since.is_none_or(|since: Instant| since.elapsed() < REST_WAIT) {
+            let wait = if chunk.is_empty() { PIPE_WAIT } else { PACK_WAIT };
+            if !self.is_ready(wait)? {
+                if chunk.is_empty() {
+                    continue;
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(&error)),
+                break;
             }
+            match (&*self.file).read(chunk.room()) {
+                Ok(0) => break,
+                Ok(read) => chunk.filled(read as u64),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+            since.get_or_insert_with(Instant::now);
         }
+        self.position += chunk.len() as u64;
+        Ok((!chunk.is_empty()).then(|| chunk.freeze()))
     }
 
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
@@ -75,5 +90,58 @@ impl Body for PipeBody {
         Err(invalid(format!(
             "{name}: cannot skip from byte {position} to byte {offset}"
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use datapath::buffer::CHUNK_BYTES;
+
+    use super::*;
+
+    fn pipe() -> (PipeBody, io::PipeWriter) {
+        let (reader, writer) = io::pipe().unwrap();
+        let file = Arc::new(File::from(std::os::fd::OwnedFd::from(reader)));
+        (
+            PipeBody::new("pipe".to_owned(), file, CancellationToken::new()),
+            writer,
+        )
+    }
+
+    #[test]
+    fn chunks_are_full_though_reads_are_small() {
+        let (mut body, mut writer) = pipe();
+        let writing =
+            std::thread::spawn(move || (0..300).for_each(|_| writer.write_all(&[7; 1000]).unwrap()));
+        let lengths = [(); 3].map(|()| body.next_chunk().unwrap().map(|chunk| chunk.len()));
+        assert_eq!(lengths, [Some(CHUNK_BYTES), Some(300_000 - CHUNK_BYTES), None]);
+        writing.join().unwrap();
+    }
+
+    #[test]
+    fn what_has_come_does_not_wait_for_long() {
+        let (mut body, mut writer) = pipe();
+        writer.write_all(b"first").unwrap();
+        assert_eq!(body.next_chunk().unwrap().unwrap(), "first");
+        // Never silent, and never a full chunk.
+        let writing = std::thread::spawn(move || {
+            while writer.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let began = Instant::now();
+        assert!(body.next_chunk().unwrap().unwrap().len() < 1000);
+        assert!(began.elapsed() < 20 * REST_WAIT);
+        drop(body);
+        writing.join().unwrap();
+    }
+
+    #[test]
+    fn a_stop_ends_the_wait() {
+        let (mut body, _writer) = pipe();
+        body.stop.cancel();
+        assert!(body.next_chunk().is_err());
     }
 }

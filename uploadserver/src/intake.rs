@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use datapath::bridge::{self, Closed, PackingSender};
-use datapath::buffer::Pool;
 use datapath::digest::{Checksum, Digest};
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
@@ -60,7 +59,7 @@ pub(crate) fn channel(
         stop,
     };
     let intake = Intake {
-        sender: PackingSender::new(sender, Pool::default(), 0),
+        sender: PackingSender::new(sender, 0),
         end,
         received,
         total,

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-pub use self::packing::PackingSender;
+pub use self::packing::{PACK_WAIT, PackingSender, REST_WAIT};
 use crate::pack::Packed;
 
 /// Budget that every chunk costs on top of its length, so that a peer that sends one byte at a time

@@ -8,15 +8,14 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use super::{Closed, Sender};
-use crate::buffer::Pool;
 use crate::pack::Packer;
 
 /// Longest wait of a chunk that is not full for more: a fast source fills chunks, what a slow one has sent does not wait.
-const PACK_WAIT: Duration = Duration::from_millis(10);
+pub const PACK_WAIT: Duration = Duration::from_millis(10);
 
 /// Longest wait of a byte for its chunk to be full, and seen. At 100 KB/s that would be 2.6 s, in which an import looks dead; at
 /// full speed it is a few milliseconds.
-const REST_WAIT: Duration = Duration::from_millis(100);
+pub const REST_WAIT: Duration = Duration::from_millis(100);
 
 /// A bridge for bytes that lie anywhere in memory.
 pub struct PackingSender {
@@ -33,10 +32,10 @@ pub struct PackingSender {
 
 impl PackingSender {
     /// For a stream that begins at `offset` of its object.
-    pub fn new(sender: Sender, pool: Pool, offset: u64) -> Self {
+    pub fn new(sender: Sender, offset: u64) -> Self {
         Self {
             sender,
-            packer: Packer::new(pool, offset),
+            packer: Packer::new(offset),
             is_unseen: false,
             since: None,
             timer: None,
@@ -122,7 +121,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_has_come_is_taken_though_other_bytes_have_waited_long() {
         let (sender, mut chunks) = bridge::channel(1 << 20, &CancellationToken::new());
-        let mut packing = PackingSender::new(sender, Pool::default(), 0);
+        let mut packing = PackingSender::new(sender, 0);
         packing.push(b"first").await.unwrap();
         tokio::time::advance(REST_WAIT).await;
         assert_eq!(packing.soon(pin!(ready(7))).await.unwrap(), Some(7));

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::codec::Codec;
 use super::limits::Limits;
 use super::spent;
-use crate::buffer::{Filling, Pool};
+use crate::buffer::Filling;
 use crate::chunks::Chunks;
 use crate::error::{DecodeError, Error};
 use crate::memory::Exceeded;
@@ -101,7 +101,6 @@ pub(super) struct Decoder<E> {
     engine: Option<E>,
     limits: Limits,
     state: State,
-    pool: Pool,
     /// Bytes that were decoded and handed out.
     decoded: u64,
     members: u64,
@@ -119,7 +118,6 @@ impl<E: Engine> Decoder<E> {
             engine: None,
             limits: limits.clone(),
             state: State::Start,
-            pool: Pool::default(),
             decoded: 0,
             members: 0,
         }
@@ -172,7 +170,7 @@ impl<E: Engine> Chunks for Decoder<E> {
     /// Fills a whole chunk unless the end comes first, so that many small members or a slow source do not
     /// make many small chunks.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        let mut output = self.pool.take(self.decoded);
+        let mut output = Filling::new(self.decoded);
         while !output.is_full() {
             self.state = match self.state {
                 State::Start | State::Between => self.begin()?,

@@ -6,7 +6,7 @@ use zstd::bulk::Decompressor;
 
 use super::codec::Codec;
 use super::decoder::Fault;
-use crate::buffer::{Filling, Pool};
+use crate::buffer::Filling;
 use crate::chunks::Chunks;
 use crate::error::{DecodeError, Error};
 use crate::frames::{HEADER_BYTES, Header, Kind, MAGIC};
@@ -38,7 +38,6 @@ struct Payload {
 /// Reads frames.
 pub(super) struct Frames {
     input: Cursor,
-    pool: Pool,
     next: Next,
     /// Bytes that the frames so far stand for, and that were handed out.
     announced: u64,
@@ -54,7 +53,6 @@ impl Frames {
     pub(super) fn new(inner: Box<dyn Chunks>) -> Self {
         Self {
             input: Cursor::new(inner),
-            pool: Pool::default(),
             next: Next::Magic,
             announced: 0,
             decoded: 0,
@@ -250,7 +248,7 @@ impl Chunks for Frames {
                 }
                 payload => {
                     let decoded = self.decoded;
-                    let output = output.get_or_insert_with(|| self.pool.take(decoded));
+                    let output = output.get_or_insert_with(|| Filling::new(decoded));
                     if output.is_full() {
                         break;
                     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{PIECE_BYTES, Piece};
-use crate::buffer::{Filling, Pool};
+use crate::buffer::Filling;
 
 /// Fewer zeros than this are bytes like others: padding of a tar.
 const FEW_ZEROS: u64 = 16 << 10;
@@ -18,7 +18,6 @@ pub struct Outlet<'s> {
     sink: &'s mut dyn FnMut(Piece) -> Result<(), Gone>,
     /// Most zeros of a piece.
     zeros_at_once: u64,
-    pool: Pool,
     filling: Option<Filling>,
     position: u64,
 }
@@ -29,7 +28,6 @@ impl<'s> Outlet<'s> {
         Self {
             sink,
             zeros_at_once,
-            pool: Pool::default(),
             filling: None,
             position: 0,
         }
@@ -42,7 +40,7 @@ impl<'s> Outlet<'s> {
 
     /// Room for the next bytes: for one at least, and `most` at most.
     pub fn room(&mut self, most: u64) -> &mut [u8] {
-        let filling = self.filling.get_or_insert_with(|| self.pool.take(self.position));
+        let filling = self.filling.get_or_insert_with(|| Filling::new(self.position));
         let left = PIECE_BYTES - filling.len().min(PIECE_BYTES);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         filling.room().get_mut(..left.min(most)).unwrap_or_default()

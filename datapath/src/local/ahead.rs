@@ -11,7 +11,6 @@ use std::thread;
 use bytes::Bytes;
 
 use super::read_chunks;
-use crate::buffer::Pool;
 
 /// Threads that read, each a block at a time. One is enough for a loop device; a disk over the network answers several at once.
 const READERS: u64 = 4;
@@ -35,24 +34,19 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// Begins to read `range` of `file` in chunks of `chunk_bytes`. Only the last one may be shorter.
-    pub(super) fn start(
-        file: &Arc<File>,
-        pool: &Pool,
-        range: Range<u64>,
-        chunk_bytes: u64,
-    ) -> io::Result<Self> {
+    pub(super) fn start(file: &Arc<File>, range: Range<u64>, chunk_bytes: u64) -> io::Result<Self> {
         let block_bytes = BLOCK_CHUNKS * chunk_bytes;
         let count = (range.end - range.start).div_ceil(block_bytes).min(READERS);
         let window = count * block_bytes;
         let start_reader = |number: u64| {
             let (sender, blocks) = sync_channel(0);
-            let (file, pool) = (Arc::clone(file), pool.clone());
+            let file = Arc::clone(file);
             let first = range.start + number * block_bytes;
             let all = (0..).map(move |round| first + round * window);
             let ranges = all
                 .take_while(move |start| *start < range.end)
                 .map(move |start| start..(start + block_bytes).min(range.end));
-            let work = move || read(&file, &pool, ranges, chunk_bytes, &sender);
+            let work = move || read(&file, ranges, chunk_bytes, &sender);
             thread::Builder::new().spawn(work).map(|_| blocks)
         };
         Ok(Self {
@@ -89,15 +83,9 @@ impl Ahead {
 }
 
 /// The life of a reader. Nobody takes what it has read any more when the other side is dropped.
-fn read(
-    file: &File,
-    pool: &Pool,
-    ranges: impl Iterator<Item = Range<u64>>,
-    chunk_bytes: u64,
-    sender: &SyncSender<Block>,
-) {
+fn read(file: &File, ranges: impl Iterator<Item = Range<u64>>, chunk_bytes: u64, sender: &SyncSender<Block>) {
     for range in ranges {
-        if sender.send(read_chunks(file, pool, range, chunk_bytes)).is_err() {
+        if sender.send(read_chunks(file, range, chunk_bytes)).is_err() {
             return;
         }
     }

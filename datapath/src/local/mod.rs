@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use self::ahead::Ahead;
 pub use self::holes::next_data;
-use crate::buffer::{Filling, PAGE, Pool};
+use crate::buffer::{Filling, PAGE};
 
 /// Smaller holes are read: asking for each would cost more than their bytes.
 const LEAST_HOLE_BYTES: u64 = 64 << 10;
@@ -87,7 +87,6 @@ impl Local {
             file: Arc::clone(&self.file),
             direct: self.direct.clone(),
             size: self.size,
-            pool: Pool::default(),
             chunk_bytes: chunk_bytes as u64,
             position: 0,
             data_end: 0,
@@ -110,7 +109,7 @@ fn open_direct(file: &File) -> Option<Arc<File>> {
     let direct = OpenOptions::new().read(true).custom_flags(flags).open(same);
     // Some take the flag and refuse the read.
     let direct = direct.and_then(|direct| {
-        read_chunks(&direct, &Pool::default(), 0..PAGE as u64, PAGE as u64)?;
+        read_chunks(&direct, 0..PAGE as u64, PAGE as u64)?;
         Ok(Arc::new(direct))
     });
     direct
@@ -123,7 +122,6 @@ pub struct Reader {
     file: Arc<File>,
     direct: Option<Arc<File>>,
     size: u64,
-    pool: Pool,
     chunk_bytes: u64,
     position: u64,
     /// Bytes of the file before this are read without a look for holes.
@@ -172,7 +170,7 @@ impl Reader {
             self.data_end = data.end.max(boundary).min(self.size);
         }
         let end = boundary.min(self.data_end);
-        let mut chunks = read_chunks(&self.file, &self.pool, start..end, self.chunk_bytes)?;
+        let mut chunks = read_chunks(&self.file, start..end, self.chunk_bytes)?;
         Ok(chunks.pop_front().map(Part::Data))
     }
 
@@ -183,7 +181,7 @@ impl Reader {
             // Direct reads begin at whole pages.
             _ => {
                 let range = position - position % PAGE as u64..self.size;
-                Ahead::start(direct, &self.pool, range, self.chunk_bytes)?
+                Ahead::start(direct, range, self.chunk_bytes)?
             }
         };
         let found = loop {
@@ -201,12 +199,12 @@ impl Reader {
 }
 
 /// Reads `range` into chunks of `chunk_bytes`; the last one may be shorter. There are fewer where the file ends.
-fn read_chunks(file: &File, pool: &Pool, range: Range<u64>, chunk_bytes: u64) -> io::Result<VecDeque<Bytes>> {
+fn read_chunks(file: &File, range: Range<u64>, chunk_bytes: u64) -> io::Result<VecDeque<Bytes>> {
     let mut chunks: Vec<(Filling, u64)> = Vec::new();
     let mut start = range.start;
     while start < range.end {
         let length = chunk_bytes.min(range.end - start);
-        chunks.push((pool.take(start), length));
+        chunks.push((Filling::new(start), length));
         start += length;
     }
     let mut position = range.start;

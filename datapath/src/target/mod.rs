@@ -9,7 +9,6 @@
 
 mod batch;
 mod blank;
-mod bounce;
 mod coverage;
 mod direct;
 mod disk;

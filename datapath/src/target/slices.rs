@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::buffer::Filling;
+
 /// Bytes of all slices.
 pub(super) fn total(slices: &[&[u8]]) -> usize {
     slices.iter().map(|slice| slice.len()).sum()
@@ -28,9 +30,24 @@ pub(super) fn part<'a>(slices: &[&'a [u8]], range: Range<usize>) -> Vec<&'a [u8]
     found
 }
 
+/// The same bytes in chunks, whose memory direct I/O takes. All but the last are full.
+pub(super) fn joined(slices: &[&[u8]]) -> Vec<Filling> {
+    let mut chunks: Vec<Filling> = Vec::new();
+    for mut slice in slices.iter().copied() {
+        while !slice.is_empty() {
+            match chunks.last_mut().filter(|chunk| !chunk.is_full()) {
+                Some(chunk) => chunk.fill_from(&mut slice),
+                None => chunks.push(Filling::new(0)),
+            }
+        }
+    }
+    chunks
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::{CHUNK_BYTES, PAGE};
     use proptest::prelude::*;
 
     proptest! {
@@ -54,6 +71,18 @@ mod tests {
             let found = part(&slices, range.clone());
             prop_assert!(found.iter().all(|slice| !slice.is_empty()));
             prop_assert_eq!(found.concat(), &whole[range]);
+        }
+
+        #[test]
+        fn joined_slices_are_the_same_bytes_in_full_chunks(lengths in prop::collection::vec(0usize..300_000, 0..10)) {
+            let whole: Vec<u8> = (0..251).cycle().take(lengths.iter().sum()).collect();
+            let mut rest = &whole[..];
+            let slices: Vec<&[u8]> = lengths.iter().map(|length| rest.split_off(..*length).unwrap()).collect();
+            let chunks = joined(&slices);
+            let bytes: Vec<&[u8]> = chunks.iter().map(Filling::bytes).collect();
+            prop_assert!(bytes.concat() == whole);
+            prop_assert_eq!(chunks.len(), whole.len().div_ceil(CHUNK_BYTES));
+            prop_assert!(bytes.iter().all(|bytes| bytes.as_ptr().addr().is_multiple_of(PAGE)));
         }
     }
 }

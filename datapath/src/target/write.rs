@@ -9,12 +9,11 @@ use std::io::IoSlice;
 
 use rustix::io::Errno;
 
-use super::bounce::Bounce;
 use super::direct::Direct;
 use super::disk::Disk;
 use super::options::HELD_BYTES;
-use super::slices::{part, total};
-use crate::buffer::PAGE;
+use super::slices::{joined, part, total};
+use crate::buffer::{Filling, PAGE};
 use crate::error::TargetError;
 
 /// Most slices that one vectored write takes (`IOV_MAX` of Linux).
@@ -22,14 +21,9 @@ const MAX_SLICES: usize = 1024;
 
 impl Disk {
     /// Writes slices that follow each other on the disk; what belongs to the first MiB is held back.
-    pub(super) fn write_slices(
-        &self,
-        offset: u64,
-        slices: &[&[u8]],
-        bounce: &mut Bounce,
-    ) -> Result<(), TargetError> {
+    pub(super) fn write_slices(&self, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
         if offset >= HELD_BYTES || self.in_place {
-            return self.time(|| self.write_behind_held(offset, slices, bounce));
+            return self.time(|| self.write_behind_held(offset, slices));
         }
         let mut at = offset;
         let mut rest = Vec::new();
@@ -37,54 +31,39 @@ impl Disk {
             rest.extend(self.hold(at, slice));
             at += slice.len() as u64;
         }
-        self.time(|| self.write_behind_held(HELD_BYTES, &rest, bounce))
+        self.time(|| self.write_behind_held(HELD_BYTES, &rest))
     }
 
-    fn write_behind_held(
-        &self,
-        offset: u64,
-        slices: &[&[u8]],
-        bounce: &mut Bounce,
-    ) -> Result<(), TargetError> {
+    fn write_behind_held(&self, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
         let length = total(slices);
         match &self.direct {
-            Some(direct) if direct.is_for(length) => self.write_direct(direct, offset, slices, bounce),
+            Some(direct) if direct.is_for(length) => self.write_direct(direct, offset, slices),
             _ => self.write_through_cache(offset, slices),
         }
     }
 
     /// Whole pages go past the page cache, parts of pages through it: no page is touched both ways.
-    fn write_direct(
-        &self,
-        direct: &Direct,
-        offset: u64,
-        slices: &[&[u8]],
-        bounce: &mut Bounce,
-    ) -> Result<(), TargetError> {
+    fn write_direct(&self, direct: &Direct, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
         let length = total(slices);
         let to_page = offset.next_multiple_of(PAGE as u64) - offset;
         let head = usize::try_from(to_page).unwrap_or(PAGE).min(length);
         let pages = (length - head) - (length - head) % PAGE;
         let middle = offset + head as u64;
         self.write_through_cache(offset, &part(slices, 0..head))?;
-        self.write_pages(direct, middle, &part(slices, head..head + pages), bounce)?;
+        self.write_pages(direct, middle, &part(slices, head..head + pages))?;
         self.write_through_cache(middle + pages as u64, &part(slices, head + pages..length))
     }
 
-    fn write_pages(
-        &self,
-        direct: &Direct,
-        offset: u64,
-        pages: &[&[u8]],
-        bounce: &mut Bounce,
-    ) -> Result<(), TargetError> {
+    fn write_pages(&self, direct: &Direct, offset: u64, pages: &[&[u8]]) -> Result<(), TargetError> {
         let aligned =
             |slice: &&[u8]| slice.len().is_multiple_of(PAGE) && slice.as_ptr().addr().is_multiple_of(PAGE);
         // Chunks are aligned like the object, so that bytes of a raw image need no copy on their way to a direct write.
         let written = if pages.iter().all(aligned) {
             write_all(&direct.file, offset, pages)
         } else {
-            write_all(&direct.file, offset, &[bounce.join(pages)])
+            let chunks = joined(pages);
+            let pages: Vec<&[u8]> = chunks.iter().map(Filling::bytes).collect();
+            write_all(&direct.file, offset, &pages)
         };
         match written {
             Ok(()) => {

@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use super::batch::{BATCH_BYTES, Batch, Collector, Content, Segment};
-use super::bounce::Bounce;
 use super::coverage::Coverage;
 use super::disk::Disk;
 use super::inflate::Inflater;
@@ -28,12 +27,12 @@ use crate::error::{Error, FormatError, TargetError};
 use crate::queue::Queue;
 
 /// Bytes that may wait for the writing threads, those that they work on included.
-const QUEUE_BYTES: usize = 6 << 20;
+const QUEUE_BYTES: usize = 8 << 20;
 
 /// Bytes of clusters that are inflated before they are written together, unless one cluster is more.
 const INFLATED_BYTES: usize = 1 << 20;
 
-/// Most writing threads: each has up to 2 MiB of memory of its own, and the bound of the process is 64 MiB whatever the
+/// Most writing threads: each has up to a MiB of memory of its own, and the bound of the process is 64 MiB whatever the
 /// number of cores.
 const MAX_THREADS: usize = 8;
 
@@ -212,7 +211,6 @@ impl Shared<'_> {
             shared: self,
             inflater: Inflater::new(),
             inflated: None,
-            bounce: Bounce::default(),
         };
         while let Some((batch, bytes)) = self.queue.pop() {
             // A panic must not leave the feeder waiting for ever, and must not look like success.
@@ -244,7 +242,6 @@ struct Worker<'s> {
     shared: &'s Shared<'s>,
     inflater: Inflater,
     inflated: Option<AlignedBuffer>,
-    bounce: Bounce,
 }
 
 impl Worker<'_> {
@@ -254,7 +251,7 @@ impl Worker<'_> {
             segments = match &first.content {
                 Content::Plain(pieces) => {
                     let slices: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
-                    write_data(self.shared.disk, first.offset, &slices, &mut self.bounce)?;
+                    write_data(self.shared.disk, first.offset, &slices)?;
                     rest
                 }
                 Content::Compressed(_) => self.write_inflated(first.offset, segments)?,
@@ -306,18 +303,18 @@ impl Worker<'_> {
         self.shared.disk.busy.inflating.add(began.elapsed());
         let length = usize::try_from(self.shared.clip(start, end - start) - start).unwrap_or(used - skew);
         let inflated = &buffer.bytes()[skew..skew + length];
-        write_data(self.shared.disk, start, &[inflated], &mut self.bounce)?;
+        write_data(self.shared.disk, start, &[inflated])?;
         Ok(rest)
     }
 }
 
 /// Writes what is not zero, or everything where zeros count.
-fn write_data(disk: &Disk, offset: u64, slices: &[&[u8]], bounce: &mut Bounce) -> Result<(), TargetError> {
+fn write_data(disk: &Disk, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
     if !disk.is_zeroed() {
-        return disk.write_slices(offset, slices, bounce);
+        return disk.write_slices(offset, slices);
     }
     for run in data_runs(offset, slices.iter().copied()) {
-        disk.write_slices(offset + run.start as u64, &part(slices, run), bounce)?;
+        disk.write_slices(offset + run.start as u64, &part(slices, run))?;
     }
     Ok(())
 }

@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use datapath::bridge::{self, PackingSender};
-use datapath::buffer::Pool;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::target::ZEROS;
 
@@ -91,8 +90,8 @@ impl Outlet {
     }
 
     /// A sender that packs small pieces, which lie anywhere in memory, into chunks; the first byte is at `offset` of the object.
-    pub(crate) fn packing(&self, pool: Pool, offset: u64) -> PackingSender {
-        PackingSender::new(self.sender.clone(), pool, offset)
+    pub(crate) fn packing(&self, offset: u64) -> PackingSender {
+        PackingSender::new(self.sender.clone(), offset)
     }
 
     async fn send_zeros(&self, mut length: u64) -> Result<(), SourceError> {

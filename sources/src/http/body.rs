@@ -58,7 +58,7 @@ impl Object {
         range: Range<u64>,
         outlet: &Outlet,
     ) -> Result<(), SourceError> {
-        let mut packing = outlet.packing(self.pool.clone(), range.start);
+        let mut packing = outlet.packing(range.start);
         // One for all pieces: each would take a lock of the token that all connections share.
         let mut closed = pin!(outlet.closed());
         let mut left = range.end - range.start;

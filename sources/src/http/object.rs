@@ -2,7 +2,6 @@
 
 use parking_lot::Mutex;
 
-use datapath::buffer::Pool;
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderName, HeaderValue, header};
 use reqwest::Response;
@@ -23,7 +22,6 @@ pub(super) struct Object {
     pub(super) is_checked: bool,
     pub(super) continuity: Continuity,
     pub(super) regions: Option<Regions>,
-    pub(super) pool: Pool,
 }
 
 impl Object {
@@ -36,7 +34,6 @@ impl Object {
             is_checked: config.is_checked,
             continuity: config.continuity,
             regions: config.regions,
-            pool: Pool::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use bytes::Bytes;
-use datapath::buffer::{CHUNK_BYTES, Filling, Pool};
+use datapath::buffer::{CHUNK_BYTES, Filling};
 use datapath::target::ZEROS;
 
 use super::wire::Violation;
@@ -14,7 +14,6 @@ const MAX_PARTS: usize = 1024;
 
 /// The bytes of one read, in slots that become chunks: they lie in memory as on the disk.
 pub(super) struct Assembly {
-    pool: Pool,
     range: Range<u64>,
     slots: VecDeque<Slot>,
     /// Ranges that have arrived, ascending, without neighbours that touch.
@@ -35,7 +34,7 @@ impl Slot {
 
 impl Assembly {
     /// An assembly for the reply to a read of `range`, which is held in memory as a whole.
-    pub(super) fn new(range: Range<u64>, pool: Pool) -> Self {
+    pub(super) fn new(range: Range<u64>) -> Self {
         let mut slots = VecDeque::new();
         let mut start = range.start;
         while start < range.end {
@@ -48,7 +47,6 @@ impl Assembly {
             start = end;
         }
         Self {
-            pool,
             range,
             slots,
             arrived: Vec::new(),
@@ -85,8 +83,11 @@ impl Assembly {
 
     /// Place for the bytes from `part.start` on: room for some of them. `part` was accepted by [`Assembly::part`].
     pub(super) fn room(&mut self, part: &Range<u64>) -> &mut [u8] {
-        let Self { slots, pool, .. } = self;
-        let Some(slot) = slots.iter_mut().find(|slot| slot.range.contains(&part.start)) else {
+        let Some(slot) = self
+            .slots
+            .iter_mut()
+            .find(|slot| slot.range.contains(&part.start))
+        else {
             return &mut [];
         };
         let (start, slot_length) = (slot.range.start, slot.length());
@@ -94,7 +95,7 @@ impl Assembly {
         let from = length(&(start..part.start));
         let to = length(&(start..part.end.min(slot.range.end)));
         let buffer = slot.buffer.get_or_insert_with(|| {
-            let mut buffer = pool.take(start);
+            let mut buffer = Filling::new(start);
             // Holes are never written: a used buffer must hold zeros there.
             if !covers_slot {
                 let room = buffer.room();

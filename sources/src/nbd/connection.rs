@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use datapath::buffer::Pool;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 
 use super::agreement::Agreement;
@@ -38,7 +37,6 @@ const DESCRIPTOR_BYTES: u32 = 8;
 pub(super) struct Connection {
     stream: BufReader<Stream>,
     agreement: Agreement,
-    pool: Pool,
     /// Requests that were not taken off yet, oldest first.
     flights: VecDeque<Flight>,
     incoming: Option<Incoming>,
@@ -129,11 +127,10 @@ impl Flight {
 
 impl Connection {
     /// Takes over the connection on which `agreement` was reached.
-    pub(super) fn new(stream: Stream, agreement: Agreement, pool: Pool) -> Self {
+    pub(super) fn new(stream: Stream, agreement: Agreement) -> Self {
         Self {
             stream: BufReader::with_capacity(READ_AHEAD_BYTES, stream),
             agreement,
-            pool,
             flights: VecDeque::new(),
             incoming: None,
             last_cookie: 0,
@@ -146,7 +143,7 @@ impl Connection {
 
     /// Asks for the bytes of `range`.
     pub(super) async fn read(&mut self, range: Range<u64>, limit: Duration) -> Result<(), AttemptFailed> {
-        let answer = Answer::Read(Assembly::new(range.clone(), self.pool.clone()));
+        let answer = Answer::Read(Assembly::new(range.clone()));
         self.ask(wire::CMD_READ, range, answer, limit).await
     }
 

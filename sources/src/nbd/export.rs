@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::buffer::Pool;
 use datapath::error::{SourceError, SourceErrorKind};
 
 use super::connection::Connection;
@@ -29,7 +28,6 @@ const MIN_READ_BYTES: u64 = 256 << 10;
 pub(super) struct Server {
     pub(super) uri: NbdUri,
     pub(super) network: Arc<Network>,
-    pub(super) pool: Pool,
 }
 
 impl Server {
@@ -40,7 +38,7 @@ impl Server {
         };
         let connected = within(limit, connecting).await;
         let (stream, agreement) = connected.map_err(|failure| failure.at(&self.uri.to_string()))?;
-        Ok(Connection::new(stream, agreement, self.pool.clone()))
+        Ok(Connection::new(stream, agreement))
     }
 
     /// The first connection, tried again after what looks like a server that is just not there yet.

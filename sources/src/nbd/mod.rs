@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use datapath::buffer::{CHUNK_BYTES, Pool};
+use datapath::buffer::CHUNK_BYTES;
 use datapath::error::SourceError;
 use datapath::source::{Body, Source};
 use datapath::target::is_known_zero;
@@ -63,7 +63,6 @@ impl NbdSource {
         let server = Server {
             uri,
             network: Arc::clone(network),
-            pool: Pool::default(),
         };
         let connection = network.block_on(server.first_connection())?;
         let agreement = connection.agreement();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use datapath::archive;
-use datapath::buffer::Pool;
+use datapath::buffer::Filling;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use datapath::source::Body;
 use datapath::storage::Storage;
@@ -96,7 +96,6 @@ impl Layout {
             file,
             offset,
             end: offset.saturating_add(length),
-            pool: Pool::default(),
             stop: self.stop.clone(),
         })
     }
@@ -174,7 +173,6 @@ struct FilePart {
     file: File,
     offset: u64,
     end: u64,
-    pool: Pool,
     stop: CancellationToken,
 }
 
@@ -183,7 +181,7 @@ impl Body for FilePart {
         if self.stop.is_cancelled() {
             return Err(stopped());
         }
-        let mut chunk = self.pool.take(0);
+        let mut chunk = Filling::new(0);
         let room = chunk.room();
         let wanted = usize::try_from(self.end - self.offset).map_or(room.len(), |left| left.min(room.len()));
         let read = loop {

@@ -5,7 +5,7 @@ use super::super::limits::Limits;
 use super::engine::Xz;
 use super::framing::STREAM_HEADER_BYTES;
 use super::walk::Block;
-use crate::buffer;
+use crate::buffer::Filling;
 use crate::memory::Grant;
 
 /// A decoder that is ready for a block of streams with this header. liblzma's stream decoder cannot tell that the blocks
@@ -20,18 +20,13 @@ pub(super) struct BlockDecoder {
 
 impl BlockDecoder {
     /// A decoder for `block`: `used`, if that was made for a stream with the same header, else a new one.
-    pub(super) fn ready(
-        used: Option<Self>,
-        block: &Block,
-        limits: &Limits,
-        buffers: &buffer::Pool,
-    ) -> Result<Self, Fault> {
+    pub(super) fn ready(used: Option<Self>, block: &Block, limits: &Limits) -> Result<Self, Fault> {
         let mut decoder = match used.filter(|used| used.stream_header == block.stream_header) {
             Some(used) => used,
             // What was used is dropped before: its memory is given back before more is taken.
             None => {
                 let mut engine = Xz::granted()?;
-                engine.step(&mut &block.stream_header[..], &mut buffers.take(0))?;
+                engine.step(&mut &block.stream_header[..], &mut Filling::new(0))?;
                 Self {
                     stream_header: block.stream_header,
                     engine,

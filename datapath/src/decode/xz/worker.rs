@@ -11,7 +11,7 @@ use super::decoder::BlockDecoder;
 use super::pool::Pool;
 use super::state::{Food, Taken};
 use super::walk::Block;
-use crate::buffer::{self, Filling};
+use crate::buffer::Filling;
 use crate::error::DecodeError;
 
 /// Most threads, however many cores there are: each has up to 1 MiB of buffers, and more would only wait for
@@ -64,11 +64,7 @@ impl Drop for Workers {
 
 /// Decodes block after block, until no more are needed: the life of a thread.
 fn work(pool: &Pool, limits: &Limits) {
-    let worker = Worker {
-        pool,
-        limits,
-        buffers: buffer::Pool::default(),
-    };
+    let worker = Worker { pool, limits };
     while let Some(taken) = pool.take() {
         let (number, block) = (taken.number, taken.block);
         pool.finish(number, guarded(&block, || worker.decode(taken)));
@@ -86,7 +82,6 @@ fn guarded<T>(block: &Block, decode: impl FnOnce() -> Result<T, DecodeError>) ->
 struct Worker<'p> {
     pool: &'p Pool,
     limits: &'p Limits,
-    buffers: buffer::Pool,
 }
 
 impl Worker<'_> {
@@ -97,11 +92,11 @@ impl Worker<'_> {
             block,
             decoder: used,
         } = taken;
-        let mut decoder = BlockDecoder::ready(used, &block, self.limits, &self.buffers)
+        let mut decoder = BlockDecoder::ready(used, &block, self.limits)
             .map_err(|fault| fault.at(Codec::Xz, block.start))?;
         let mut at = block.start;
         let mut offset = block.offset;
-        let mut output = self.buffers.take(offset);
+        let mut output = Filling::new(offset);
         let decoded = loop {
             let bytes = match self.pool.food(number) {
                 Food::Bytes(bytes) => bytes,
@@ -140,7 +135,7 @@ impl Worker<'_> {
     fn hand_out(&self, number: u64, offset: &mut u64, output: &mut Filling) -> bool {
         let at = *offset;
         *offset += output.len() as u64;
-        let chunk = std::mem::replace(output, self.buffers.take(*offset)).freeze();
+        let chunk = std::mem::replace(output, Filling::new(*offset)).freeze();
         self.pool.deliver(number, at, chunk)
     }
 }
