@@ -151,6 +151,36 @@ fn many_threads_that_decode_xz_stay_below_the_bound() {
     assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
 }
 
+/// A compressed cluster waits until all of it is there: what has come of it must not keep a chunk for every few bytes.
+#[test]
+fn a_pipe_that_drips_stays_below_the_bound() {
+    const PIECE_BYTES: usize = 4096;
+    const PIECE_WAIT: Duration = Duration::from_millis(12);
+    let folder = tempfile::tempdir().unwrap();
+    let [raw, object, target] = ["disk.raw", "object", "disk.img"].map(|name| folder.path().join(name));
+    // Seven bits of eight: large when compressed, and small enough to be.
+    let bytes: Vec<u8> = disk::content(1, 8 << 20).iter().map(|byte| byte & 0x7f).collect();
+    std::fs::write(&raw, &bytes).unwrap();
+    LARGE(&raw, &object);
+    let stored = std::fs::read(&object).unwrap();
+    let finished = Program::new(env!("CARGO_BIN_EXE_cdi-importer"))
+        .args(["import", "-"])
+        .arg(&target)
+        .stdin(move |pipe| {
+            let (slow, fast) = stored.split_at(stored.len() / 3);
+            for piece in slow.chunks(PIECE_BYTES) {
+                pipe.write_all(piece)?;
+                std::thread::sleep(PIECE_WAIT);
+            }
+            pipe.write_all(fast)
+        })
+        .run();
+    finished.assert_success("import");
+    disk::assert_same(&target, &raw, 8 << 20, "import");
+    let peak = finished.peak_rss_bytes.unwrap();
+    assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
+}
+
 /// Imports through a delay on every write, compares the result and returns the peak of memory.
 fn import_slowly(case: &Case, object: &Path, target: &Path, raw: &Path) -> u64 {
     let writes = "pwrite64,pwritev,pwritev2";
