@@ -20,9 +20,11 @@ impl Pod {
     /// A pod in filesystem mode, with the environment that every pod gets and `env` on top.
     pub(crate) fn new(env: &[(&str, &str)]) -> Self {
         let root = tempfile::tempdir().or_fail("a folder");
-        for folder in ["data", "dev"] {
+        for folder in ["data", "dev", "tmp"] {
             std::fs::create_dir(root.path().join(folder)).or_fail(folder);
         }
+        // What a pod that is killed leaves there goes with the pod.
+        let temporary = root.path().join("tmp");
         let metrics = free_address();
         let basic = [
             (
@@ -30,6 +32,7 @@ impl Pod {
                 root.path().to_str().or_fail("a path of ASCII"),
             ),
             ("CDI_WORKERS_TEST_METRICS_ADDR", metrics.as_str()),
+            ("TMPDIR", temporary.to_str().or_fail("a path of ASCII")),
             ("IMPORTER_CONTENTTYPE", "kubevirt"),
             ("OWNER_UID", "uid"),
             ("PREALLOCATION", "false"),

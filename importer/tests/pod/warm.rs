@@ -177,6 +177,12 @@ impl Import {
         );
     }
 
+    /// Folders with nbdkit's socket, and for a moment the password, that are still there.
+    fn folders(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.pod.path("tmp")).or_fail("the pod's temporary folder");
+        entries.map(|entry| entry.or_fail("an entry").path()).collect()
+    }
+
     /// Processes of nbdkit that read for this pod.
     fn nbdkits(&self) -> Vec<Pid> {
         let root = self.pod.root.path().to_string_lossy().into_owned();
@@ -287,6 +293,10 @@ fn hit(import: &Import, blow: Blow, running: Running) -> bool {
         || "nbdkit is still there",
         || import.nbdkits().is_empty(),
     );
+    for folder in import.folders() {
+        assert_eq!(finished.code(), 137, "{} is still there", folder.display());
+        std::fs::remove_dir_all(folder).or_fail("what a killed pod has left");
+    }
     if finished.code() == 0 || !is_hit {
         return false;
     }
