@@ -99,9 +99,9 @@ fn attach(backing: &Path, sector_size: u32) -> PathBuf {
 /// A lock: its holder is the only one on this machine that looks for a free device. Of two `losetup --find` that find the same one, the
 /// loser claims it for a moment, and a program that opens it exclusively then, as an import does, is told that it is busy.
 fn turn() -> File {
-    let path = std::env::temp_dir().join("cdi-workers-losetup.lock");
-    let file = File::create(&path).or_fail(path.display());
-    rustix::fs::flock(&file, FlockOperation::LockExclusive).or_fail(path.display());
+    let path = "/dev/loop-control";
+    let file = File::open(path).or_fail(path);
+    rustix::fs::flock(&file, FlockOperation::LockExclusive).or_fail(path);
     file
 }
 
