@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from images import prepare, sh
+from images import prepare, sh, warm
 from upload_proxy import free_port, start
 
 RATE = 200e6 / 8
@@ -140,6 +140,7 @@ def measure(way, programs: Path, image: Path, work: Path, is_slow: bool) -> tupl
         wire = Wire(front, is_slow)
         port = wire.port if is_slow else front
         try:
+            warm(image)
             begin = time.monotonic()
             way(programs, image, certs, f"https://localhost:{port}", token, tmp)
             wall = time.monotonic() - begin

@@ -13,7 +13,7 @@ from pathlib import Path
 import measure
 import ways
 from build import built
-from images import DISK_BYTES, RAW, prepare
+from images import DISK_BYTES, RAW, prepare, warm
 from server import Server
 
 HERE = Path(__file__).parent
@@ -85,6 +85,7 @@ class Bench:
                 out=out,
                 tmp=temporary,
             ).replace("$uri", '"$uri"')
+            warm(self.folder / case.image)
             # What earlier runs left to be written is not this one's business.
             os.sync()
             cost = measure.run(command, temporary)

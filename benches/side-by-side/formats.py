@@ -7,7 +7,7 @@ pipe. Everything ends with the disk on the disk.
 import statistics
 from pathlib import Path
 
-from images import prepare, sh
+from images import prepare, sh, warm
 from measure import Cost, become_subreaper
 from whole import arguments, importer, measure
 
@@ -50,6 +50,7 @@ def main() -> None:
     for _ in range(options.runs):
         for name, (format, _) in FORMATS.items():
             for way in WAYS:
+                warm(Path(folder, name))
                 cost = measure(way(binary, Path(folder, name), format), folder)
                 costs.setdefault((name, way.__name__), []).append(cost)
                 print(f"{name}, {way.__name__}: {cost}", flush=True)

@@ -56,6 +56,17 @@ def prepare(folder: Path) -> None:
             partial.rename(out)
 
 
+def warm(image: Path) -> None:
+    """Reads an image, so that no way waits for the disk that it lies on.
+
+    Some machines take memory back from the page cache while most of it is free: with 15 of 24 GiB free, an import of the
+    raw disk, 4 GiB, took 6.7 s in one round and 2.2 in the next.
+    """
+    with open(image, "rb", buffering=0) as file:
+        while file.read(1 << 20):
+            pass
+
+
 def make_disk(raw: Path) -> None:
     """A partition with an ext4 file system of real files."""
     print(f"making {raw.name}", flush=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import measure
 import upload
 import whole
-from images import prepare
+from images import prepare, warm
 from server import Server
 from ways import OVER_HTTP, TWO_PHASES
 
@@ -68,6 +68,7 @@ def main() -> None:
             for image, phases in IMPORTS.items():
                 for way, command in ("ours", OVER_HTTP.command), ("two phases", phases):
                     command = f"{limit.join}; {command}".replace("{url}", f"{web.url}/{image}")
+                    warm(folder / image)
                     cost = whole.measure(command.replace("{us}", str(importer)), folder)
                     note(f"import of {image}", way, cost.wall)
             for image in UPLOADS:

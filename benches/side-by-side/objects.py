@@ -9,7 +9,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from images import prepare
+from images import prepare, warm
 from measure import Cost, become_subreaper
 from server import Server
 from whole import arguments, importer, measure
@@ -61,6 +61,7 @@ def main() -> None:
             with Server(Path(bucket), limit) as server:
                 for _ in range(options.runs):
                     for way in WAYS:
+                        warm(folder / image)
                         cost = measure(way(binary, server.url, image), folder)
                         costs.setdefault((image, limit, way.__name__), []).append(cost)
                         print(f"{image}, {limit}, {way.__name__}: {cost}", flush=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from build import built
-from images import DISK_BYTES, prepare, sh
+from images import DISK_BYTES, prepare, sh, warm
 
 PORT = 8743
 """Of whichever server is measured, on loopback."""
@@ -177,6 +177,7 @@ def measure(way, server: Path, certs: Path, image: Path, target: str, folder: Pa
             )
             device = out = Path(made.stdout.strip())
         try:
+            warm(image)
             cost = way(server, certs, image, out, tmp)
             sh(f"cmp {folder}/disk.raw {out}")
             return cost
