@@ -53,7 +53,6 @@ impl Scene {
     fn new(expected: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         build_plugin(folder.path());
-        std::fs::create_dir_all(folder.path().join("library/lib64")).unwrap();
         let bytes = disk::sparse_content(3, 24 << 20, 8);
         std::fs::write(folder.path().join("disk.raw"), &bytes).unwrap();
         let mut config = format!("disk={}/disk.raw\n", folder.path().display());
@@ -247,27 +246,25 @@ fn what_is_missing_in_the_pod_is_said() {
         ..options.clone()
     };
     let installation = options.installation.clone();
-    let no_library = Installation {
-        library: scene.path("elsewhere"),
+    // A plugin for tests needs no library, as every test of this file shows; nbdkit's own does.
+    let nothing = Installation {
+        test_plugin: scene.path("none"),
         ..installation.clone()
     };
     refused(
-        open(&with(no_library)),
+        open(&with(nothing.clone())),
         "the VDDK library is missing: there is no ",
     );
     let no_nbdkit = Installation {
         nbdkit: scene.path("nbdkit"),
-        ..installation.clone()
+        ..installation
     };
     refused(
         open(&with(no_nbdkit)),
         "with which VMware disks are read: no such file or directory",
     );
-    let no_plugin = Installation {
-        test_plugin: scene.path("none"),
-        ..installation
-    };
-    refused(open(&with(no_plugin)), "nbdkit cannot load its plugin vddk");
+    std::fs::create_dir_all(scene.path("library/lib64")).unwrap();
+    refused(open(&with(nothing)), "nbdkit cannot load its plugin vddk");
 }
 
 #[test]

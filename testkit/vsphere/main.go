@@ -1,5 +1,6 @@
 // A vSphere that tests can ask for virtual machines: the simulator of VMware's own Go library, with two data centres.
 //
+// With the argument own-certificate it shows the certificate that VMware's program vcsim shows, whose RSA key has 1024 bits.
 // Prints its URL, the SHA-1 thumbprint of its certificate, then a line of JSON for each virtual machine, and ends with its standard input.
 package main
 
@@ -51,11 +52,14 @@ func serve() error {
 	if err := model.Create(); err != nil {
 		return err
 	}
-	certificate, err := selfSigned()
-	if err != nil {
-		return err
+	model.Service.TLS = &tls.Config{}
+	if len(os.Args) < 2 || os.Args[1] != "own-certificate" {
+		certificate, err := selfSigned()
+		if err != nil {
+			return err
+		}
+		model.Service.TLS.Certificates = []tls.Certificate{certificate}
 	}
-	model.Service.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
 	model.Service.Listen = &url.URL{Host: "127.0.0.1:0", User: url.UserPassword("user", "secret")}
 	server := model.Service.NewServer()
 	machines, err := inventory(context.Background(), server.URL)
@@ -63,7 +67,7 @@ func serve() error {
 		return err
 	}
 	fmt.Println("https://" + server.URL.Host)
-	fmt.Printf("% x\n", sha1.Sum(certificate.Certificate[0]))
+	fmt.Printf("% x\n", sha1.Sum(server.Certificate().Raw))
 	for _, one := range machines {
 		line, err := json.Marshal(one)
 		if err != nil {
@@ -75,7 +79,7 @@ func serve() error {
 	return err
 }
 
-// The certificate that Go brings for tests has an RSA key of 1024 bits, which clients refuse.
+// A certificate with which clients can know a server: they refuse RSA keys of 1024 bits.
 func selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -10,6 +10,7 @@ mod node_pull;
 mod pod;
 mod registry;
 mod running;
+mod sizes;
 mod success;
 mod vddk;
 mod vsphere;

@@ -129,7 +129,7 @@ fn pod(server: &Adversary) -> Pod {
 }
 
 /// Puts a script in the place of nbdkit; `$NBDKIT` is the real one.
-fn with_nbdkit(pod: &mut Pod, script: &str) {
+pub(crate) fn with_nbdkit(pod: &mut Pod, script: &str) {
     let program = pod.path("bin/nbdkit");
     let real = tools::find("nbdkit").display().to_string();
     write(&program, &format!("#!/bin/sh\nNBDKIT={real}\n{script}\n"));

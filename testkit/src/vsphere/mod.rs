@@ -40,7 +40,17 @@ const MACHINES: usize = 8;
 impl Vsphere {
     /// Starts it; builds it first, if it was never built on this machine.
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with the certificate of the program `vcsim`, as in CDI's tests: an RSA key of 1024 bits.
+    pub fn start_as_vcsim() -> Self {
+        Self::start_with(&["own-certificate"])
+    }
+
+    fn start_with(arguments: &[&str]) -> Self {
         let mut child = Command::new(tools::built("vsphere"))
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -90,26 +100,47 @@ impl Drop for Vsphere {
 
 /// Builds the plugin in `folder`.
 pub fn build_plugin(folder: &Path) -> PathBuf {
+    let plugin = folder.join("nbdkit-vddk-plugin.so");
+    compile("plugin.c", &plugin);
+    plugin
+}
+
+/// Compiles a plugin of `testkit/vddk`.
+fn compile(source: &str, plugin: &Path) {
     let header = Path::new("/usr/include/nbdkit-plugin.h");
     assert!(
         header.exists(),
         "this test needs {}: apt-get install nbdkit-plugin-dev",
         header.display()
     );
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("vddk/plugin.c");
-    let plugin = folder.join("nbdkit-vddk-plugin.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("vddk").join(source);
     let args = ["-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-o"].map(Into::into);
-    tools::run("gcc", args.into_iter().chain([plugin.clone(), source]));
-    plugin
+    tools::run("gcc", args.into_iter().chain([plugin.to_owned(), source]));
 }
 
-/// Puts below `root` what a side-car image with VMware's library brings to `/opt`, with the plugin in its place; `config` is for the
-/// plugin.
+/// Puts the plugin below `root` where a side-car image for tests brings it, and `config`, which is for the plugin. VMware's
+/// library is not there, as it is not in CDI's image for tests.
 pub fn bring_library(root: &Path, config: &str) {
-    for folder in ["opt/testing", "opt/vmware-vix-disklib-distrib/lib64", "vddk-args"] {
+    for folder in ["opt/testing", "vddk-args"] {
         std::fs::create_dir_all(root.join(folder)).or_fail(folder);
     }
-    let plugin = build_plugin(&root.join("opt/testing"));
-    std::fs::rename(plugin, root.join("opt/testing/libvddk-test-plugin.so")).or_fail("the plugin");
+    compile("plugin.c", &root.join(TEST_PLUGIN));
     std::fs::write(root.join("vddk-args/vddk-config-file"), config).or_fail("the configuration");
 }
+
+/// Puts below `root` what CDI's image for tests (`vddk-test`) copies to the volume of the side-car, and nothing else: a plugin
+/// that insists on the arguments of CDI's importer, and the only disk that it serves.
+pub fn bring_test_image(root: &Path, disk: &Path) {
+    std::fs::create_dir_all(root.join("opt/testing")).or_fail("a folder");
+    compile("bare.c", &root.join(TEST_PLUGIN));
+    std::fs::copy(disk, root.join(TEST_DISK)).or_fail("the disk of the side-car");
+}
+
+/// The plugin of a side-car image for tests, below its root.
+pub const TEST_PLUGIN: &str = "opt/testing/libvddk-test-plugin.so";
+
+/// The disk of CDI's image for tests.
+pub const TEST_DISK: &str = "opt/testing/nbdtest.img";
+
+/// What the plugin of [`bring_test_image`] says about the library and the host.
+pub const TEST_INFO: [&str; 2] = ["1.2.3", "esx.test"];

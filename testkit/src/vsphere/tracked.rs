@@ -316,16 +316,21 @@ pub fn fault(kind: &str, text: &str) -> Reply {
     )
 }
 
-/// Blocks that differ, joined where they touch: start and length.
+/// Blocks that differ, joined where they touch: start and length. Behind the end of a disk that grew, it was zero.
 fn differences(before: &Path, now: &Path) -> Vec<(u64, u64)> {
     let (old, new) = (open(before), open(now));
-    let end = length(now);
+    let (old_end, end) = (length(before), length(now));
     let mut areas: Vec<(u64, u64)> = Vec::new();
     let mut at = 0;
     let (mut one, mut other) = (vec![0; 1 << 20], vec![0; 1 << 20]);
     while at < end {
         let step = usize::try_from((end - at).min(1 << 20)).or_fail("a window");
-        old.read_exact_at(&mut one[..step], at).or_fail("the disk before");
+        let known = usize::try_from(old_end.saturating_sub(at))
+            .or_fail("a window")
+            .min(step);
+        one[known..].fill(0);
+        old.read_exact_at(&mut one[..known], at)
+            .or_fail("the disk before");
         new.read_exact_at(&mut other[..step], at).or_fail("the disk");
         if one[..step] != other[..step] {
             let block = usize::try_from(BLOCK_BYTES).or_fail("a block");

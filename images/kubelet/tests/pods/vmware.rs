@@ -17,7 +17,7 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::tools;
 use testkit::vsphere::tracked::{DISK, Tracked, UUID};
-use testkit::vsphere::{Machine, Vsphere, build_plugin};
+use testkit::vsphere::{Machine, TEST_INFO, Vsphere, bring_library, bring_test_image};
 
 use super::scene::{
     CLAIM_BYTES, Files, MIB, assert_allocation, assert_disk, claims, claims_and_preallocation, disk_image,
@@ -38,20 +38,22 @@ struct Scene {
     network: Network,
     folder: tempfile::TempDir,
     side_car: String,
-    options: String,
+    options: Option<String>,
 }
 
 impl Scene {
     /// The plugin that stands in for the library finds these files of the folder in `/opt/testing`, and has these options.
     fn new(folder: tempfile::TempDir, disks: &[&str], options: String) -> Self {
-        let tree = folder.path().join("tree");
-        fs::create_dir_all(tree.join("testing")).or_fail("a folder");
-        fs::create_dir_all(tree.join(LIBRARY)).or_fail("a folder");
-        let plugin = build_plugin(folder.path());
-        fs::copy(plugin, tree.join("testing/libvddk-test-plugin.so")).or_fail("the plugin");
+        bring_library(folder.path(), "");
+        let brought = folder.path().join("opt/testing");
         for disk in disks {
-            fs::copy(folder.path().join(disk), tree.join("testing").join(disk)).or_fail(disk);
+            fs::copy(folder.path().join(disk), brought.join(disk)).or_fail(disk);
         }
+        Self::of(folder, Some(options))
+    }
+
+    /// The side-car brings what is in `opt` of the folder.
+    fn of(folder: tempfile::TempDir, options: Option<String>) -> Self {
         Self {
             network: Network::new(),
             side_car: side_car(folder.path()),
@@ -86,7 +88,7 @@ impl Scene {
             env: &[&env, import.env].concat(),
             secret: Some("vsphere"),
             side_car: Some(&self.side_car),
-            library_options: Some("options"),
+            library_options: self.options.as_ref().map(|_| "options"),
             ..*import
         };
         let mut pod = controller::importer(claim, &import);
@@ -95,10 +97,13 @@ impl Scene {
             ("accessKeyId", "user".to_owned()),
             ("secretKey", "secret".to_owned()),
         ];
-        let options = vec![("vddk-config-file", self.options.clone())];
-        let own = [("vsphere", user.to_vec()), ("options", options)];
+        let options = self
+            .options
+            .clone()
+            .map(|text| ("options", vec![("vddk-config-file", text)]));
+        let own = [("vsphere", user.to_vec())].into_iter().chain(options);
         let objects = Objects {
-            files: own.into_iter().chain(files.iter().cloned()).collect(),
+            files: own.chain(files.iter().cloned()).collect(),
             ..with_claim(claim)
         };
         pod::start(&self.network, &pod, &objects).wait("importer")
@@ -133,11 +138,11 @@ fn disk_of(machine: &Machine) -> [(&str, &str); 2] {
     ]
 }
 
-/// A user's image that has `tree` of this folder, and copies it to where the importer looks for it.
+/// A user's image that has `opt` of this folder, and copies it to where the importer looks for it.
 fn side_car(folder: &Path) -> String {
     let base = Image::ImporterVddk.id();
     let lines = format!(
-        "FROM {base}\nCOPY tree /library\nENTRYPOINT [\"/bin/sh\", \"-c\", \"cp -r /library/* /opt\"]\n"
+        "FROM {base}\nCOPY opt /library\nENTRYPOINT [\"/bin/sh\", \"-c\", \"cp -r /library/* /opt\"]\n"
     );
     fs::write(folder.join("Containerfile"), lines).or_fail("a Containerfile");
     images::build(folder)
@@ -214,6 +219,39 @@ fn a_vmware_server_is_verified_with_the_certificates_that_are_given() {
         "{}",
         ended.log
     );
+}
+
+/// CDI's own tests, whose side-car has no library, and whose vSphere is VMware's simulator.
+#[test]
+fn the_test_image_of_cdi_is_enough_for_whole_disks_and_for_stages() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    disk_image(folder.path());
+    bring_test_image(folder.path(), &folder.path().join("image.raw"));
+    let mut scene = Scene::of(folder, None);
+    let vsphere = Vsphere::start_as_vcsim();
+    scene.network.open(address(vsphere.url()));
+    let disk = disk_of(&vsphere.machines()[0]);
+    for claim in claims() {
+        for (current, previous) in [("", ""), ("first", ""), ("second", "first")] {
+            // Its plugin takes either options for the library or a snapshot.
+            scene.options = current.is_empty().then(|| OPTIONS.join("\n"));
+            let particulars = [
+                ("IMPORTER_THUMBPRINT", "testprint"),
+                ("IMPORTER_CURRENT_CHECKPOINT", current),
+                ("IMPORTER_PREVIOUS_CHECKPOINT", previous),
+            ];
+            let import = Import {
+                env: &[&disk[..], &particulars].concat(),
+                ..Import::default()
+            };
+            let ended = scene.import(vsphere.url(), &claim, &import, &[], |_| {});
+            scene.assert_imported(&claim, &ended, "image.raw", false);
+            let [version, host] = TEST_INFO.map(str::to_owned);
+            assert_eq!(ended.vddk(), Some((version, host)), "{}", ended.message);
+            let are_options_told = OPTIONS.iter().all(|option| ended.log.contains(option));
+            assert_eq!(are_options_told, scene.options.is_some(), "{}", ended.log);
+        }
+    }
 }
 
 /// Writes the states of a guest's disk into `folder`: data, some of which is overwritten, and then zeroed.
@@ -319,7 +357,7 @@ fn build_library(path: &Path) {
 #[test]
 fn nbdkits_own_plugin_loads_the_library_that_the_side_car_brings() {
     let folder = tempfile::tempdir().or_fail("a folder");
-    let library = folder.path().join("tree").join(LIBRARY);
+    let library = folder.path().join("opt").join(LIBRARY);
     fs::create_dir_all(&library).or_fail("a folder");
     build_library(&library.join("libvixDiskLib.so.7"));
     let side_car = side_car(folder.path());

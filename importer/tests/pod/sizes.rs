@@ -1,0 +1,113 @@
+//! VMware disks in stages, where vSphere, VMware's library and the target do not agree on the size of the disk.
+
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::vsphere::tracked::Tracked;
+use testkit::vsphere::{TEST_DISK, TEST_PLUGIN, bring_test_image};
+
+use super::pod::MIB;
+use super::vsphere::with_nbdkit;
+use super::warm::{GUEST_BYTES, Guest, Import};
+
+/// An import whose nbdkit finds the stand-in where VMware's library is expected: no plugin for tests is there.
+fn import_without_test_plugin(vsphere: &Tracked, config: &str) -> Import {
+    let mut import = Import::new(vsphere, config, false);
+    let plugin = import.pod.path("plugin.so");
+    std::fs::rename(import.pod.path(TEST_PLUGIN), &plugin).or_fail("the plugin");
+    let library = import.pod.path("opt/vmware-vix-disklib-distrib/lib64");
+    std::fs::create_dir_all(library).or_fail("the place of the library");
+    let script = format!(
+        "for word; do shift; [ \"$word\" != vddk ] || word={}; set -- \"$@\" \"$word\"; done; exec $NBDKIT \"$@\"",
+        plugin.display()
+    );
+    with_nbdkit(&mut import.pod, &script);
+    import
+}
+
+#[test]
+fn vsphere_and_vmwares_library_have_to_agree_on_the_size_of_the_disk() {
+    let vsphere = Tracked::start();
+    let guest = Guest::with_three_states(&vsphere);
+    let mut import = import_without_test_plugin(&vsphere, &guest.config());
+    let [(first, _), (second, now), _] = &guest.states[..] else {
+        panic!("three states")
+    };
+    import.stage(&first.name, "");
+    import.assert_succeeds();
+    import.stage(&second.name, &first.change_id);
+    for capacity in [GUEST_BYTES - 512, GUEST_BYTES + MIB, 2 << 30] {
+        vsphere.habits(|habits| habits.capacity = Some(capacity));
+        let sizes =
+            format!("the disk has {capacity} bytes for vSphere and {GUEST_BYTES} for the VDDK library");
+        import.assert_refused(&sizes);
+        import.assert_refused("it was resized, so import it anew");
+    }
+    vsphere.habits(|habits| habits.capacity = None);
+    import.assert_succeeds();
+    disk::assert_same(&import.disk(), now, GUEST_BYTES, "after all that");
+}
+
+#[test]
+fn a_disk_that_grew_between_the_stages_is_refused_by_a_target_that_did_not() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let vsphere = Tracked::start();
+    let mut states = Vec::new();
+    for (seed, bytes) in [(1, 8 * MIB), (2, 16 * MIB)] {
+        let raw = folder.path().join(format!("{seed}.raw"));
+        std::fs::write(&raw, disk::content(seed, bytes)).or_fail("a state");
+        states.push(raw);
+    }
+    // As vSphere would tell it: nothing but the front of the disk has changed.
+    let (first, second) = (vsphere.checkpoint(&states[0]), vsphere.checkpoint(&states[0]));
+    let config = format!(
+        "disk.{}={}\ndisk.{}={}\n",
+        first.object,
+        states[0].display(),
+        second.object,
+        states[1].display()
+    );
+    let mut import = import_without_test_plugin(&vsphere, &config);
+    import.pod.env.retain(|(name, _)| name != "IMPORTER_IMAGE_SIZE");
+    import.stage(&first.name, "");
+    import.assert_succeeds();
+    import.stage(&second.name, &first.change_id);
+    vsphere.habits(|habits| habits.capacity = Some(16 * MIB));
+    import.assert_refused("16777216");
+}
+
+/// CDI's own tests with a vSphere that tracks changes: 2 GiB for vSphere, 46137344 bytes for the side-car's plugin.
+#[test]
+fn a_plugin_for_tests_may_serve_less_than_vsphere_tells_but_never_less_than_what_changed() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let states = ["first.raw", "second.raw", "beyond.raw"].map(|name| folder.path().join(name));
+    let mut content = disk::sparse_content(6, 44 * MIB, 4);
+    std::fs::write(&states[0], &content).or_fail("a state");
+    let at = usize::try_from(40 * MIB).or_fail("a place");
+    content[at..at + 70_000].fill(7);
+    std::fs::write(&states[1], &content).or_fail("a state");
+    content.resize(content.len() + 4096, 8);
+    std::fs::write(&states[2], &content).or_fail("a state");
+    let vsphere = Tracked::start();
+    let first = vsphere.checkpoint(&states[0]);
+    let second = vsphere.checkpoint(&states[1]);
+    let beyond = vsphere.checkpoint(&states[2]);
+    vsphere.habits(|habits| habits.capacity = Some(2 << 30));
+
+    for on_device in [false, true] {
+        let mut import = Import::new(&vsphere, "", on_device);
+        std::fs::remove_dir_all(import.pod.path("vddk-args")).or_fail("the options of the library");
+        import
+            .pod
+            .env
+            .push(("IMPORTER_THUMBPRINT".to_owned(), "testprint".to_owned()));
+        bring_test_image(import.pod.root.path(), &states[0]);
+        import.stage(&first.name, "");
+        import.assert_succeeds();
+        std::fs::copy(&states[1], import.pod.path(TEST_DISK)).or_fail("the disk of the side-car");
+        import.stage(&second.name, &first.name);
+        import.assert_succeeds();
+        disk::assert_same(&import.disk(), &states[1], 44 * MIB, "the second stage");
+        import.stage(&beyond.name, &second.change_id);
+        import.assert_refused("2147483648 bytes for vSphere and 46137344 for the VDDK library");
+    }
+}
