@@ -363,12 +363,7 @@ fn an_id_leads_nowhere_else() {
 fn an_engine_cannot_hand_its_secrets_on() {
     let stranger = Adversary::start(|request, _| honest(request));
     let elsewhere = stranger.url("/elsewhere");
-    for (method, end) in [
-        ("POST", "/token"),
-        ("GET", "/api/"),
-        ("GET", DISK_ID),
-        ("POST", "/imagetransfers"),
-    ] {
+    for (method, end) in [("POST", "/token"), ("GET", DISK_ID), ("POST", "/imagetransfers")] {
         for status in [301, 302, 307, 308] {
             let redirect = Reply::status(status, "").with("Location", elsewhere.clone());
             let Case(_, attack) = Case::on("redirect", method, end, redirect);

@@ -27,7 +27,6 @@ impl Session {
         disk_id: &str,
         checkpoints: &Checkpoints,
     ) -> Result<Subject, SourceError> {
-        self.call(Method::GET, "", None).await?;
         match &checkpoints.current {
             Some(snapshot) => self.snapshot_of(disk_id, snapshot).await,
             None => {

@@ -86,10 +86,6 @@ pub(super) fn answer(state: &State, request: &Request, body: &str) -> Answer {
 fn resource(state: &State, log: &mut Log, method: &str, path: &str, body: &str) -> Answer {
     let steps: Vec<&str> = path.split('/').skip(1).filter(|step| !step.is_empty()).collect();
     match (method, steps.as_slice()) {
-        ("GET", []) => Answer::xml(
-            200,
-            "<api><product_info><name>oVirt Engine</name></product_info></api>",
-        ),
         ("GET", ["disks", DISK_ID]) => Answer::xml(200, disk(state)),
         ("GET", ["storagedomains", STORAGE_DOMAIN, "disksnapshots"]) => Answer::xml(200, snapshots(state)),
         ("POST", ["imagetransfers"]) => start(state, log, body),
