@@ -3,7 +3,7 @@
 #
 #   images/build.sh [OPTION…] [IMAGE…]       IMAGE: importer uploadserver uploadproxy cloner importer-vddk; all without one
 #
-#   --profile NAME     of cargo: dist by default; dev is quick to compile
+#   --profile NAME     of cargo: dist by default, whose programs fit into the images; dev is quick to compile
 #   --programs FOLDER  takes compiled programs from there, as CI does with those that its tests have run
 #   --target TRIPLE    x86_64-unknown-linux-gnu, aarch64-unknown-linux-gnu or s390x-unknown-linux-gnu; this machine's by default
 #   --output FOLDER    target/images by default
@@ -166,7 +166,7 @@ pack() {
         "$(mega "$size")" "$(mega "$(stat --format %s "$archive")")"
     # Those of unoptimised programs may be larger.
     if [ "$(basename "$programs")" != debug ] && [ "$size" -gt "$(limit "$image")000000" ]; then
-        too_large+=("$name has more than the $(limit "$image") MB that it may have")
+        too_large+=("$name has $size bytes, which is more than $(limit "$image") MB")
     fi
 }
 
@@ -187,4 +187,5 @@ for image in "${chosen[@]}"; do
     pack "$image"
 done
 printf '\nArchives and bills of materials are in %s\n' "$output"
-[ ${#too_large[@]} = 0 ] || complain "$(printf '%s\n' "${too_large[@]}")"
+# With thin LTO, which is the profile release, the importer's image had 40.1 MB.
+[ ${#too_large[@]} = 0 ] || complain "$(printf '%s; ' "${too_large[@]}")use programs of --profile dist, other profiles make larger ones"

@@ -221,3 +221,52 @@ fn a_worker_has_the_limits_of_its_pod() {
     // 600M in whole pages, and 750m of a second's tenth.
     assert_eq!(ended.log, "599998464\n75000 100000 ", "{}", ended.code);
 }
+
+/// Programs that do nothing, of which the cloner takes more than its image may have.
+fn write_programs(folder: &Path) {
+    for (name, bytes) in [("cdi-cloner", 25_000_000), ("cdi-uploadproxy", 1)] {
+        let source = folder.join(name).with_extension("c");
+        let code = format!("const char data[{bytes}] = {{1}}; int main(void) {{ return data[0] != 1; }}\n");
+        std::fs::write(&source, code).or_fail("a program's source");
+        let program = folder.join(name);
+        tools::run("gcc", ["-o".as_ref(), program.as_os_str(), source.as_os_str()]);
+    }
+}
+
+#[test]
+fn an_image_above_its_limit_fails_the_build_behind_the_others_and_names_the_profile() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let programs = folder.path().join("release");
+    std::fs::create_dir(&programs).or_fail("a folder");
+    write_programs(&programs);
+    let images = folder.path().join("images");
+    let built = std::process::Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../build.sh"))
+        .arg("--programs")
+        .arg(&programs)
+        .arg("--output")
+        .arg(&images)
+        .args(["cloner", "uploadproxy"])
+        .output()
+        .or_fail("images/build.sh");
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(!built.status.success(), "{said}");
+    for words in ["cdi-cloner has 2", "more than 25 MB", "--profile dist"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("cdi-uploadproxy has"), "{said}");
+    let left: Vec<_> = std::fs::read_dir(&images)
+        .or_fail("the images")
+        .map(|entry| {
+            entry
+                .or_fail("an image")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .filter(|name| name.ends_with(".oci.tar"))
+        .collect();
+    for image in [Image::Cloner, Image::UploadProxy] {
+        let is_left = left.iter().any(|name| name.starts_with(image.name()));
+        assert!(is_left, "{} is lost: {left:?}, {said}", image.name());
+    }
+}
