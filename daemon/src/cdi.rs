@@ -15,6 +15,9 @@ pub const ARCHIVES: [&str; 2] = ["/v1beta1/upload-archive", "/v1alpha1/upload-ar
 /// Ours: the place where resumable uploads begin; each has its own path below.
 pub const RESUMABLE: &str = "/v1beta1/upload-resumable";
 
+/// Longest id of a resumable upload.
+const MAX_RESUMABLE_ID: usize = 64;
+
 /// Ours: a header of a request that begins a resumable upload of a raw disk. Marks (`datapath::target::Mark`), ascending and with
 /// commas between them, of what an earlier attempt may have left.
 pub const MARKS_HEADER: &str = "x-cdi-marks";
@@ -47,6 +50,14 @@ pub const ENCODING_HEADER: &str = "x-cdi-workers-clone";
 
 /// The encoding of clones that is ours: `datapath::frames`.
 pub const FRAMES: &str = "frames-1";
+
+/// The id of the resumable upload at `path`: letters, digits, `-` and `_`, so that whoever chose
+/// it, it leads nowhere else.
+pub fn resumable_id(path: &str) -> Option<&str> {
+    let id = path.strip_prefix(RESUMABLE)?.strip_prefix('/')?;
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    ((1..=MAX_RESUMABLE_ID).contains(&id.len()) && id.bytes().all(is_plain)).then_some(id)
+}
 
 /// The part of `path` behind the version, if it has one that CDI knows.
 pub fn unversioned(path: &str) -> Option<&str> {

@@ -36,9 +36,6 @@ pub(crate) enum Endpoint<'p> {
     Status,
 }
 
-/// Longest name of a resumable upload.
-const MAX_ID: usize = 64;
-
 /// The route of `path`.
 pub(crate) fn find(path: &str) -> Route<'_> {
     match path {
@@ -50,12 +47,8 @@ pub(crate) fn find(path: &str) -> Route<'_> {
         STATUS => return Route::Upload(Endpoint::Status),
         _ => {}
     }
-    if let Some(rest) = path.strip_prefix(RESUMABLE) {
-        return match rest.strip_prefix('/') {
-            None if rest.is_empty() => Route::Upload(Endpoint::Resumable { path }),
-            Some(id) if is_id(id) => Route::Upload(Endpoint::Resumable { path }),
-            _ => Route::Unknown,
-        };
+    if path == RESUMABLE || cdi::resumable_id(path).is_some() {
+        return Route::Upload(Endpoint::Resumable { path });
     }
     match cdi::unversioned(path) {
         Some("upload" | "upload-async" | "upload-form" | "upload-form-async") => {
@@ -63,11 +56,6 @@ pub(crate) fn find(path: &str) -> Route<'_> {
         }
         _ => Route::Unknown,
     }
-}
-
-fn is_id(text: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    (1..=MAX_ID).contains(&text.len()) && text.bytes().all(allowed)
 }
 
 impl<'p> Endpoint<'p> {
@@ -82,7 +70,7 @@ impl<'p> Endpoint<'p> {
     /// The name of a resumable upload that has begun.
     pub(crate) fn id(self) -> Option<&'p str> {
         match self {
-            Self::Resumable { path } => path.strip_prefix(RESUMABLE)?.strip_prefix('/'),
+            Self::Resumable { path } => cdi::resumable_id(path),
             Self::Whole { .. } | Self::Status => None,
         }
     }

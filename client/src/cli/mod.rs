@@ -28,6 +28,8 @@ const PROGRAM: &str = "kubectl-cdi";
 
 /// Runs the command that `arguments` (without `name`, under which the program was called) ask for.
 pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
+    // Images and the answers of an API server share what a cgroup allows.
+    volume::limits::of_command(None);
     if Path::new(name).file_name() == Some(OsStr::new(complete::NAME_FOR_KUBECTL)) {
         return complete::run(arguments);
     }

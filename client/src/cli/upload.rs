@@ -18,9 +18,9 @@ use super::failure::CommandFailed;
 use super::view::{Event, View};
 use super::{PROGRAM, printed, under_signals, wanted};
 use crate::cluster::size::fits;
-use crate::cluster::{CdiConfig, Cluster, ClusterError, Found, Source, Target};
+use crate::cluster::{CdiConfig, Cluster, ClusterError, Found, ObjectUid, Source, Target};
 use crate::image::Image;
-use crate::send::{Place, Proxy, Sending, Sent, Tokens, Trust};
+use crate::send::{Place, Proxy, SendFailed, Sending, Sent, Tokens, Trust};
 
 pub(super) fn run(arguments: UploadArgs, words: &[OsString]) -> Result<(), CommandFailed> {
     let display = Display::begin(PROGRAM, arguments.shown.progress, &arguments.shown.output);
@@ -111,7 +111,7 @@ async fn upload(arguments: UploadArgs, view: View) -> Result<Option<Sent>, Comma
 }
 
 /// Removes a volume that was made for an upload of which nothing was sent; else says that it stays.
-async fn clean_up(cluster: &Cluster, target: &Target, uid: &str, view: &View) {
+async fn clean_up(cluster: &Cluster, target: &Target, uid: &ObjectUid, view: &View) {
     if view.watch.handed_over() > 0 {
         tracing::warn!("{target} stays as it is: an upload with --no-create goes on, or begins again");
         return;
@@ -135,9 +135,16 @@ async fn fill(
     let found = cluster
         .wait_for_upload_ready(target, patience, |waiting| watch.wait(waiting.to_string()))
         .await?;
-    let place = found
-        .claim_uid()
-        .and_then(|uid| Some(Place::new(&states()?, uid)));
+    let place = match (found.claim_uid(target)?, states()) {
+        // A tar has none: no server takes it in parts.
+        (Some(uid), Some(states)) if !arguments.archive => {
+            // On a thread of its own, since a network's file system may hang.
+            let opening = tokio::task::spawn_blocking(move || Place::open(&states, &uid)).await;
+            let opened = opening.map_err(|_| CommandFailed::Internal(app::panics::first()))?;
+            opened.map_err(SendFailed::from)?
+        }
+        _ => None,
+    };
     let tokens = Tokens::new(cluster.clone(), target.name());
     let is_encoded = arguments.encoding == Coding::Auto && image.is_plain();
     let sending = Sending {
@@ -168,7 +175,7 @@ enum Volume {
     /// It was there.
     Found,
     /// With this UID.
-    Made(String),
+    Made(ObjectUid),
 }
 
 /// Makes the volume, or looks whether the one that is there will do.

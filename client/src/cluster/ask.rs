@@ -2,58 +2,119 @@
 //!
 //! Not by kube's `request`, which takes answers of any length and logs the text of those that it cannot read, tokens included.
 
+use std::time::Duration;
+
+use datapath::memory::{Budget, Exceeded, Grant};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use url::form_urlencoded;
 
 use super::error::ClusterError;
+use super::json::{self, ParseError};
 use super::object;
 use super::question::Question;
 use super::resource::{CDI, Resource, Verb};
+use super::uid::ObjectUid;
 use super::{Cluster, PATIENCE};
 
 /// Bytes of an answer. An object has 1.5 MiB at most (etcd), and of lists [`PAGE`] objects come at once, of some KiB each.
-const MOST_BYTES: usize = 32 << 20;
+const MAX_ANSWER_BYTES: usize = 8 << 20;
 
-/// Objects of a list that come at once, as kubectl asks for them.
-const PAGE: &str = "500";
+/// Memory of one object.
+const MAX_OBJECT_BYTES: u64 = 16 << 20;
+
+/// Objects of a list that come at once: half of what kubectl asks for.
+const PAGE: &str = "250";
+
+/// Objects of a list, and its pages, of which some may be empty where a selector lets little
+/// through.
+const MAX_OBJECTS: usize = 50_000;
+const MAX_PAGES: usize = 1000;
+
+/// Time for a whole list.
+const LIST_PATIENCE: Duration = Duration::from_secs(60);
+
+/// More than a server may answer.
+#[derive(Debug, thiserror::Error)]
+enum TooMuch {
+    #[error("more than {0} bytes")]
+    Bytes(usize),
+    #[error("objects that take more than {0} bytes of memory")]
+    Memory(u64),
+    #[error("more than {0} objects")]
+    Objects(usize),
+    #[error("more than {0} pages")]
+    Pages(usize),
+    #[error("the same page again and again")]
+    SamePage,
+    #[error("a list that does not end within {0} s")]
+    Seconds(u64),
+}
 
 impl Cluster {
     /// The object of this name, if it is there.
     pub(crate) async fn get(&self, resource: Resource, name: &str) -> Result<Option<Value>, ClusterError> {
-        match self.ask(Verb::Get, resource, name, "", None).await {
+        match self.ask_for(Verb::Get, resource, name, None).await {
             Ok(object) => Ok(Some(object)),
             Err(ClusterError::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// All objects that a selector lets through, such as `("fieldSelector", "type=Warning")`.
+    /// All objects that a selector lets through, such as `("fieldSelector", "type=Warning")`, for
+    /// who soon drops them.
     pub(crate) async fn list(
         &self,
         resource: Resource,
         selector: Option<(&str, &str)>,
     ) -> Result<Vec<Value>, ClusterError> {
+        self.list_within(&mut Grant::default(), resource, selector).await
+    }
+
+    /// The same, for who holds `memory` as long as the objects.
+    pub(crate) async fn list_within(
+        &self,
+        memory: &mut Grant,
+        resource: Resource,
+        selector: Option<(&str, &str)>,
+    ) -> Result<Vec<Value>, ClusterError> {
+        let pages = self.pages(memory, resource, selector);
+        let late = |_| self.too_much(Verb::List, resource, &TooMuch::Seconds(LIST_PATIENCE.as_secs()));
+        timeout(LIST_PATIENCE, pages).await.map_err(late)?
+    }
+
+    async fn pages(
+        &self,
+        memory: &mut Grant,
+        resource: Resource,
+        selector: Option<(&str, &str)>,
+    ) -> Result<Vec<Value>, ClusterError> {
         let (mut all, mut next) = (Vec::new(), String::new());
-        loop {
+        let too_much = |what| Err(self.too_much(Verb::List, resource, &what));
+        for _ in 0..MAX_PAGES {
             let query = form_urlencoded::Serializer::new(String::new())
                 .append_pair("limit", PAGE)
                 .extend_pairs(selector)
                 .append_pair("continue", &next)
                 .finish();
-            let mut page = self.ask(Verb::List, resource, "", &query, None).await?;
+            let mut page = self.ask(Verb::List, resource, "", &query, None, memory).await?;
             if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
                 all.extend(items);
             }
+            if all.len() > MAX_OBJECTS {
+                return too_much(TooMuch::Objects(MAX_OBJECTS));
+            }
             match object::text(&page, "/metadata/continue") {
-                Some(more) if !more.is_empty() => next = more.to_owned(),
-                _ => return Ok(all),
+                None | Some("") => return Ok(all),
+                Some(more) if more == next => return too_much(TooMuch::SamePage),
+                Some(more) => next = more.to_owned(),
             }
         }
+        too_much(TooMuch::Pages(MAX_PAGES))
     }
 
     /// Makes an object; `name` is what sentences call it.
@@ -63,15 +124,33 @@ impl Cluster {
         name: &str,
         object: &Value,
     ) -> Result<Value, ClusterError> {
-        self.ask(Verb::Create, resource, name, "", Some(object)).await
+        self.ask_for(Verb::Create, resource, name, Some(object)).await
     }
 
     /// Deletes the object of this name, if it is still the one with this UID.
-    pub(crate) async fn delete(&self, resource: Resource, name: &str, uid: &str) -> Result<(), ClusterError> {
-        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
-        self.ask(Verb::Delete, resource, name, "", Some(&options))
+    pub(crate) async fn delete(
+        &self,
+        resource: Resource,
+        name: &str,
+        uid: &ObjectUid,
+    ) -> Result<(), ClusterError> {
+        let preconditions = json!({"uid": uid.as_str()});
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
+        self.ask_for(Verb::Delete, resource, name, Some(&options))
             .await
             .map(drop)
+    }
+
+    /// Asks for one object.
+    async fn ask_for(
+        &self,
+        verb: Verb,
+        resource: Resource,
+        name: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, ClusterError> {
+        let mut memory = Budget::new(MAX_OBJECT_BYTES).grant();
+        self.ask(verb, resource, name, "", body, &mut memory).await
     }
 
     async fn ask(
@@ -81,6 +160,7 @@ impl Cluster {
         name: &str,
         query: &str,
         body: Option<&Value>,
+        memory: &mut Grant,
     ) -> Result<Value, ClusterError> {
         let question = Question {
             verb,
@@ -88,12 +168,19 @@ impl Cluster {
             namespace: &self.namespace,
             name,
         };
-        let target = format!("{}?{query}", question.path());
-        let (code, answer) = self.exchange(verb.method(), &target, body).await?;
+        let target = format!("{}?{query}", question.path()?);
+        let Some((code, answer)) = self.exchange(verb.method(), &target, body).await? else {
+            return Err(self.too_much(verb, resource, &TooMuch::Bytes(MAX_ANSWER_BYTES)));
+        };
         if (200..300).contains(&code) {
-            return serde_json::from_slice(&answer).map_err(|source| ClusterError::Answer {
-                host: self.host.clone(),
-                source,
+            return json::parse(&answer, memory).map_err(|error| match error {
+                ParseError::Json(source) => ClusterError::Answer {
+                    host: self.host.clone(),
+                    source,
+                },
+                ParseError::Memory(Exceeded { limit, .. }) => {
+                    self.too_much(verb, resource, &TooMuch::Memory(limit))
+                }
             });
         }
         let refused = question.refused(&self.host, code, &answer);
@@ -106,17 +193,26 @@ impl Cluster {
 
     /// False if CDI's API is unknown here, which everybody may ask.
     async fn has_cdi(&self) -> Result<bool, ClusterError> {
-        let (code, _) = self.exchange(Method::GET, &format!("/apis/{CDI}"), None).await?;
-        Ok(code != 404)
+        let answer = self.exchange(Method::GET, &format!("/apis/{CDI}"), None).await?;
+        Ok(answer.is_none_or(|(code, _)| code != 404))
     }
 
-    /// The code of an answer, and its body.
+    fn too_much(&self, verb: Verb, resource: Resource, what: &TooMuch) -> ClusterError {
+        ClusterError::TooMuch {
+            host: self.host.clone(),
+            verb: verb.name(),
+            resource: resource.to_string(),
+            what: what.to_string(),
+        }
+    }
+
+    /// The code of an answer, and its body; `None` if that has more than [`MAX_ANSWER_BYTES`].
     async fn exchange(
         &self,
         method: Method,
         target: &str,
         body: Option<&Value>,
-    ) -> Result<(u16, Bytes), ClusterError> {
+    ) -> Result<Option<(u16, Bytes)>, ClusterError> {
         let body = body.map(|object| object.to_string().into_bytes());
         let request = Request::builder()
             .method(method)
@@ -127,8 +223,14 @@ impl Cluster {
         let answer = async {
             let response = self.client.send(request.map_err(kube::Error::HttpError)?).await?;
             let code = response.status().as_u16();
-            let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
-            Ok((code, body.map_err(kube::Error::Service)?.to_bytes()))
+            match Limited::new(response.into_body(), MAX_ANSWER_BYTES)
+                .collect()
+                .await
+            {
+                Ok(body) => Ok(Some((code, body.to_bytes()))),
+                Err(error) if error.is::<LengthLimitError>() => Ok(None),
+                Err(error) => Err(kube::Error::Service(error)),
+            }
         };
         match timeout(PATIENCE, answer).await {
             Ok(answer) => answer.map_err(|error| ClusterError::asked(&self.host, error)),

@@ -67,8 +67,14 @@ pub fn proxy_url(text: &str) -> Option<Url> {
         true => Url::parse(text),
         false => Url::parse(&format!("https://{text}")),
     };
-    url.ok()
-        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+    url.ok().filter(is_plain)
+}
+
+/// True for a place and a path of plain letters: people copy the command in which they are
+/// printed.
+fn is_plain(url: &Url) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/%[]".contains(&b);
+    matches!(url.scheme(), "http" | "https") && url.has_host() && url.as_str().bytes().all(is_plain)
 }
 
 impl Cluster {

@@ -65,6 +65,21 @@ pub enum ClusterError {
         /// What is wrong with it.
         source: serde_json::Error,
     },
+    /// More than an API server may answer.
+    #[error(
+        "the API server at {host} answers to {verb} {resource} with {what}: choose another cluster by --context, or a namespace with \
+         less in it"
+    )]
+    TooMuch {
+        /// The API server.
+        host: String,
+        /// What was asked.
+        verb: &'static str,
+        /// The resource of RBAC.
+        resource: String,
+        /// What is too much, with the bound.
+        what: String,
+    },
     /// Credentials that the API server does not take.
     #[error(
         "the API server at {host} does not know you (401): log in again, or choose another user by --context"
@@ -189,8 +204,24 @@ pub enum ClusterError {
     )]
     NoProxy,
     /// A proxy's address that is none.
-    #[error("CDIConfig says that the upload proxy is at {0:?}, which is no URL: give --uploadproxy-url")]
+    #[error(
+        "CDIConfig says that the upload proxy is at {0:?}, which is not a host and a path of plain letters: give --uploadproxy-url"
+    )]
     BadProxy(String),
+    /// A UID that might lead to another file.
+    #[error(
+        "the uid of {target} cannot be {uid:?}, as its API server says: only 1 to 64 letters, digits and - can; choose another cluster by \
+         --context"
+    )]
+    Uid {
+        /// The object.
+        target: Target,
+        /// What the API server says.
+        uid: String,
+    },
+    /// A name that might lead to another object.
+    #[error("{0:?} cannot be the name of an object of Kubernetes: use small letters, digits, - and .")]
+    Name(String),
 }
 
 impl ClusterError {

@@ -8,6 +8,7 @@ use super::mode::VolumeMode;
 use super::object::{annotation, condition, line, list, text, words};
 use super::resource::Resource;
 use super::target::{Kind, Target, is_subdomain};
+use super::uid::ObjectUid;
 
 /// What is there of a target, at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,9 +31,11 @@ impl Found {
         }
     }
 
-    /// The claim's UID: a claim of the same name that is made later has another one.
-    pub fn claim_uid(&self) -> Option<&str> {
-        text(self.claim.as_ref()?, "/metadata/uid")
+    /// The UID of the `target`'s claim: a claim of the same name that is made later has another
+    /// one.
+    pub fn claim_uid(&self, target: &Target) -> Result<Option<ObjectUid>, ClusterError> {
+        let claim = self.claim.as_ref();
+        claim.map(|claim| ObjectUid::read(claim, target)).transpose()
     }
 
     /// The claim's size: what it has got, or what it asks for.
@@ -237,10 +240,8 @@ mod tests {
     #[test]
     fn of_a_claim_its_size_form_and_uid_are_known() {
         let mut found = claim(&[("storage.pod.ready", "true")]);
-        assert_eq!(
-            (found.claim_uid(), found.claim_bytes()),
-            (Some("u-1"), Some(1 << 30))
-        );
+        let uid = found.claim_uid(&"pvc/disk".parse().unwrap()).unwrap().unwrap();
+        assert_eq!((uid.as_str(), found.claim_bytes()), ("u-1", Some(1 << 30)));
         assert_eq!(found.volume_mode(), Some(VolumeMode::Filesystem));
         assert!(found.is_ready());
         let object = found.claim.as_mut().unwrap();

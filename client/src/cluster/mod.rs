@@ -8,12 +8,14 @@
 //!       └► status    one screen, with a rate
 //!  config, token     where the upload proxy is, and what it lets in
 //!  ask  ─► question  every request, and what is said when it fails; `resource` is what can be asked for
+//!       └► json      what is answered, in bounded memory
 //! ```
 
 mod ask;
 pub mod config;
 pub mod error;
 pub mod follow;
+mod json;
 pub mod look;
 mod mode;
 pub mod names;
@@ -26,6 +28,7 @@ pub mod size;
 pub mod status;
 pub mod target;
 pub mod token;
+mod uid;
 pub mod volume;
 pub mod wait;
 mod waiting;
@@ -42,9 +45,11 @@ pub use error::ClusterError;
 pub use follow::Progress;
 pub use look::Found;
 pub use mode::VolumeMode;
+pub(crate) use object::line;
 pub use status::Row;
 pub use target::{Kind, Target};
 pub use token::Token;
+pub use uid::ObjectUid;
 pub use volume::{Import, Source, Wanted};
 pub use waiting::Waiting;
 

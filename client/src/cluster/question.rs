@@ -1,10 +1,15 @@
 //! What is asked of the API server: a verb on a resource, its path, and the sentence for a refusal.
 
-use serde_json::Value;
+use datapath::memory::Budget;
 
 use super::error::ClusterError;
+use super::json;
 use super::object;
 use super::resource::{Resource, Verb};
+use super::target::is_subdomain;
+
+/// Memory of a `Status`: a few words and names.
+const MAX_STATUS_BYTES: u64 = 1 << 20;
 
 /// A request, as far as a refusal is about it.
 #[derive(Debug, Clone, Copy)]
@@ -16,8 +21,9 @@ pub(crate) struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// The path of the request.
-    pub(crate) fn path(&self) -> String {
+    /// The path of the request. Names of objects come from the API server too, and annotations
+    /// from whoever may write them.
+    pub(crate) fn path(&self) -> Result<String, ClusterError> {
         let Resource {
             group,
             version,
@@ -34,10 +40,13 @@ impl Question<'_> {
             false => String::new(),
         };
         let name = match self.verb {
+            Verb::Get | Verb::Delete if !is_subdomain(self.name) => {
+                return Err(ClusterError::Name(object::line(self.name)));
+            }
             Verb::Get | Verb::Delete => format!("/{}", self.name),
             Verb::List | Verb::Create => String::new(),
         };
-        format!("{root}{namespace}/{plural}{name}")
+        Ok(format!("{root}{namespace}/{plural}{name}"))
     }
 
     /// The object, in people's words.
@@ -47,7 +56,8 @@ impl Question<'_> {
 
     /// The sentence for an answer that is no success.
     pub(crate) fn refused(&self, host: &str, code: u16, body: &[u8]) -> ClusterError {
-        let status: Value = serde_json::from_slice(body).unwrap_or_default();
+        let mut memory = Budget::new(MAX_STATUS_BYTES).grant();
+        let status = json::parse(body, &mut memory).unwrap_or_default();
         let is_status = object::text(&status, "/kind") == Some("Status");
         let words =
             object::text(&status, "/message").map_or_else(|| String::from_utf8_lossy(body), Into::into);
@@ -89,7 +99,7 @@ impl Question<'_> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -127,7 +137,7 @@ mod tests {
                 "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/vms/uploadtokenrequests",
             ),
         ] {
-            assert_eq!(question(verb, resource).path(), path);
+            assert_eq!(question(verb, resource).path().unwrap(), path);
         }
     }
 

@@ -1,5 +1,6 @@
 //! One screen about what is being filled.
 
+use datapath::memory::Grant;
 use indicatif::BinaryBytes;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -65,6 +66,8 @@ pub struct Row {
 impl Cluster {
     /// Looks at one volume, or at all that CDI fills in the namespace.
     pub async fn status(&self, target: Option<&Target>) -> Result<Vec<Row>, ClusterError> {
+        // The objects stay until the screen is made.
+        let mut memory = Grant::default();
         let all = match target {
             Some(target) => {
                 let found = self.look(target).await?;
@@ -76,13 +79,13 @@ impl Cluster {
                 }
                 vec![(target.clone(), found)]
             }
-            None => self.everything().await?,
+            None => self.everything(&mut memory).await?,
         };
         let warnings = self.warnings(None).await;
         let is_running = |(_, found): &(_, Found)| Progress::of(found).is_running();
         let pods = match all.iter().any(is_running) {
             true => {
-                self.list(Resource::PODS, Some(("labelSelector", PODS_OF_CDI)))
+                self.list_within(&mut memory, Resource::PODS, Some(("labelSelector", PODS_OF_CDI)))
                     .await
             }
             false => Ok(Vec::new()),
@@ -96,9 +99,9 @@ impl Cluster {
     }
 
     /// All DataVolumes with their claims, and all other claims that CDI fills.
-    async fn everything(&self) -> Result<Vec<(Target, Found)>, ClusterError> {
-        let volumes = self.list(Resource::DATA_VOLUMES, None).await?;
-        let mut claims = self.list(Resource::CLAIMS, None).await?;
+    async fn everything(&self, memory: &mut Grant) -> Result<Vec<(Target, Found)>, ClusterError> {
+        let volumes = self.list_within(memory, Resource::DATA_VOLUMES, None).await?;
+        let mut claims = self.list_within(memory, Resource::CLAIMS, None).await?;
         let name_of = |object: &Value| text(object, "/metadata/name").unwrap_or_default().to_owned();
         let mut all = Vec::new();
         for volume in volumes {

@@ -36,13 +36,20 @@ impl Cluster {
             "spec": {"pvcName": claim},
         });
         let answer = self.make(Resource::TOKENS, claim, &request).await?;
-        let token = text(&answer, "/status/token").filter(|token| !token.is_empty());
+        let token = text(&answer, "/status/token").filter(|token| is_token(token));
         let token = token.ok_or_else(|| ClusterError::Refused {
             object: format!("a token for pvc/{claim}"),
-            words: "the answer holds none; look at the log of cdi-apiserver".to_owned(),
+            words: "the answer holds none that can be a token; look at the log of cdi-apiserver".to_owned(),
         })?;
         Ok(Token(token.to_owned()))
     }
+}
+
+/// True for a bearer token (RFC 6750, section 2.1): people copy the command in which it is
+/// printed.
+fn is_token(text: &str) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
+    !text.is_empty() && text.bytes().all(is_plain)
 }
 
 #[cfg(test)]

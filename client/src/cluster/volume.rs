@@ -8,6 +8,7 @@ use super::mode::VolumeMode;
 use super::object::{self, PREFIX};
 use super::size::quantity;
 use super::target::{Kind, Target};
+use super::uid::ObjectUid;
 
 /// The access mode of a plain claim, which needs one. For a DataVolume CDI knows which of them the storage can do.
 const ACCESS_MODE: &str = "ReadWriteOnce";
@@ -182,24 +183,24 @@ fn prefixed<const N: usize>(annotations: [(&str, Option<&str>); N]) -> Map<Strin
 
 impl Cluster {
     /// Makes what is wanted, and returns its UID.
-    pub async fn create(&self, wanted: &Wanted) -> Result<String, ClusterError> {
+    pub async fn create(&self, wanted: &Wanted) -> Result<ObjectUid, ClusterError> {
         let target = &wanted.target;
         let manifest = manifest(wanted);
         let made = self
             .make(target.kind().resource(), target.name(), &manifest)
             .await?;
-        let uid = object::text(&made, "/metadata/uid").unwrap_or_default();
+        let uid = ObjectUid::read(&made, target)?;
         // The API server drops fields that it does not know, without a word.
         let checksum = |object| object::text(object, "/spec/source/http/checksum");
         if checksum(&manifest) != checksum(&made) {
-            self.remove(target, uid).await?;
+            self.remove(target, &uid).await?;
             return Err(ClusterError::NoChecksum(target.clone()));
         }
-        Ok(uid.to_owned())
+        Ok(uid)
     }
 
     /// Removes what [`create`](Self::create) has made, unless another one has taken its place.
-    pub async fn remove(&self, target: &Target, uid: &str) -> Result<(), ClusterError> {
+    pub async fn remove(&self, target: &Target, uid: &ObjectUid) -> Result<(), ClusterError> {
         self.delete(target.kind().resource(), target.name(), uid).await
     }
 }

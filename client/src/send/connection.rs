@@ -251,8 +251,8 @@ async fn words(response: Response<Incoming>) -> String {
     let body = Limited::new(response.into_body(), WORDS_BYTES).collect();
     match timeout(WORDS_PATIENCE, body).await {
         Ok(Ok(body)) => {
-            let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-            text.split_whitespace().collect::<Vec<_>>().join(" ")
+            let text = body.to_bytes();
+            crate::cluster::line(&String::from_utf8_lossy(&text))
         }
         _ => String::new(),
     }

@@ -4,14 +4,16 @@
 //! whether it was compressed are written down before its first byte leaves; what follows it may be encoded otherwise than before.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Write};
 
 use crc_fast::CrcAlgorithm;
 use datapath::encode::outgoing::{Kind, Passed};
 use datapath::target::HELD_BYTES;
 use serde::{Deserialize, Serialize};
 
+use super::location::UploadLocation;
 use crate::image::{Identity, Kept};
 
 /// Records that are kept: a GiB of the image. The server is behind by what is on its way, which is some MiB.
@@ -32,7 +34,7 @@ pub(crate) struct Upload {
     /// True if the stream is in zstd.
     pub(crate) is_encoded: bool,
     /// The path of the upload at the proxy.
-    pub(crate) location: String,
+    pub(crate) location: UploadLocation,
     /// The part of the image that is no part of the stream.
     pub(crate) kept: Kept,
 }
@@ -115,7 +117,13 @@ impl Ledger {
     }
 
     /// Forgets everything: another upload begins, at `location` of the proxy, of all of the image but what is `kept`.
-    pub(crate) fn begin(&mut self, image: &Identity, is_encoded: bool, location: &str, kept: Kept) {
+    pub(crate) fn begin(
+        &mut self,
+        image: &Identity,
+        is_encoded: bool,
+        location: &UploadLocation,
+        kept: Kept,
+    ) {
         let mut saved = 0;
         if kept.end() > 0 && kept.end() >= self.kept.end() {
             // The first part of it came again.
@@ -132,13 +140,13 @@ impl Ledger {
             version: daemon::VERSION.clone(),
             image: image.clone(),
             is_encoded,
-            location: location.to_owned(),
+            location: location.clone(),
             kept,
         };
         let line = serde_json::to_string(&upload).unwrap_or_default() + "\n";
         self.file = self.file.take().filter(|mut file| {
             let written = file.set_len(0).and_then(|()| file.write_all(line.as_bytes()));
-            written.inspect_err(cannot_be_continued).is_ok()
+            written.inspect_err(|error| cannot_be_continued(error)).is_ok()
         });
     }
 
@@ -176,7 +184,7 @@ impl Ledger {
         if let Some(file) = &mut self.file
             && file
                 .write_all(record.line().as_bytes())
-                .inspect_err(cannot_be_continued)
+                .inspect_err(|error| cannot_be_continued(error))
                 .is_err()
         {
             self.file = None;
@@ -265,8 +273,8 @@ impl Ledger {
     }
 }
 
-pub(super) fn cannot_be_continued(error: &io::Error) {
-    tracing::warn!("no other process can continue this upload: {error}");
+pub(super) fn cannot_be_continued(why: impl Display) {
+    tracing::warn!("no other process can continue this upload: {why}");
 }
 
 #[cfg(test)]
@@ -295,20 +303,27 @@ mod tests {
     #[test]
     fn an_upload_goes_on_at_the_piece_that_was_cut_with_its_checksum() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place::new(folder.path(), "uid");
-        let file = place.open().unwrap();
-        assert!(place.open().is_err(), "two processes have one upload");
-        let mut ledger = Ledger::new(file);
-        ledger.begin(&identity(), true, "/x/1", Kept::before(8 << 20));
+        let uid = "u-1".parse().unwrap();
+        let open = || Place::open(folder.path(), &uid);
+        let place = open().unwrap().unwrap();
+        assert!(open().is_err(), "two processes have one upload");
+        let mut ledger = Ledger::new(place.file().ok());
+        let path = format!("{}/1", daemon::cdi::RESUMABLE);
+        let location = UploadLocation::try_from(path.clone()).unwrap();
+        ledger.begin(&identity(), true, &location, Kept::before(8 << 20));
         for (at, kind) in [(0, Kind::Stored), (1, Kind::Zeros), (2, Kind::Squeezed)] {
             ledger.note(passed(at * 7, at * 100, kind));
             ledger.pass(b"abcdefg");
         }
         let whole = ledger.checksum();
-        drop(ledger);
-        let mut ledger = Ledger::new(place.open().unwrap());
+        drop((ledger, place));
+        let place = open().unwrap().unwrap();
+        let mut ledger = Ledger::new(place.file().ok());
         let upload = ledger.read(&identity()).unwrap();
-        assert_eq!((upload.location.as_str(), upload.is_encoded), ("/x/1", true));
+        assert_eq!(
+            (upload.location.as_str(), upload.is_encoded),
+            (path.as_str(), true)
+        );
         assert_eq!(upload.kept.end(), 8 << 20);
         for (offset, expected) in [(0, 0), (99, 0), (100, 7), (1000, 14)] {
             assert_eq!(ledger.stream_offset_of(offset), expected);
@@ -326,14 +341,17 @@ mod tests {
         ledger.note(passed(14, 200, Kind::Stored));
         ledger.pass(b"abcdefg");
         assert_eq!(ledger.checksum(), whole);
-        drop(ledger);
+        drop((ledger, place));
         let other = Identity {
             changed: 6,
             ..identity()
         };
-        assert_eq!(Ledger::new(place.open().unwrap()).read(&other), None);
+        let place = open().unwrap().unwrap();
+        assert_eq!(Ledger::new(place.file().ok()).read(&other), None);
         place.remove();
-        assert_eq!(Ledger::new(place.open().unwrap()).read(&identity()), None);
+        drop(place);
+        let place = open().unwrap().unwrap();
+        assert_eq!(Ledger::new(place.file().ok()).read(&identity()), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 mod connection;
 mod ledger;
+mod location;
 mod patience;
 mod place;
 mod plain;
@@ -27,6 +28,7 @@ use tokio::time::{sleep, timeout};
 
 pub(crate) use self::connection::{NoProxy, Proxy, Trust};
 use self::ledger::Ledger;
+use self::location::UploadLocation;
 use self::patience::Patience;
 pub(crate) use self::place::{InUse, Place};
 use self::protocol::{Begun, Trouble};
@@ -102,9 +104,11 @@ pub(crate) struct Sending<'a> {
 
 /// An upload at the server.
 struct Session {
-    location: String,
+    location: UploadLocation,
     /// Bytes that the server has, if that is known.
     has: Option<u64>,
+    /// True for an upload that another process has left, until the server knows it.
+    is_left_behind: bool,
 }
 
 impl Sending<'_> {
@@ -113,11 +117,17 @@ impl Sending<'_> {
         if self.is_archive {
             return self.in_one_request(&mut Patience::new(self)).await;
         }
-        let file = self.place.map(Place::open).transpose()?.flatten();
+        let file = self.place.and_then(|place| place.file().ok());
         let ledger = Arc::new(Mutex::new(Ledger::new(file)));
         let sent = self.in_parts(&ledger).await;
+        let is_over = match &sent {
+            // The server has given up what was sent of a refused image: the next upload begins
+            // again.
+            Ok(_) | Err(SendFailed::Refused(_)) => true,
+            Err(_) => ledger.lock().is_blank(),
+        };
         if let Some(place) = self.place
-            && (sent.is_ok() || ledger.lock().is_blank())
+            && is_over
         {
             place.remove();
         }
@@ -150,6 +160,10 @@ impl Sending<'_> {
                 Ok(()) => break,
                 Err(Trouble::Passing(words)) => patience.pause(words).await?,
                 Err(Trouble::Unauthorized) if self.tokens.renew() => {}
+                // Why it has ended, the process that has left it was told.
+                Err(Trouble::Ended(_)) if session.take_if(|session| session.is_left_behind).is_some() => {
+                    tracing::warn!("the upload that another process has left has ended: it begins again");
+                }
                 Err(Trouble::Missing) if session.take().is_some() => {
                     tracing::warn!("the upload server does not know this upload any more: it begins anew");
                 }
@@ -177,6 +191,7 @@ impl Sending<'_> {
         (upload.is_encoded == self.is_encoded()).then_some(Session {
             location: upload.location,
             has: None,
+            is_left_behind: true,
         })
     }
 
@@ -195,6 +210,12 @@ impl Sending<'_> {
                     Some(kept) => kept,
                     None => self.kept(&location).await?,
                 };
+                let (end, bytes) = (kept.end(), self.image.identity.bytes);
+                if end > bytes {
+                    return Err(Trouble::Ended(format!(
+                        "the upload server says that {end} bytes of the disk are there, which has {bytes}"
+                    )));
+                }
                 if kept.end() > 0 {
                     tracing::warn!("{} bytes of the disk are there already", kept.end());
                 }
@@ -203,13 +224,14 @@ impl Sending<'_> {
                 Ok(Some(Session {
                     location,
                     has: Some(0),
+                    is_left_behind: false,
                 }))
             }
         }
     }
 
     /// What the server has kept of an earlier upload, when it has found that out.
-    async fn kept(&self, location: &str) -> Result<Kept, Trouble> {
+    async fn kept(&self, location: &UploadLocation) -> Result<Kept, Trouble> {
         loop {
             let token = self.tokens.current().await?;
             let asking = protocol::kept(self.proxy, &token, location);
@@ -248,7 +270,7 @@ impl Sending<'_> {
         ledger: &Arc<Mutex<Ledger>>,
         patience: &mut Patience<'_>,
     ) -> Result<(), Trouble> {
-        let (proxy, location) = (self.proxy, session.location.as_str());
+        let (proxy, location) = (self.proxy, &session.location);
         let token = self.tokens.current().await?;
         let has = match session.has {
             Some(has) => has,
@@ -257,6 +279,7 @@ impl Sending<'_> {
                 (has, false) => has,
             },
         };
+        session.is_left_behind = false;
         patience.reached(has);
         let stream = Stream::behind(has, self.image, self.encoding, ledger, self.watch);
         let (stream, tally) = stream.ok_or(Trouble::Missing)?;

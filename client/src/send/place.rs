@@ -1,14 +1,30 @@
-//! The place of a ledger on this machine.
+//! The place of a ledger on this machine: a file of its owner alone, in a folder of its owner
+//! alone.
+//!
+//! What is there already may be anything: a link that leads elsewhere, a pipe that never ends. It
+//! is opened as what it is, looked at,
+//! and left alone unless it is a plain file of this user.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, TryLockError};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::ledger::cannot_be_continued;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, open, openat, unlinkat};
 
-/// The place of a ledger: a file that one process has at a time.
+use super::ledger::cannot_be_continued;
+use crate::cluster::ObjectUid;
+
+/// The folder of all ledgers.
+const FOLDER: &str = "kubectl-cdi";
+
+/// A file that one process has at a time.
 #[derive(Debug)]
 pub(crate) struct Place {
-    path: PathBuf,
+    folder: OwnedFd,
+    name: String,
+    file: File,
 }
 
 /// A file that is used already.
@@ -17,44 +33,72 @@ pub(crate) struct Place {
 pub(crate) struct InUse(PathBuf);
 
 impl Place {
-    /// The place of uploads to the claim with this uid, below the folder `states`.
-    pub(crate) fn new(states: &Path, uid: &str) -> Self {
-        Self {
-            path: states.join("kubectl-cdi").join(format!("{uid}.upload")),
+    /// The place of uploads to the claim with this uid, below the folder `states`; made if it is
+    /// not there, `None` where there can be
+    /// none.
+    pub(crate) fn open(states: &Path, uid: &ObjectUid) -> Result<Option<Self>, InUse> {
+        let folder = states.join(FOLDER);
+        let name = format!("{}.upload", uid.as_str());
+        let path = folder.join(&name);
+        let useless = |error: io::Error| {
+            cannot_be_continued(format_args!("{}: {error}", path.display()));
+            Ok(None)
+        };
+        let place = match opened(&folder, name) {
+            Ok(place) => place,
+            Err(error) => return useless(error),
+        };
+        match place.file.try_lock() {
+            Err(TryLockError::WouldBlock) => Err(InUse(path)),
+            Err(TryLockError::Error(error)) => useless(error),
+            Ok(()) => Ok(Some(place)),
         }
     }
 
-    /// The file, made if it is not there; `None` where there can be none.
-    pub(crate) fn open(&self) -> Result<Option<File>, InUse> {
-        let open = || {
-            self.path.parent().map_or(Ok(()), fs::create_dir_all)?;
-            OpenOptions::new()
-                .read(true)
-                .append(true)
-                .create(true)
-                .open(&self.path)
-        };
-        let file = match open() {
-            Ok(file) => file,
-            Err(error) => {
-                cannot_be_continued(&error);
-                return Ok(None);
-            }
-        };
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => Err(InUse(self.path.clone())),
-            Err(TryLockError::Error(error)) => {
-                cannot_be_continued(&error);
-                Ok(None)
-            }
-            Ok(()) => Ok(Some(file)),
-        }
+    /// The file, which stays locked as long as this or the place lives.
+    pub(crate) fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
     }
 
     /// Removes the file, which is ours as long as it is open: the upload has ended, or was never begun.
     pub(crate) fn remove(&self) {
-        if let Err(error) = fs::remove_file(&self.path) {
-            tracing::debug!("cannot remove {}: {error}", self.path.display());
+        if let Err(error) = unlinkat(&self.folder, &self.name, AtFlags::empty()) {
+            tracing::debug!("cannot remove the ledger {}: {error}", self.name);
         }
     }
+}
+
+fn opened(path: &Path, name: String) -> io::Result<Place> {
+    // As the XDG Base Directory Specification wants those that are missing.
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = open(path, OFlags::RDONLY | OFlags::DIRECTORY | flags, Mode::empty())?;
+    make_private(&folder, FileType::Directory, Mode::RWXU)?;
+    let mode = Mode::RUSR | Mode::WUSR;
+    // A pipe is opened at once, and then refused.
+    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | flags;
+    let file = openat(&folder, &name, flags, mode)?;
+    make_private(&file, FileType::RegularFile, mode)?;
+    Ok(Place {
+        folder,
+        name,
+        file: file.into(),
+    })
+}
+
+/// Leaves what is open to its owner alone. Fails if it is not of this kind, not this user's, or a
+/// file with another name elsewhere.
+fn make_private(open: impl AsFd, kind: FileType, mode: Mode) -> io::Result<()> {
+    let found = fstat(&open)?;
+    let is_single = kind == FileType::Directory || found.st_nlink == 1;
+    if FileType::from_raw_mode(found.st_mode) != kind || !is_single {
+        return Err(io::Error::other("it is not a plain file or folder"));
+    }
+    if found.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("it belongs to another user"));
+    }
+    if Mode::from_raw_mode(found.st_mode) != mode {
+        fchmod(&open, mode)?;
+    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ use hyper::body::Body;
 
 use super::connection::{Answer, Lost, Proxy};
 use super::ledger::CHECKSUM_NAME;
+use super::location::UploadLocation;
 use crate::cluster::{ClusterError, Token};
 use crate::image::{Kept, NoImage};
 
@@ -56,7 +57,7 @@ impl From<ClusterError> for Trouble {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Begun {
     /// At this path, with what the server has kept of an earlier one, if that is known yet.
-    At(String, Option<Kept>),
+    At(UploadLocation, Option<Kept>),
     NotHere,
 }
 
@@ -73,11 +74,13 @@ pub(crate) async fn begin(proxy: &Proxy, token: &Token, marks: &[Mark]) -> Resul
     let answer = ask(proxy, Method::POST, RESUMABLE, &headers, Empty::<Bytes>::new()).await;
     match answer {
         Ok(answer) => {
-            let location = answer.headers.get(header::LOCATION);
-            let location = location.and_then(|location| location.to_str().ok());
-            match location.filter(|location| location.starts_with(RESUMABLE)) {
-                Some(location) => Ok(Begun::At(location.to_owned(), kept_as_said(&answer))),
-                None => Ok(Begun::NotHere),
+            let Some(location) = answer.headers.get(header::LOCATION) else {
+                return Ok(Begun::NotHere);
+            };
+            let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
+            match UploadLocation::try_from(location) {
+                Ok(location) => Ok(Begun::At(location, kept_as_said(&answer))),
+                Err(error) => Err(Trouble::Ended(error.to_string())),
             }
         }
         Err(Trouble::Missing) => Ok(Begun::NotHere),
@@ -86,10 +89,25 @@ pub(crate) async fn begin(proxy: &Proxy, token: &Token, marks: &[Mark]) -> Resul
 }
 
 /// Asks what the server has kept; `None` if it still looks for that.
-pub(crate) async fn kept(proxy: &Proxy, token: &Token, location: &str) -> Result<Option<Kept>, Trouble> {
-    let headers = [bearer(token)];
-    let answer = ask(proxy, Method::HEAD, location, &headers, Empty::<Bytes>::new()).await?;
+pub(crate) async fn kept(
+    proxy: &Proxy,
+    token: &Token,
+    location: &UploadLocation,
+) -> Result<Option<Kept>, Trouble> {
+    let answer = head(proxy, token, location).await?;
     Ok(kept_as_said(&answer))
+}
+
+async fn head(proxy: &Proxy, token: &Token, location: &UploadLocation) -> Result<Answer, Trouble> {
+    let headers = [bearer(token)];
+    ask(
+        proxy,
+        Method::HEAD,
+        location.as_str(),
+        &headers,
+        Empty::<Bytes>::new(),
+    )
+    .await
 }
 
 /// Nothing, where the server knows no marks.
@@ -102,9 +120,12 @@ fn kept_as_said(answer: &Answer) -> Option<Kept> {
 }
 
 /// Asks how far the upload is: its bytes, and whether these are all.
-pub(crate) async fn progress(proxy: &Proxy, token: &Token, location: &str) -> Result<(u64, bool), Trouble> {
-    let headers = [bearer(token)];
-    let answer = ask(proxy, Method::HEAD, location, &headers, Empty::<Bytes>::new()).await?;
+pub(crate) async fn progress(
+    proxy: &Proxy,
+    token: &Token,
+    location: &UploadLocation,
+) -> Result<(u64, bool), Trouble> {
+    let answer = head(proxy, token, location).await?;
     let is_complete = answer.headers.get(COMPLETE) == Some(&YES);
     match answer.number(&OFFSET) {
         Some(offset) => Ok((offset, is_complete)),
@@ -116,7 +137,7 @@ pub(crate) async fn progress(proxy: &Proxy, token: &Token, location: &str) -> Re
 pub(crate) async fn append<B>(
     proxy: &Proxy,
     token: &Token,
-    location: &str,
+    location: &UploadLocation,
     offset: u64,
     bytes: B,
 ) -> Result<u64, Trouble>
@@ -130,7 +151,7 @@ where
         (COMPLETE, NO),
         (header::CONTENT_TYPE, PART),
     ];
-    let answer = ask(proxy, Method::PATCH, location, &headers, bytes).await?;
+    let answer = ask(proxy, Method::PATCH, location.as_str(), &headers, bytes).await?;
     answer.number(&OFFSET).ok_or(Trouble::Missing)
 }
 
@@ -138,7 +159,7 @@ where
 pub(crate) async fn finish(
     proxy: &Proxy,
     token: &Token,
-    location: &str,
+    location: &UploadLocation,
     total: u64,
     checksum: &str,
 ) -> Result<(), Trouble> {
@@ -151,9 +172,15 @@ pub(crate) async fn finish(
     if let Ok(checksum) = HeaderValue::from_str(checksum) {
         headers.push((CHECKSUM, checksum));
     }
-    ask(proxy, Method::PATCH, location, &headers, Empty::<Bytes>::new())
-        .await
-        .map(drop)
+    ask(
+        proxy,
+        Method::PATCH,
+        location.as_str(),
+        &headers,
+        Empty::<Bytes>::new(),
+    )
+    .await
+    .map(drop)
 }
 
 /// The header with a token.
@@ -177,22 +204,22 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     match proxy.ask(method, path, headers, body).await {
-        Ok(answer) => judge(answer),
+        Ok(answer) => judge(answer, proxy.url()),
         Err(Lost::Untrusted(words)) => Err(Trouble::Untrusted(words)),
         Err(lost) => Err(Trouble::Passing(lost.words().to_owned())),
     }
 }
 
-fn judge(answer: Answer) -> Result<Answer, Trouble> {
+fn judge(answer: Answer, url: &str) -> Result<Answer, Trouble> {
     let words = || match answer.words.as_str() {
-        "" => format!("the server answers {}", answer.status),
+        "" => format!("the server answers {}, at {url}", answer.status),
         words => words.to_owned(),
     };
     match answer.status {
         status if status.is_success() => Ok(answer),
         StatusCode::UNAUTHORIZED => Err(Trouble::Unauthorized),
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Err(Trouble::Missing),
-        StatusCode::GONE => Err(Trouble::Ended(answer.words)),
+        StatusCode::GONE => Err(Trouble::Ended(words())),
         // The bytes belong elsewhere, another request has not let go, too many uploads, a proxy or pod that starts anew.
         StatusCode::CONFLICT if answer.headers.contains_key(OFFSET) => Err(Trouble::Passing(words())),
         StatusCode::LOCKED

@@ -196,7 +196,8 @@ mod tests {
         let image = Arc::new(Image::open(&path, false).unwrap());
         let ledger = Arc::new(Mutex::new(Ledger::new(None)));
         let identity: &Identity = &image.identity;
-        ledger.lock().begin(identity, false, "/x", Kept::default());
+        let location = format!("{}/1", daemon::cdi::RESUMABLE).try_into().unwrap();
+        ledger.lock().begin(identity, false, &location, Kept::default());
         let behind = |has| {
             Stream::behind(has, &image, Encoding::Plain, &ledger, &Arc::default())
                 .unwrap()

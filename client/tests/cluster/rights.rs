@@ -43,7 +43,7 @@ async fn without_any_right_each_request_says_which_one_is_missing() {
         "get persistentvolumeclaims in namespace rightless",
     );
     denied(
-        cluster.remove(&dv, "uid").await,
+        cluster.remove(&dv, &"uid".parse().unwrap()).await,
         "delete datavolumes.cdi.kubevirt.io in namespace rightless",
     );
     denied(

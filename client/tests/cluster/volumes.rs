@@ -30,7 +30,8 @@ async fn what_is_wanted_is_made_and_can_be_removed() {
             again.to_string(),
             format!("{text} is there already: give --no-create to fill it as it is, or choose another name")
         );
-        let other = cluster.remove(&target(text), "another-uid").await.unwrap_err();
+        let another = "another-uid".parse().unwrap();
+        let other = cluster.remove(&target(text), &another).await.unwrap_err();
         assert!(matches!(other, ClusterError::Refused { .. }), "{other}");
         assert!(cluster.look(&target(text)).await.unwrap().has(&target(text)));
         cluster.remove(&target(text), &uid).await.unwrap();
@@ -49,7 +50,7 @@ async fn a_claim_is_what_was_asked_for() {
     let cluster = administrator("claim").await;
     let uid = cluster.create(&wanted("pvc/disk")).await.unwrap();
     let found = cluster.look(&target("pvc/disk")).await.unwrap();
-    assert_eq!(found.claim_uid(), Some(uid.as_str()));
+    assert_eq!(found.claim_uid(&target("pvc/disk")).unwrap(), Some(uid));
     assert_eq!(found.claim_bytes(), Some(1 << 30));
     assert_eq!(found.volume_mode(), Some(VolumeMode::Filesystem));
     api().bind_pvc("claim", "disk", "2Gi");

@@ -136,7 +136,8 @@ async fn all_that_an_upload_pod_waits_for_is_said() {
     .await
     .unwrap();
     assert_eq!(found.phase(), Some("UploadReady"));
-    assert!(found.claim_uid().is_some());
+    let uid = found.claim_uid(&target("dv/disk"));
+    assert!(uid.unwrap().is_some());
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod completions;
 mod cuts;
 mod failures;
 mod imports;
+mod refused;
 mod volumes;
 
 use std::net::TcpStream;

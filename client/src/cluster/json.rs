@@ -1,0 +1,201 @@
+//! JSON of an API server, in memory that is counted before it is taken: a map of seven bytes may
+//! take a hundred times as many.
+
+use std::fmt;
+
+use datapath::memory::{Exceeded, Grant};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// The memory of a map: a node of its tree has room for 11 entries (640 bytes), of which 5 are
+/// used at least once there are more.
+const MAP_BYTES: u64 = 512;
+const ENTRY_BYTES: u64 = 128;
+
+/// The memory of an element of an array, which has room for twice as many.
+const ELEMENT_BYTES: u64 = 2 * size_of::<Value>() as u64;
+
+/// The least that the heap gives for a text.
+const TEXT_BYTES: u64 = 24;
+
+/// Memory is asked for in such steps.
+const STEP_BYTES: u64 = 64 << 10;
+
+/// The fields of metadata that tell who has written which field: half of an object, and never
+/// looked at.
+const SKIPPED: &str = "managedFields";
+
+/// JSON that gives no value.
+#[derive(Debug)]
+pub(crate) enum ParseError {
+    /// It is not JSON.
+    Json(serde_json::Error),
+    /// It takes too much memory.
+    Memory(Exceeded),
+}
+
+/// Reads all of `text`. The `memory` grows by what the value takes.
+pub(crate) fn parse(text: &[u8], memory: &mut Grant) -> Result<Value, ParseError> {
+    let mut counter = Counter {
+        taken: memory.bytes(),
+        memory,
+        exceeded: None,
+    };
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let value = Counted(&mut counter).deserialize(&mut json);
+    let value = value.and_then(|value| json.end().map(|()| value));
+    match counter.exceeded {
+        Some(exceeded) => Err(ParseError::Memory(exceeded)),
+        None => value.map_err(ParseError::Json),
+    }
+}
+
+struct Counter<'a> {
+    memory: &'a mut Grant,
+    taken: u64,
+    exceeded: Option<Exceeded>,
+}
+
+/// A value whose memory is counted.
+struct Counted<'a, 'b>(&'a mut Counter<'b>);
+
+impl Counted<'_, '_> {
+    fn take<E: Error>(&mut self, bytes: u64) -> Result<(), E> {
+        let counter = &mut *self.0;
+        counter.taken = counter.taken.saturating_add(bytes);
+        if counter.taken <= counter.memory.bytes() {
+            return Ok(());
+        }
+        let wanted = counter.taken.saturating_add(STEP_BYTES);
+        counter.memory.resize(wanted).map_err(|exceeded| {
+            let error = E::custom(&exceeded);
+            counter.exceeded = Some(exceeded);
+            error
+        })
+    }
+
+    fn text<E: Error>(&mut self, text: &str) -> Result<(), E> {
+        self.take(TEXT_BYTES + text.len() as u64)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Counted<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Counted<'_, '_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_str<E: Error>(mut self, text: &str) -> Result<Value, E> {
+        self.text(text)?;
+        Ok(text.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut elements: A) -> Result<Value, A::Error> {
+        let mut array = Vec::new();
+        while let Some(element) = elements.next_element_seed(Counted(&mut *self.0))? {
+            self.take(ELEMENT_BYTES)?;
+            array.push(element);
+        }
+        Ok(Value::Array(array))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if key == SKIPPED {
+                entries.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            self.take(ENTRY_BYTES + if map.is_empty() { MAP_BYTES } else { 0 })?;
+            self.text(&key)?;
+            map.insert(key, entries.next_value_seed(Counted(&mut *self.0))?);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath::memory::Budget;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_those_of_serde_json_without_what_is_never_looked_at() {
+        let value = json!({"a": [1, -2, 0.5, true, null, "x\n\u{1f600}"], "b": {"c": {}, "d": []}});
+        let text = value.to_string();
+        let mut memory = Budget::new(1 << 20).grant();
+        assert_eq!(parse(text.as_bytes(), &mut memory).unwrap(), value);
+        let text = r#"{"metadata": {"name": "x", "managedFields": [{"f:a": {}}]}}"#;
+        let read = parse(text.as_bytes(), &mut memory).unwrap();
+        assert_eq!(read, json!({"metadata": {"name": "x"}}));
+        for broken in ["", "{", "[1,]", "{} {}", &"[".repeat(1000)] {
+            let error = parse(broken.as_bytes(), &mut memory).unwrap_err();
+            assert!(matches!(error, ParseError::Json(_)), "{broken}");
+        }
+    }
+
+    #[test]
+    fn memory_is_counted_whatever_it_is_for() {
+        const LIMIT: u64 = 1 << 20;
+        let repeated = |piece: &str, count: usize| format!("[{}0]", piece.repeat(count));
+        for (piece, least) in [
+            ("0,", 64),
+            ("[],", 64),
+            (r#"{"":0},"#, 64 + 640),
+            (r#""","#, 64 + 24),
+        ] {
+            let fits = usize::try_from((LIMIT - 2 * STEP_BYTES) / (least + 100)).unwrap();
+            let mut memory = Budget::new(LIMIT).grant();
+            parse(repeated(piece, fits).as_bytes(), &mut memory).unwrap();
+            let too_many = usize::try_from(LIMIT / least).unwrap() + 1;
+            let mut memory = Budget::new(LIMIT).grant();
+            let error = parse(repeated(piece, too_many).as_bytes(), &mut memory).unwrap_err();
+            assert!(matches!(error, ParseError::Memory(_)), "{piece}");
+        }
+        let text = format!("\"{}\"", "x".repeat(2 << 20));
+        let error = parse(text.as_bytes(), &mut Budget::new(LIMIT).grant()).unwrap_err();
+        assert!(matches!(error, ParseError::Memory(_)));
+    }
+
+    #[test]
+    fn several_texts_share_their_memory() {
+        let text = format!("[{}0]", "0,".repeat(5000));
+        let mut memory = Budget::new(1 << 20).grant();
+        let mut read = 0;
+        while parse(text.as_bytes(), &mut memory).is_ok() {
+            read += 1;
+        }
+        assert!((2..4).contains(&read), "{read}");
+    }
+}

@@ -1,0 +1,85 @@
+//! UIDs of objects: a file on this machine gets its name from one.
+
+use std::str::FromStr;
+
+use serde_json::Value;
+
+use super::error::ClusterError;
+use super::object::{line, text};
+use super::target::Target;
+
+/// Characters of a UID at most; those of Kubernetes have 36.
+const MAX_CHARS: usize = 64;
+
+/// A UID of letters, digits and `-` alone, which leads nowhere else as a part of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectUid(String);
+
+impl ObjectUid {
+    /// The UID of `object`, which is the `target`.
+    pub(crate) fn read(object: &Value, target: &Target) -> Result<Self, ClusterError> {
+        let uid = text(object, "/metadata/uid").unwrap_or_default();
+        uid.parse().map_err(|BadUid| ClusterError::Uid {
+            target: target.clone(),
+            uid: line(uid),
+        })
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A text that is not a UID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadUid;
+
+impl FromStr for ObjectUid {
+    type Err = BadUid;
+
+    fn from_str(text: &str) -> Result<Self, BadUid> {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        match (1..=MAX_CHARS).contains(&text.len()) && text.bytes().all(is_plain) {
+            true => Ok(Self(text.to_owned())),
+            false => Err(BadUid),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_uid_is_one_plain_word() {
+        let target: Target = "pvc/disk".parse().unwrap();
+        let read = |uid: &str| ObjectUid::read(&json!({"metadata": {"uid": uid}}), &target);
+        let longest = "a".repeat(MAX_CHARS);
+        for uid in ["5f5a1c9e-0d2b-4c1e-9d57-1f6d0f0b8f9a", "A-1", &longest] {
+            assert_eq!(read(uid).unwrap().as_str(), uid);
+        }
+        for uid in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "/a",
+            "a.b",
+            "a b",
+            "a\n",
+            "é",
+            &(longest + "a"),
+        ] {
+            assert!(matches!(read(uid), Err(ClusterError::Uid { .. })), "{uid}");
+        }
+        let error = ObjectUid::read(&json!({"metadata": {"uid": 7}}), &target).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the uid of pvc/disk cannot be \"\", as its API server says: only 1 to 64 letters, digits and - can; \
+             choose another cluster by --context"
+        );
+    }
+}
