@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use datapath::encode::Encoding;
 use datapath::target::Mark;
+use http_body_util::Empty;
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
@@ -274,9 +275,16 @@ impl Sending<'_> {
         let token = self.tokens.current().await?;
         let has = match session.has {
             Some(has) => has,
-            None => match in_time(protocol::progress(proxy, &token, location)).await? {
-                (_, true) => return Ok(()),
-                (has, false) => has,
+            None => match in_time(protocol::progress(proxy, &token, location)).await {
+                Ok((_, true)) => return Ok(()),
+                Ok((has, false)) => has,
+                // The answer to a HEAD has no words. That to a PATCH says why, if the first one
+                // that did was lost.
+                Err(Trouble::Ended(_)) if !session.is_left_behind => {
+                    let asking = protocol::append(proxy, &token, location, 0, Empty::new());
+                    in_time(asking).await?
+                }
+                Err(trouble) => return Err(trouble),
             },
         };
         session.is_left_behind = false;

@@ -178,17 +178,32 @@ fn an_upload_that_has_ended_at_the_server_is_begun_again() {
 
 #[test]
 fn an_answer_without_words_is_told_by_its_status_and_its_server() {
-    let laptop = Laptop::with_proxy(Cluster::harmless(), |request| match request.method.as_str() {
-        "POST" => Reply::status(201, "").with("Location", format!("{UPLOADS}/a1")),
-        "PATCH" => Reply::status(502, ""),
-        _ => Reply::status(410, ""),
-    });
+    let laptop = laptop_with_a_lost_answer(Reply::status(410, ""));
     let finished = laptop.upload("60s").run();
     let url = laptop.proxy.url("");
-    finished.assert_failure(
-        7,
-        &format!("the upload has failed: the server answers 410 Gone, at {url}"),
-    );
+    let words = format!("the upload has failed: the server answers 410 Gone, at {url}");
+    finished.assert_failure(7, &words);
+}
+
+/// A laptop of which the answer to its bytes is lost, and the one to the next request is this.
+fn laptop_with_a_lost_answer(next: Reply) -> Laptop {
+    let is_lost = AtomicBool::new(false);
+    Laptop::with_proxy(Cluster::harmless(), move |request| {
+        match request.method.as_str() {
+            "POST" => Reply::status(201, "").with("Location", format!("{UPLOADS}/a1")),
+            "HEAD" => Reply::status(410, ""),
+            _ if is_lost.swap(true, Ordering::Relaxed) => next.clone(),
+            _ => Reply::status(502, ""),
+        }
+    })
+}
+
+#[test]
+fn the_words_of_a_refusal_are_asked_for_again_if_they_were_lost() {
+    let laptop = laptop_with_a_lost_answer(Reply::status(400, "the image is odd"));
+    let finished = laptop.upload("60s").run();
+    finished.assert_failure(4, "the upload server refuses the image: the image is odd");
+    assert_eq!(laptop.left(), [], "the ledger of a refused image");
 }
 
 #[test]
