@@ -4,7 +4,7 @@
 #   images/build.sh [OPTION…] [IMAGE…]       IMAGE: importer uploadserver uploadproxy cloner importer-vddk; all without one
 #
 #   --profile NAME     of cargo: dist by default, whose programs fit into the images; dev is quick to compile
-#   --programs FOLDER  takes compiled programs from there, as CI does with those that its tests have run
+#   --programs FOLDER  takes programs from there that are linked statically, as CI does with those that its tests have run
 #   --target TRIPLE    x86_64-unknown-linux-gnu, aarch64-unknown-linux-gnu or s390x-unknown-linux-gnu; this machine's by default
 #   --output FOLDER    target/images by default
 #
@@ -96,7 +96,13 @@ lay_out() {
         # shellcheck disable=SC2086 # several words
         case $kind in
             '' | '#'*) ;;
-            program) "${cross}strip" -o "$root/usr/bin/$words" "$programs/$words" ;;
+            program)
+                # It would not start in an image without libraries, nor in a user's image, where a node pull runs one of them.
+                if grep --quiet INTERP <<<"$(readelf --program-headers --wide "$programs/$words")"; then
+                    echo "images/build.sh: warning: $programs/$words is linked dynamically; compile as images/static.sh says" >&2
+                fi
+                "${cross}strip" -o "$root/usr/bin/$words" "$programs/$words"
+                ;;
             scripts) for tool in $words; do install -m 755 "images/tools/$tool" "$root/usr/bin/$tool"; done ;;
             link) set -- $words && ln -s "$2" "$root/usr/bin/$1" ;;
             shell)

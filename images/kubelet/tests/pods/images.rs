@@ -222,19 +222,28 @@ fn a_worker_has_the_limits_of_its_pod() {
     assert_eq!(ended.log, "599998464\n75000 100000 ", "{}", ended.code);
 }
 
-/// Programs that do nothing, of which the cloner takes more than its image may have.
+/// Programs that do nothing: the cloner takes more than its image may have, the proxy needs libraries.
 fn write_programs(folder: &Path) {
-    for (name, bytes) in [("cdi-cloner", 25_000_000), ("cdi-uploadproxy", 1)] {
+    for (name, bytes, link) in [
+        ("cdi-cloner", 25_000_000, "-static"),
+        ("cdi-uploadproxy", 1, "-rdynamic"),
+    ] {
         let source = folder.join(name).with_extension("c");
         let code = format!("const char data[{bytes}] = {{1}}; int main(void) {{ return data[0] != 1; }}\n");
         std::fs::write(&source, code).or_fail("a program's source");
         let program = folder.join(name);
-        tools::run("gcc", ["-o".as_ref(), program.as_os_str(), source.as_os_str()]);
+        let words = [
+            link.as_ref(),
+            "-o".as_ref(),
+            program.as_os_str(),
+            source.as_os_str(),
+        ];
+        tools::run("gcc", words);
     }
 }
 
 #[test]
-fn an_image_above_its_limit_fails_the_build_behind_the_others_and_names_the_profile() {
+fn a_build_tells_of_images_above_their_limit_and_of_programs_that_need_libraries() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let programs = folder.path().join("release");
     std::fs::create_dir(&programs).or_fail("a folder");
@@ -250,10 +259,15 @@ fn an_image_above_its_limit_fails_the_build_behind_the_others_and_names_the_prof
         .or_fail("images/build.sh");
     let said = String::from_utf8_lossy(&built.stderr);
     assert!(!built.status.success(), "{said}");
-    for words in ["cdi-cloner has 2", "more than 25 MB", "--profile dist"] {
+    for words in ["cdi-cloner has ", "more than 25 MB", "--profile dist"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(!said.contains("cdi-uploadproxy has"), "{said}");
+    let is_told_of = |program: &str| said.contains(&format!("{program} is linked dynamically"));
+    assert!(
+        is_told_of("cdi-uploadproxy") && !is_told_of("cdi-cloner"),
+        "{said}"
+    );
     let left: Vec<_> = std::fs::read_dir(&images)
         .or_fail("the images")
         .map(|entry| {
