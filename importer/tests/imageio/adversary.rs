@@ -59,7 +59,8 @@ fn fault(status: u16, text: &str) -> Reply {
     )
 }
 
-/// An engine that is its own image server.
+/// An engine that is its own image server, and as bare as the one of CDI's tests: what no import needs is not found, and a disk
+/// has nothing but a size.
 fn engine(attack: Attack) -> Adversary {
     Adversary::start(move |request, _| attack(request).unwrap_or_else(|| honest(request)))
 }
@@ -76,7 +77,8 @@ fn honest(request: &Request) -> Reply {
         }
         ("GET", _) if path.contains("/imagetransfers/") => transferring(""),
         ("GET", _) if path.ends_with(&format!("/disks/{DISK_ID}")) => disk_with(""),
-        _ => xml("<action/>"),
+        ("POST", _) if path.ends_with("/finalize") => xml("<action/>"),
+        _ => Reply::status(404, "404 page not found"),
     }
 }
 
