@@ -46,7 +46,7 @@ pub enum Progress {
     Auto,
     /// A bar on stderr
     Bar,
-    /// One line a second on stderr
+    /// One line a second on stderr, if it differs from the one before
     Plain,
     /// One JSON object a second on stdout
     Json,
@@ -170,11 +170,17 @@ impl Reporter {
                 Kind::Bar(_) => BAR_PERIOD,
                 Kind::Plain | Kind::Json | Kind::Nothing => LINE_PERIOD,
             };
-            let mut shown = SPINNER;
+            let (mut shown, mut printed) = (SPINNER, String::new());
             while finished.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 match &display.kind {
                     Kind::Bar(bar) => shown = draw(bar, &watched, shown),
-                    Kind::Plain => complain(display.program, watched.line()),
+                    Kind::Plain => {
+                        let line = watched.line();
+                        if line != printed {
+                            complain(display.program, &line);
+                            printed = line;
+                        }
+                    }
                     Kind::Json => watched.emit(),
                     Kind::Nothing => {}
                 }
