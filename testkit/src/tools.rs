@@ -15,7 +15,7 @@ use crate::wait;
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 40] = [
+const PACKAGES: [(&str, &str); 41] = [
     ("addpart", "util-linux"),
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
@@ -35,6 +35,7 @@ const PACKAGES: [(&str, &str); 40] = [
     ("ip", "iproute2"),
     ("losetup", "mount"),
     ("mkfs.ext4", "e2fsprogs"),
+    ("mkfs.xfs", "xfsprogs"),
     ("mknod", "coreutils"),
     ("mount", "mount"),
     ("nbdkit", "nbdkit"),

@@ -16,6 +16,7 @@ use datapath::error::SourceError;
 use self::dialect::S3Dialect;
 use self::keys::Keys;
 use self::place::Place;
+pub use self::place::url_at;
 use super::http::text;
 use super::network::Network;
 use super::objects::{ObjectOptions, Store, StoredObject, open_object};

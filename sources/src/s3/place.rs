@@ -54,13 +54,7 @@ impl Place {
         let (bucket, key) = names_of(names).map_err(refused)?;
         let (mut url, region) = match server {
             Some(server) => {
-                let mut url = Url::parse(&server).map_err(|error| refused(error.to_string()))?;
-                let base = url.path().trim_end_matches('/').to_owned();
-                url.set_path(&format!(
-                    "{base}/{}/{}",
-                    encoded(bucket.as_bytes()),
-                    encoded(&key)
-                ));
+                let url = path_style(&server, &bucket, &key).map_err(|error| refused(error.to_string()))?;
                 let region = region.unwrap_or_else(|| region_of(&url, policy));
                 (url, region)
             }
@@ -87,6 +81,27 @@ impl Place {
     pub(super) fn name(&self) -> String {
         format!("{}/{}", self.bucket, self.key)
     }
+}
+
+/// The URL of the object at `address`, `s3://BUCKET/KEY`, on a server, in the form that CDI's API and importers take: a path.
+pub fn url_at(server: &Url, address: &str) -> Result<Url, SourceError> {
+    let refused = |reason: String| invalid(format!("unable to parse \"{}\": {reason}", redacted(address)));
+    let names = address.split_once("://").map_or(address, |(_, names)| names);
+    let names = names.split('#').next().unwrap_or_default();
+    let (names, query) = names.split_once('?').unwrap_or((names, ""));
+    let (bucket, key) = names_of(names).map_err(refused)?;
+    let mut url = path_style(server.as_str(), &bucket, &key).map_err(|error| refused(error.to_string()))?;
+    if let Some(version) = version_of(query) {
+        url.query_pairs_mut().append_pair("versionId", &version);
+    }
+    Ok(url)
+}
+
+fn path_style(server: &str, bucket: &str, key: &[u8]) -> Result<Url, url::ParseError> {
+    let mut url = Url::parse(server)?;
+    let base = url.path().trim_end_matches('/').to_owned();
+    url.set_path(&format!("{base}/{}/{}", encoded(bucket.as_bytes()), encoded(key)));
+    Ok(url)
 }
 
 /// Bucket and key of `BUCKET/KEY`: what is percent-encoded is decoded, and slashes around the key do not count.
@@ -262,6 +277,45 @@ mod tests {
                 (name, region),
                 "{endpoint}"
             );
+        }
+    }
+
+    #[test]
+    fn a_url_at_a_server_names_the_same_object_to_a_pod() {
+        for (server, address, url, name) in [
+            (
+                "https://s3.us-east-1.amazonaws.com",
+                "s3://images/a/b.img",
+                "https://s3.us-east-1.amazonaws.com/images/a/b.img",
+                "images/a/b.img",
+            ),
+            (
+                "http://minio.ns:9000",
+                "s3://Im_ages/a dir/\u{fc}+100%&\\.img?versionId=x%2By&secret=1#top",
+                "http://minio.ns:9000/Im_ages/a%20dir/%C3%BC%2B100%25%26%5C.img?versionId=x%2By",
+                "Im_ages/a dir/\u{fc}+100%&\\.img",
+            ),
+            (
+                "http://[::1]:9000/",
+                "s3://b/a%2Bb%3F",
+                "http://[::1]:9000/b/a%2Bb%3F",
+                "b/a+b?",
+            ),
+        ] {
+            let made = url_at(&server.parse().unwrap(), address).unwrap();
+            assert_eq!(made.as_str(), url);
+            let read = place(url, Addressing::Host, &[]).unwrap();
+            assert_eq!((read.name().as_str(), read.url.as_str()), (name, url));
+        }
+        for address in [
+            "s3://",
+            "s3://bucket",
+            "s3://bucket/",
+            "s3:///key",
+            "s3://b/a/../c",
+        ] {
+            let refused = url_at(&"https://h".parse().unwrap(), address).unwrap_err();
+            assert_eq!(refused.kind(), SourceErrorKind::Invalid, "{address}");
         }
     }
 

@@ -128,6 +128,13 @@ impl Cluster {
     /// everything through.
     #[track_caller]
     pub(super) fn define(&self, kind: &str, scope: &str) {
+        let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        self.define_with(kind, scope, &any);
+    }
+
+    /// The same with this schema.
+    #[track_caller]
+    pub(super) fn define_with(&self, kind: &str, scope: &str, schema: &Value) {
         let singular = kind.to_lowercase();
         let plural = format!("{singular}s");
         let name = format!("{plural}.cdi.kubevirt.io");
@@ -145,7 +152,7 @@ impl Cluster {
                         "name": "v1beta1",
                         "served": true,
                         "storage": true,
-                        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                        "schema": {"openAPIV3Schema": schema},
                     }],
                 },
             }),

@@ -1,15 +1,17 @@
 //! DataVolumes and their claims, to which nothing happens but what a test does in the place of CDI's controllers.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Cluster;
 use super::cdi::CDI_CONFIG;
 
 impl Cluster {
-    /// Makes DataVolume known.
+    /// Makes DataVolume known. Sources that CDI's API refuses are refused, and fields that it does not know are dropped.
     #[track_caller]
     pub fn install_data_volumes(&self) {
-        self.define("DataVolume", "Namespaced");
+        let open = |properties: Value| json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": properties});
+        let spec = open(json!({"source": open(sources())}));
+        self.define_with("DataVolume", "Namespaced", &open(json!({"spec": spec})));
     }
 
     /// Makes a DataVolume with this source, such as `{"upload": {}}`.
@@ -54,6 +56,28 @@ impl Cluster {
     pub fn set_cdi_config_status(&self, status: &Value) {
         self.patch(CDI_CONFIG, &json!({"status": status}));
     }
+}
+
+/// Sources that a cluster fetches, by the types of CDI's API, and what its webhook demands of their URLs.
+fn sources() -> Value {
+    // `validateSourceURL`: ParseRequestURI of Go, which wants whole percent-encodings, and one of three schemes; and
+    // `validateDataVolumeSourceRegistry`.
+    let fetched = r"^(http|https|gs)://([^%]|%[0-9A-Fa-f]{2})+$";
+    let registry = r"^(docker|oci-archive)://([^%]|%[0-9A-Fa-f]{2})+$";
+    let source = |pattern: &str, fields: &[&str]| {
+        let fields = fields
+            .iter()
+            .map(|name| ((*name).to_owned(), json!({"type": "string"})));
+        let mut properties: Map<_, _> = fields.collect();
+        properties.insert("url".to_owned(), json!({"type": "string", "pattern": pattern}));
+        json!({"type": "object", "required": ["url"], "properties": properties})
+    };
+    json!({
+        "http": source(fetched, &["secretRef", "certConfigMap", "checksum"]),
+        "s3": source(fetched, &["secretRef", "certConfigMap"]),
+        "gcs": source(fetched, &["secretRef"]),
+        "registry": source(registry, &["secretRef", "certConfigMap"]),
+    })
 }
 
 fn data_volume_path(namespace: &str, name: &str) -> String {
