@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use app::command_line::values::Time;
 use app::progress::ProgressArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use url::Url;
 
 use crate::cluster::{Reach, Target, VolumeMode};
 
@@ -25,7 +26,10 @@ Examples:
   kubectl cdi import https://example.org/fedora.qcow2 dv/fedora
 
   # With its checksum, and a certificate authority from a ConfigMap
-  kubectl cdi import https://images.local/a.img dv/a --size 5Gi --checksum sha256:… --cert-configmap ca";
+  kubectl cdi import https://images.local/a.img dv/a --size 5Gi --checksum sha256:… --cert-configmap ca
+
+  # From a bucket of a server with the protocol of S3
+  kubectl cdi import s3://images/a.img dv/a --size 5Gi --secret keys --endpoint http://minio.storage:9000";
 
 /// Uploads and imports disk images into volumes of a Kubernetes cluster with KubeVirt CDI.
 ///
@@ -105,6 +109,10 @@ pub(super) struct ImportArgs {
     /// The volume: `dv/NAME` or `pvc/NAME`
     #[arg(value_name = "TARGET")]
     pub(super) target: Target,
+
+    /// The server of an s3:// address, such as https://minio.example.org:9000 [default: https://s3.us-east-1.amazonaws.com]
+    #[arg(long, value_name = "URL", value_parser = endpoint, help_heading = "Source")]
+    pub(super) endpoint: Option<Url>,
 
     /// A Secret with credentials for the source
     #[arg(long, value_name = "NAME", help_heading = "Source")]
@@ -252,6 +260,21 @@ impl From<ClusterArgs> for Reach {
             context: arguments.context,
             namespace: arguments.namespace,
         }
+    }
+}
+
+/// A server of objects. CDI takes the first part of the path for the bucket, so that there can be none here.
+fn endpoint(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    let is_server = matches!(url.scheme(), "http" | "https")
+        && matches!(url.path(), "" | "/")
+        && url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none();
+    match is_server {
+        true => Ok(url),
+        false => Err("use http://HOST, https://HOST, or either with a port".to_owned()),
     }
 }
 

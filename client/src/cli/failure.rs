@@ -5,7 +5,7 @@ use app::exit::Exit;
 use app::start::CannotStart;
 use daemon::signal::{Shutdown, Signal};
 
-use crate::cluster::ClusterError;
+use crate::cluster::{ClusterError, ImportError};
 use crate::image::NoImage;
 use crate::remote::NoSize;
 use crate::send::{NoProxy, SendFailed};
@@ -15,6 +15,8 @@ use crate::send::{NoProxy, SendFailed};
 pub(super) enum CommandFailed {
     #[error("{0}")]
     Usage(String),
+    #[error(transparent)]
+    Import(#[from] ImportError),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error(transparent)]
@@ -66,7 +68,8 @@ impl Failed for CommandFailed {
             Self::Internal(_) | Self::Output(_) | Self::Start(_) | Self::Size(NoSize::Internal(_)) => {
                 Exit::Internal
             }
-            Self::Usage(_) | Self::Proxy(_) | Self::Size(NoSize::Unknown(_)) => Exit::Usage,
+            Self::Proxy(NoProxy::Untrusted { .. }) => Exit::Target,
+            Self::Usage(_) | Self::Import(_) | Self::Proxy(_) | Self::Size(NoSize::Unknown(_)) => Exit::Usage,
             Self::Size(NoSize::Refused(_)) => Exit::Image,
             Self::Cluster(error) | Self::Send(SendFailed::Cluster(error)) => error.exit(),
             Self::Image(error) | Self::Send(SendFailed::Image(error)) => match error {
@@ -76,6 +79,7 @@ impl Failed for CommandFailed {
                 NoImage::Useless { .. } | NoImage::Refused(_) => Exit::Image,
             },
             Self::Send(SendFailed::Refused(_)) => Exit::Image,
+            Self::Send(SendFailed::TooSmall(_)) => Exit::NoSpace,
             Self::Send(_) => Exit::Target,
             Self::Signalled { signal, .. } => Exit::Signalled(*signal),
         }

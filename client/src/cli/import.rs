@@ -8,7 +8,7 @@ use app::progress::Display;
 use super::args::ImportArgs;
 use super::failure::CommandFailed;
 use super::view::{Event, View};
-use super::{PROGRAM, printed, under_signals, wanted};
+use super::{PROGRAM, printed, size_for, under_signals, wanted};
 use crate::cluster::{Cluster, Import, Source};
 use crate::remote;
 use crate::send::Watch;
@@ -35,17 +35,12 @@ pub(super) fn run(arguments: ImportArgs) -> Result<(), CommandFailed> {
 async fn import(arguments: ImportArgs, watch: Arc<Watch>) -> Result<Option<String>, CommandFailed> {
     let (target, volume) = (&arguments.target, &arguments.volume);
     let source = Import {
-        url: arguments.url.clone(),
         secret: arguments.secret.clone(),
         cert_config_map: arguments.cert_configmap.clone(),
         checksum: arguments.checksum.clone(),
+        ..Import::new(&arguments.url, arguments.endpoint.as_ref())?
     };
-    if source.kind().is_none() {
-        return Err(CommandFailed::Usage(format!(
-            "{} is no source that a cluster fetches: use http://, https://, docker://, s3:// or gs://, or `kubectl cdi upload` for a file",
-            arguments.url
-        )));
-    }
+    source.check()?;
     let cluster = Cluster::connect(&arguments.cluster.into()).await?;
     if !volume.no_create {
         let config = cluster.cdi_config().await?;
@@ -53,10 +48,11 @@ async fn import(arguments: ImportArgs, watch: Arc<Watch>) -> Result<Option<Strin
             Some(size) => size,
             None => {
                 watch.wait("looking how large the disk is");
-                remote::disk_bytes(&arguments.url).await?
+                let disk_bytes = remote::disk_bytes(&arguments.url).await?;
+                size_for(&cluster, &config, target, volume, disk_bytes).await
             }
         };
-        let wanted = wanted(target, Source::Import(source), volume, false, size, &config);
+        let wanted = wanted(target, Source::Import(source), volume, false, size);
         if printed(&wanted, volume)? {
             return Ok(None);
         }

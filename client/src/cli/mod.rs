@@ -18,7 +18,7 @@ use daemon::signal::Shutdown;
 
 use self::args::{Cli, Command, DryRun, StatusArgs, TokenArgs, VolumeArgs};
 use self::failure::CommandFailed;
-use crate::cluster::size::request;
+use crate::cluster::size::{FileSystem, request};
 use crate::cluster::status::table;
 use crate::cluster::volume::{manifest, yaml};
 use crate::cluster::{CdiConfig, Cluster, Source, Target, Wanted};
@@ -73,7 +73,12 @@ async fn status(arguments: StatusArgs) -> Result<(), CommandFailed> {
 
 async fn token(arguments: TokenArgs) -> Result<(), CommandFailed> {
     let cluster = Cluster::connect(&arguments.cluster.into()).await?;
-    let token = cluster.token(arguments.target.name()).await?;
+    let target = &arguments.target;
+    let token = cluster.token(target.name()).await?;
+    // CDI gives tokens for claims that do not exist. Behind the request, and no failure of its own: the right to look is another one.
+    if cluster.look(target).await.is_ok_and(|found| found.is_empty()) {
+        return Err(cluster.not_found(target).into());
+    }
     let proxy = cluster.cdi_config().await?.proxy_url()?;
     let proxy = proxy.as_str().trim_end_matches('/');
     let token = token.as_str();
@@ -87,23 +92,29 @@ fn print(text: &str) -> Result<(), CommandFailed> {
     command_line::print(text.as_bytes()).map_err(|error: io::Error| CommandFailed::Output(error.to_string()))
 }
 
-/// The volume that the flags ask for, for a disk of so many bytes.
-fn wanted(
-    target: &Target,
-    source: Source,
-    arguments: &VolumeArgs,
-    archive: bool,
-    disk_bytes: u64,
+/// The size of a volume for a disk of so many bytes, where no `--size` says it.
+async fn size_for(
+    cluster: &Cluster,
     config: &CdiConfig,
-) -> Wanted {
-    let overhead = config.overhead(arguments.storage_class.as_deref());
+    target: &Target,
+    arguments: &VolumeArgs,
+    disk_bytes: u64,
+) -> u64 {
+    let class = arguments.storage_class.as_deref();
+    let file_system = FileSystem {
+        overhead: config.overhead(class),
+        is_xfs: cluster.is_xfs(class).await,
+    };
     let mode = arguments.volume_mode.unwrap_or_default();
+    request(target.kind(), disk_bytes, mode, file_system)
+}
+
+/// The volume that the flags ask for, of so many bytes.
+fn wanted(target: &Target, source: Source, arguments: &VolumeArgs, archive: bool, size_bytes: u64) -> Wanted {
     Wanted {
         target: target.clone(),
         source,
-        size_bytes: arguments
-            .size
-            .unwrap_or_else(|| request(target.kind(), disk_bytes, mode, overhead)),
+        size_bytes,
         storage_class: arguments.storage_class.clone(),
         access_mode: arguments.access_mode.clone(),
         volume_mode: arguments.volume_mode,

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::args::{Coding, UploadArgs};
 use super::failure::CommandFailed;
 use super::view::{Event, View};
-use super::{PROGRAM, printed, under_signals, wanted};
+use super::{PROGRAM, printed, size_for, under_signals, wanted};
 use crate::cluster::size::fits;
 use crate::cluster::{CdiConfig, Cluster, ClusterError, Found, ObjectUid, Source, Target};
 use crate::image::Image;
@@ -93,7 +93,13 @@ async fn upload(arguments: UploadArgs, view: View) -> Result<Option<Sent>, Comma
     // Before a volume is made in vain.
     let proxy = match arguments.volume.dry_run {
         Some(_) => None,
-        None => Some(proxy(&arguments, &config)?),
+        None => {
+            let proxy = proxy(&arguments, &config)?;
+            if !arguments.volume.no_create {
+                proxy.check_certificate().await?;
+            }
+            Some(proxy)
+        }
     };
     let made = match make(&cluster, &config, &arguments, &image, &view).await? {
         Volume::Shown | Volume::Found => None,
@@ -104,15 +110,26 @@ async fn upload(arguments: UploadArgs, view: View) -> Result<Option<Sent>, Comma
     };
     view.has_volume.store(true, Ordering::Relaxed);
     let sent = fill(&arguments, &cluster, &proxy, &image, &view).await;
-    if let (Err(_), Some(uid)) = (&sent, made) {
-        clean_up(&cluster, &arguments.target, &uid, &view).await;
+    if let (Err(failed), Some(uid)) = (&sent, made) {
+        // With the same image and volume, another attempt would only be refused again.
+        let is_final = matches!(
+            failed,
+            CommandFailed::Send(SendFailed::Refused(_) | SendFailed::TooSmall(_))
+        );
+        clean_up(
+            &cluster,
+            &arguments.target,
+            &uid,
+            is_final || view.watch.handed_over() == 0,
+        )
+        .await;
     }
     sent.map(Some)
 }
 
-/// Removes a volume that was made for an upload of which nothing was sent; else says that it stays.
-async fn clean_up(cluster: &Cluster, target: &Target, uid: &ObjectUid, view: &View) {
-    if view.watch.handed_over() > 0 {
+/// Removes a volume that was made for a failed upload, if that `is_useless`: else an upload that resumes needs it.
+async fn clean_up(cluster: &Cluster, target: &Target, uid: &ObjectUid, is_useless: bool) {
+    if !is_useless {
         tracing::warn!("{target} stays as it is: an upload with --no-create goes on, or begins again");
         return;
     }
@@ -193,7 +210,7 @@ async fn make(
         check_room(&found, config, arguments, image)?;
         return Ok(Volume::Found);
     }
-    let disk_bytes = match (volume.size, image.disk_bytes()) {
+    let size = match (volume.size, image.disk_bytes()) {
         (Some(size), Some(disk)) if size < disk => {
             return Err(CommandFailed::Usage(format!(
                 "the disk in {} has {disk} bytes, more than --size {size}",
@@ -201,22 +218,20 @@ async fn make(
             )));
         }
         (Some(size), _) => size,
-        (None, Some(disk)) => disk,
         (None, None) if arguments.archive => {
             return Err(CommandFailed::Usage(
                 "how much room the files of an archive need is not known: give --size".to_owned(),
             ));
         }
-        (None, None) => measure(image, view).await?,
+        (None, disk) => {
+            let disk_bytes = match disk {
+                Some(disk) => disk,
+                None => measure(image, view).await?,
+            };
+            size_for(cluster, config, target, volume, disk_bytes).await
+        }
     };
-    let wanted = wanted(
-        target,
-        Source::Upload,
-        volume,
-        arguments.archive,
-        disk_bytes,
-        config,
-    );
+    let wanted = wanted(target, Source::Upload, volume, arguments.archive, size);
     if printed(&wanted, volume)? {
         return Ok(Volume::Shown);
     }

@@ -13,8 +13,11 @@ use super::resource::Resource;
 /// The name of the object.
 const NAME: &str = "config";
 
-/// The annotation of the class that claims without a class get.
-const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// Annotations of the classes that claims and DataVolumes without a class get.
+const DEFAULT_CLASS: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.kubevirt.io/is-default-virt-class",
+];
 
 /// What CDI says of itself.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -85,13 +88,28 @@ impl Cluster {
         Ok(CdiConfig::read(&config.ok_or(ClusterError::NoCdi)?))
     }
 
-    /// The class that claims without one get, if that is known and may be asked.
-    pub async fn default_storage_class(&self) -> Option<String> {
-        let classes = self.list(Resource::STORAGE_CLASSES, None).await.ok()?;
-        let default = classes
-            .iter()
-            .find(|class| class["metadata"]["annotations"][DEFAULT_CLASS] == "true");
-        text(default?, "/metadata/name").map(str::to_owned)
+    /// True if the volumes of a class, or of the default classes, are formatted with xfs, as far as that is known and may be asked.
+    pub async fn is_xfs(&self, class: Option<&str>) -> bool {
+        let classes = match class {
+            Some(class) => self
+                .get(Resource::STORAGE_CLASSES, class)
+                .await
+                .map(Vec::from_iter),
+            None => self.list(Resource::STORAGE_CLASSES, None).await,
+        };
+        let is_default = |class: &&Value| {
+            let annotations = &class["metadata"]["annotations"];
+            DEFAULT_CLASS.iter().any(|name| annotations[name] == "true")
+        };
+        let classes = classes.unwrap_or_default();
+        let mut chosen = classes.iter().filter(|each| class.is_some() || is_default(each));
+        chosen.any(|class| {
+            let parameters = class["parameters"].as_object();
+            parameters.into_iter().flatten().any(|(name, value)| {
+                // `csi.storage.k8s.io/fstype`, and `fsType` of drivers that are older than it.
+                name.to_ascii_lowercase().ends_with("fstype") && value == "xfs"
+            })
+        })
     }
 }
 

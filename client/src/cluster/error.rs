@@ -174,13 +174,37 @@ pub enum ClusterError {
     /// A volume that is deleted, or that something still keeps from being so.
     #[error("{0} has been deleted: make it again, or choose another name")]
     Gone(Target),
+    /// A claim that cannot exist as it was requested.
+    #[error(
+        "{target} gets no volume: {words}; check --storage-class, --access-mode and --volume-mode, and whether the cluster has a default \
+         storage class"
+    )]
+    NoClaim {
+        /// The volume.
+        target: Target,
+        /// The words of CDI, or of Kubernetes.
+        words: String,
+    },
+    /// A volume into which an import does not fit.
+    #[error("{target} is too small: {words}; delete it, and import into a larger one, see --size")]
+    Full {
+        /// The volume.
+        target: Target,
+        /// CDI's words.
+        words: String,
+    },
     /// A volume whose filling has failed for good.
-    #[error("{target} has failed: {words}")]
+    #[error(
+        "{target} has failed: {words}{}",
+        if *.is_retried { "; CDI retries until it is deleted" } else { "" }
+    )]
     Failed {
         /// The volume.
         target: Target,
         /// What its pod says.
         words: String,
+        /// True if CDI does not know that retries are useless.
+        is_retried: bool,
         /// True if that is about a checksum.
         is_checksum: bool,
     },
@@ -283,7 +307,7 @@ impl Failed for ClusterError {
     fn exit(&self) -> Exit {
         match self {
             Self::Kubeconfig(_) | Self::Namespace(_) | Self::Content { .. } => Exit::Usage,
-            Self::Quota(_) | Self::TooSmall { .. } => Exit::NoSpace,
+            Self::Quota(_) | Self::TooSmall { .. } | Self::Full { .. } => Exit::NoSpace,
             Self::Failed {
                 is_checksum: true, ..
             } => Exit::Checksum,
@@ -325,6 +349,7 @@ mod tests {
         let failed = |is_checksum| ClusterError::Failed {
             target: target.clone(),
             words: String::new(),
+            is_retried: false,
             is_checksum,
         };
         for (error, exit) in [

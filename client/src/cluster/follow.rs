@@ -34,13 +34,10 @@ impl Progress {
         let progress =
             text(volume, "/status/progress").or_else(|| found.of_claim("storage.populator.progress"));
         let phase = found.phase().or_else(|| found.of_claim("storage.pod.phase"));
-        let claimed = found
-            .of_claim("storage.pod.restarts")
-            .and_then(|count| count.parse().ok());
         Self {
             phase: line(phase.unwrap_or("Pending")),
             percent: progress.and_then(percent),
-            restarts: volume["status"]["restartCount"].as_u64().or(claimed).unwrap_or(0),
+            restarts: found.restarts(),
             sentence: found.sentence(),
         }
     }
@@ -94,7 +91,9 @@ impl Cluster {
                         return Ok(());
                     }
                     if !progress.is_running() {
-                        progress.sentence = Some(self.reason(target, &found).await.to_string());
+                        let waiting = self.reason(target, &found).await;
+                        waiting.check_class(target)?;
+                        progress.sentence = Some(waiting.to_string());
                     }
                     progress
                 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Cluster;
 use super::error::ClusterError;
+use super::final_reason::FinalReason;
 use super::mode::VolumeMode;
 use super::object::{annotation, condition, line, list, text, words};
 use super::resource::Resource;
@@ -137,24 +138,54 @@ impl Found {
         content.or_else(|| self.of_claim("storage.contentType")) == Some("archive")
     }
 
-    /// The end of hope, if this is it.
+    /// The failure that no further attempt changes, if there is one.
     pub(crate) fn failure(&self, target: &Target) -> Option<ClusterError> {
-        let volume = self.data_volume.iter();
-        let mut conditions = volume.flat_map(|volume| list(volume, "/status/conditions"));
-        if let Some(full) = conditions.find(|condition| condition["reason"] == "ErrExceededQuota") {
-            return Some(ClusterError::Quota(line(
-                text(full, "/message").unwrap_or_default(),
-            )));
+        let condition = |reason: &str| {
+            let volume = self.data_volume.iter();
+            let mut conditions = volume.flat_map(|volume| list(volume, "/status/conditions"));
+            let found = conditions.find(|condition| condition["reason"] == reason)?;
+            Some(line(text(found, "/message").unwrap_or_default()))
+        };
+        if let Some(words) = condition("ErrExceededQuota") {
+            return Some(ClusterError::Quota(words));
+        }
+        if let Some(words) = condition("ErrClaimNotValid").filter(|_| self.claim.is_none()) {
+            return Some(ClusterError::NoClaim {
+                target: target.clone(),
+                words,
+            });
         }
         let is_failed =
             self.phase() == Some("Failed") || self.of_claim("storage.import.fatalError") == Some("true");
-        is_failed.then(|| ClusterError::Failed {
-            target: target.clone(),
-            words: self
-                .sentence()
-                .unwrap_or_else(|| "its pod says nothing".to_owned()),
-            is_checksum: self.running("/reason", ".reason") == Some("ChecksumError"),
+        let sentence = self.sentence();
+        let reason = match self.running("/reason", ".reason") {
+            Some("ChecksumError") if is_failed => FinalReason::Checksum,
+            _ if is_failed => FinalReason::Other,
+            _ => FinalReason::of(sentence.as_deref()?, self.restarts())?,
+        };
+        let (words, target) = (
+            sentence.unwrap_or_else(|| "its pod says nothing".to_owned()),
+            target.clone(),
+        );
+        Some(match reason {
+            FinalReason::NoSpace => ClusterError::Full { target, words },
+            reason => ClusterError::Failed {
+                target,
+                words,
+                is_retried: !is_failed,
+                is_checksum: reason == FinalReason::Checksum,
+            },
         })
+    }
+
+    /// How often the pod was restarted.
+    pub(crate) fn restarts(&self) -> u64 {
+        let counted = self
+            .data_volume
+            .as_ref()
+            .and_then(|volume| volume["status"]["restartCount"].as_u64());
+        let annotated = || self.of_claim("storage.pod.restarts")?.parse().ok();
+        counted.or_else(annotated).unwrap_or(0)
     }
 
     /// The last sentence of the pod that fills.
@@ -190,6 +221,14 @@ impl Cluster {
         };
         let claim = self.get(Resource::CLAIMS, target.name()).await?;
         Ok(Found { data_volume, claim })
+    }
+
+    /// The error that a target is not there.
+    pub fn not_found(&self, target: &Target) -> ClusterError {
+        ClusterError::NotFound {
+            object: target.to_string(),
+            namespace: self.namespace().to_owned(),
+        }
     }
 }
 

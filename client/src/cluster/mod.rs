@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  target   what people write: dv/NAME, pvc/NAME
-//!  size ─► volume    how large a claim must be, and the object that is made
+//!  size ─► volume    how large a claim must be, and the object that is made, with the source of an `import`
 //!  look ─► wait      what is there, and what it still waits for (`waiting`, from `pods`)
-//!       ├► follow    an import until its end
+//!       ├► follow    an import until its end; `final_reason` tells which failures no retry changes
 //!       └► status    one screen, with a rate
 //!  config, token     where the upload proxy is, and what it lets in
 //!  ask  ─► question  every request, and what is said when it fails; `resource` is what can be asked for
@@ -14,7 +14,9 @@
 mod ask;
 pub mod config;
 pub mod error;
+mod final_reason;
 pub mod follow;
+mod import;
 mod json;
 pub mod look;
 mod mode;
@@ -43,6 +45,7 @@ use kube::{Client, Config};
 pub use config::CdiConfig;
 pub use error::ClusterError;
 pub use follow::Progress;
+pub use import::{Import, ImportError};
 pub use look::Found;
 pub use mode::VolumeMode;
 pub(crate) use object::line;
@@ -50,7 +53,7 @@ pub use status::Row;
 pub use target::{Kind, Target};
 pub use token::Token;
 pub use uid::ObjectUid;
-pub use volume::{Import, Source, Wanted};
+pub use volume::{Source, Wanted};
 pub use waiting::Waiting;
 
 /// Longest silence of the API server. It answers in milliseconds, and in seconds where a webhook or an aggregated API is slow: the API

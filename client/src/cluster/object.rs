@@ -1,6 +1,6 @@
 //! Fields of objects, which hold what others wrote: each may be absent, or of another type.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 /// The beginning of the names of CDI's annotations.
 pub(crate) const PREFIX: &str = "cdi.kubevirt.io/";
@@ -33,6 +33,14 @@ pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> 
         .find(|condition| condition["type"] == kind)
 }
 
+/// An object with the fields that have a value.
+pub(crate) fn object_of<const N: usize>(fields: [(&str, Option<&str>); N]) -> Map<String, Value> {
+    let fields = fields.into_iter();
+    fields
+        .filter_map(|(name, value)| Some((name.to_owned(), json!(value?))))
+        .collect()
+}
+
 /// Words of others on one line, as they may be shown; nothing if there are none.
 pub(crate) fn words(text: Option<&str>) -> Option<String> {
     text.map(line).filter(|words| !words.is_empty())
@@ -45,8 +53,6 @@ pub(crate) fn line(words: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

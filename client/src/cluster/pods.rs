@@ -38,6 +38,16 @@ pub(crate) fn judge(pod: &Value) -> Waiting {
             Some(reason) => return Waiting::Starting(Some(message().unwrap_or_else(|| line(reason)))),
         }
     }
+    let mut ends = statuses
+        .iter()
+        .filter_map(|status| status.pointer("/state/terminated"));
+    if let Some(end) = ends.find(|end| end["exitCode"] != 0) {
+        return Waiting::Crashing(words_of(end));
+    }
+    let has_ended = |status: &Value| status.pointer("/state/terminated").is_some();
+    if list(pod, "/status/containerStatuses").iter().any(has_ended) {
+        return Waiting::Finishing;
+    }
     let is_running = |status: &&&Value| status.pointer("/state/running").is_some();
     if statuses.is_empty() || statuses.iter().filter(is_running).count() == 0 {
         return Waiting::Starting(None);
@@ -53,9 +63,12 @@ pub(crate) fn judge(pod: &Value) -> Waiting {
 
 /// What a container has said at its last end.
 fn last_words(status: &Value) -> String {
-    let Some(end) = status.pointer("/lastState/terminated") else {
-        return "it says nothing".to_owned();
-    };
+    status
+        .pointer("/lastState/terminated")
+        .map_or_else(|| "it says nothing".to_owned(), words_of)
+}
+
+fn words_of(end: &Value) -> String {
     words(text(end, "/message")).unwrap_or_else(|| {
         let reason = line(text(end, "/reason").unwrap_or("Error"));
         format!("{reason}, exit code {}", end["exitCode"])
@@ -118,10 +131,13 @@ mod tests {
             container(&json!({"ready": false, "state": running})),
             Waiting::NotReady
         );
-        assert_eq!(
-            container(&json!({"ready": true, "state": running})),
-            Waiting::Finishing
-        );
+        let ended = json!({"terminated": {"exitCode": 0}});
+        for (ready, state) in [(true, running), (false, ended)] {
+            assert_eq!(
+                container(&json!({"ready": ready, "state": state})),
+                Waiting::Finishing
+            );
+        }
     }
 
     #[test]
@@ -136,6 +152,8 @@ mod tests {
             crash(&end("")),
             Waiting::Crashing("Error, exit code 1".to_owned())
         );
+        let ended = json!({"ready": false, "state": end("no space")});
+        assert_eq!(container(&ended), Waiting::Crashing("no space".to_owned()));
         let again = json!({"ready": false, "state": {"running": {}}, "lastState": end("no space")});
         assert_eq!(container(&again), Waiting::Crashing("no space".to_owned()));
     }

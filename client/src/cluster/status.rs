@@ -14,13 +14,16 @@ use super::pods;
 use super::rate::{PODS_OF_CDI, rate};
 use super::resource::Resource;
 use super::target::{Kind, Target};
+use super::waiting::Waiting;
 
 /// Events that are shown of one volume.
 const MOST_EVENTS: usize = 5;
 
-/// A warning that somebody has written about an object.
+/// A sentence that somebody has written about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
+    /// True for warnings; the others say that something was done.
+    pub(crate) is_warning: bool,
     /// When, as Kubernetes writes it.
     pub time: String,
     /// About what, `Pod/NAME`.
@@ -39,6 +42,7 @@ impl Event {
         let name = at("/involvedObject/name")?;
         let times = ["/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
         Some(Self {
+            is_warning: text(event, "/type") == Some("Warning"),
             time: times.into_iter().find_map(at).unwrap_or_default(),
             object: format!("{}/{name}", at("/involvedObject/kind").unwrap_or_default()),
             reason: at("/reason").unwrap_or_default(),
@@ -72,16 +76,13 @@ impl Cluster {
             Some(target) => {
                 let found = self.look(target).await?;
                 if !found.has(target) {
-                    return Err(ClusterError::NotFound {
-                        object: target.to_string(),
-                        namespace: self.namespace().to_owned(),
-                    });
+                    return Err(self.not_found(target));
                 }
                 vec![(target.clone(), found)]
             }
             None => self.everything(&mut memory).await?,
         };
-        let warnings = self.warnings(None).await;
+        let warnings = self.events("type=Warning").await;
         let is_running = |(_, found): &(_, Found)| Progress::of(found).is_running();
         let pods = match all.iter().any(is_running) {
             true => {
@@ -92,10 +93,15 @@ impl Cluster {
         };
         // Who may not look at pods sees no rates.
         let (pods, now) = (pods.unwrap_or_default(), Timestamp::now());
-        Ok(all
-            .into_iter()
-            .map(|(target, found)| row(target, &found, &warnings, &pods, now))
-            .collect())
+        let mut rows = Vec::new();
+        for (target, found) in all {
+            let mut row = row(target, &found, &warnings, &pods, now);
+            if self.waits_for_consumer(&found).await {
+                row.progress.sentence = Some(Waiting::FirstConsumer(row.target.clone()).to_string());
+            }
+            rows.push(row);
+        }
+        Ok(rows)
     }
 
     /// All DataVolumes with their claims, and all other claims that CDI fills.
@@ -135,14 +141,10 @@ impl Cluster {
         Ok(all)
     }
 
-    /// The warnings about an object of this name, or all, the newest first; none if one may not look.
-    pub(crate) async fn warnings(&self, name: Option<&str>) -> Vec<Event> {
-        let selector = match name {
-            Some(name) => format!("type=Warning,involvedObject.name={name}"),
-            None => "type=Warning".to_owned(),
-        };
+    /// The events that a field selector lets through, the newest first; none if one may not look.
+    pub(crate) async fn events(&self, selector: &str) -> Vec<Event> {
         let events = self
-            .list(Resource::EVENTS, Some(("fieldSelector", &selector)))
+            .list(Resource::EVENTS, Some(("fieldSelector", selector)))
             .await;
         let mut events: Vec<_> = events
             .unwrap_or_default()

@@ -4,8 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::Cluster;
 use super::error::ClusterError;
+use super::import::Import;
 use super::mode::VolumeMode;
-use super::object::{self, PREFIX};
+use super::object::{self, PREFIX, object_of};
 use super::size::quantity;
 use super::target::{Kind, Target};
 use super::uid::ObjectUid;
@@ -20,32 +21,6 @@ pub enum Source {
     Upload,
     /// From where the cluster fetches it.
     Import(Import),
-}
-
-/// A source that the cluster fetches.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Import {
-    /// The address, whose scheme says what serves there.
-    pub url: String,
-    /// A Secret with credentials.
-    pub secret: Option<String>,
-    /// A ConfigMap with certificates.
-    pub cert_config_map: Option<String>,
-    /// `ALGORITHM:HEX`; only of HTTP.
-    pub checksum: Option<String>,
-}
-
-impl Import {
-    /// CDI's name for what serves there: `http`, `registry`, `s3` or `gcs`.
-    pub fn kind(&self) -> Option<&'static str> {
-        match self.url.split_once("://")?.0 {
-            "http" | "https" => Some("http"),
-            "docker" | "oci-archive" => Some("registry"),
-            "s3" => Some("s3"),
-            "gs" => Some("gcs"),
-            _ => None,
-        }
-    }
 }
 
 /// The volume that is wanted.
@@ -87,7 +62,7 @@ pub fn manifest(wanted: &Wanted) -> Value {
     ];
     let labels = object_of(labels.map(|(name, value)| (name, value.as_deref())));
     let immediate = wanted.force_bind.then_some("true");
-    let mut annotations = prefixed([("storage.bind.immediate.requested", immediate)]);
+    let mut annotations = with_prefix(object_of([("storage.bind.immediate.requested", immediate)]));
     let mut storage = json!({"resources": {"requests": {"storage": quantity(wanted.size_bytes)}}});
     set(&mut storage, "storageClassName", wanted.storage_class.as_deref());
     let mode = wanted.volume_mode.map(|mode| mode.to_string());
@@ -108,13 +83,13 @@ pub fn manifest(wanted: &Wanted) -> Value {
         Kind::Claim => {
             storage["accessModes"] = json!([access.unwrap_or(ACCESS_MODE)]);
             annotations.extend(source_annotations(&wanted.source));
-            annotations.extend(prefixed([
+            annotations.extend(with_prefix(object_of([
                 ("storage.contentType", wanted.archive.then_some("archive")),
                 (
                     "storage.preallocation.requested",
                     wanted.preallocation.then_some("true"),
                 ),
-            ]));
+            ])));
             ("v1", "PersistentVolumeClaim", storage)
         }
     };
@@ -133,30 +108,18 @@ pub fn yaml(manifest: &Value) -> Result<String, serde_saphyr::ser::Error> {
 
 /// The source of a DataVolume.
 fn source(source: &Source) -> Value {
-    let Source::Import(import) = source else {
-        return json!({"upload": {}});
-    };
-    let fields = object_of([
-        ("url", Some(import.url.as_str())),
-        ("secretRef", import.secret.as_deref()),
-        ("certConfigMap", import.cert_config_map.as_deref()),
-        ("checksum", import.checksum.as_deref()),
-    ]);
-    json!({import.kind().unwrap_or("http"): fields})
+    match source {
+        Source::Upload => json!({"upload": {}}),
+        Source::Import(import) => import.source(),
+    }
 }
 
 /// The source of a plain claim, by the annotations that CDI's controllers read.
 fn source_annotations(source: &Source) -> Map<String, Value> {
-    let Source::Import(import) = source else {
-        return prefixed([("storage.upload.target", Some(""))]);
-    };
-    prefixed([
-        ("storage.import.source", import.kind()),
-        ("storage.import.endpoint", Some(&import.url)),
-        ("storage.import.secretName", import.secret.as_deref()),
-        ("storage.import.certConfigMap", import.cert_config_map.as_deref()),
-        ("storage.import.checksum", import.checksum.as_deref()),
-    ])
+    with_prefix(match source {
+        Source::Upload => object_of([("storage.upload.target", Some(""))]),
+        Source::Import(import) => import.annotations(),
+    })
 }
 
 fn set(object: &mut Value, field: &str, value: Option<&str>) {
@@ -165,17 +128,9 @@ fn set(object: &mut Value, field: &str, value: Option<&str>) {
     }
 }
 
-/// An object with the fields that have a value.
-fn object_of<const N: usize>(fields: [(&str, Option<&str>); N]) -> Map<String, Value> {
-    let fields = fields.into_iter();
-    fields
-        .filter_map(|(name, value)| Some((name.to_owned(), json!(value?))))
-        .collect()
-}
-
-/// The annotations that have a value, whose names get CDI's prefix.
-fn prefixed<const N: usize>(annotations: [(&str, Option<&str>); N]) -> Map<String, Value> {
-    let named = object_of(annotations).into_iter();
+/// Annotations, whose names get CDI's prefix.
+fn with_prefix(annotations: Map<String, Value>) -> Map<String, Value> {
+    let named = annotations.into_iter();
     named
         .map(|(name, value)| (format!("{PREFIX}{name}"), value))
         .collect()
@@ -293,40 +248,6 @@ mod tests {
                 "cdi.kubevirt.io/storage.contentType": "archive",
                 "cdi.kubevirt.io/storage.preallocation.requested": "true",
             })
-        );
-    }
-
-    #[test]
-    fn an_import_is_known_by_its_scheme() {
-        let import = |url: &str| Import {
-            url: url.to_owned(),
-            secret: Some("s".to_owned()),
-            cert_config_map: Some("c".to_owned()),
-            checksum: Some("sha256:ab".to_owned()),
-        };
-        for (url, kind) in [
-            ("https://h/d.qcow2", Some("http")),
-            ("docker://h/d:1", Some("registry")),
-            ("s3://b/d", Some("s3")),
-            ("gs://b/d", Some("gcs")),
-            ("ftp://h/d", None),
-            ("d.qcow2", None),
-        ] {
-            assert_eq!(import(url).kind(), kind);
-        }
-        let import = Source::Import(import("https://h/d"));
-        assert_eq!(
-            source(&import),
-            json!({"http": {"url": "https://h/d", "secretRef": "s", "certConfigMap": "c", "checksum": "sha256:ab"}})
-        );
-        let annotations = source_annotations(&import);
-        assert_eq!(
-            annotations["cdi.kubevirt.io/storage.import.endpoint"],
-            "https://h/d"
-        );
-        assert_eq!(
-            annotations["cdi.kubevirt.io/storage.import.checksum"],
-            "sha256:ab"
         );
     }
 

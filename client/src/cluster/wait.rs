@@ -12,7 +12,9 @@ use super::look::Found;
 use super::object::{annotation, text};
 use super::pods;
 use super::resource::Resource;
+use super::status::Event;
 use super::target::Target;
+use super::uid::ObjectUid;
 use super::waiting::Waiting;
 
 /// Time between two looks: half of virtctl's, and some five requests each.
@@ -60,7 +62,14 @@ impl Cluster {
         loop {
             let waiting = match self.look(target).await {
                 Ok(found) if reached(&found, target, goal)? => return Ok(found),
-                Ok(found) => self.reason(target, &found).await,
+                Ok(found) => {
+                    let waiting = self.reason(target, &found).await;
+                    waiting.check_class(target)?;
+                    match goal {
+                        Goal::Ready => waiting,
+                        Goal::Filled => waiting.after_transfer(),
+                    }
+                }
                 Err(error) if error.may_pass() => Waiting::Cluster(error.to_string()),
                 Err(error) => return Err(error),
             };
@@ -77,7 +86,7 @@ impl Cluster {
 
     /// What CDI waits for. Where one may not look, there is less detail.
     pub(crate) async fn reason(&self, target: &Target, found: &Found) -> Waiting {
-        if found.phase() == Some("WaitForFirstConsumer") {
+        if self.waits_for_consumer(found).await {
             return Waiting::FirstConsumer(target.clone());
         }
         let Some(claim) = &found.claim else {
@@ -89,9 +98,6 @@ impl Cluster {
         };
         let filled = prime.as_ref().unwrap_or(claim);
         if text(filled, "/status/phase") != Some("Bound") {
-            if prime.is_none() && self.waits_for_consumer(claim).await {
-                return Waiting::FirstConsumer(target.clone());
-            }
             return Waiting::Unbound(self.complaint_about(filled).await);
         }
         let name = pods::name(filled, found.is_upload());
@@ -104,25 +110,45 @@ impl Cluster {
         }
     }
 
-    /// True if nothing happens before a pod of somebody else uses the claim.
-    async fn waits_for_consumer(&self, claim: &Value) -> bool {
+    /// True if nothing happens before a pod uses the claim.
+    pub(crate) async fn waits_for_consumer(&self, found: &Found) -> bool {
+        match found.phase() {
+            // What CDI reports for a class with a CSI driver and for one without.
+            Some("PendingPopulation" | "WaitForFirstConsumer") => return true,
+            // CDI may be told to bind claims by its own pods; events do not tell that.
+            Some(_) => return false,
+            None => {}
+        }
+        let Some(claim) = &found.claim else {
+            return false;
+        };
         let is_chosen = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].is_string();
-        if is_chosen || annotation(claim, "storage.bind.immediate.requested").is_some() {
+        let is_forced = annotation(claim, "storage.bind.immediate.requested").is_some();
+        if is_chosen || is_forced || text(claim, "/status/phase") == Some("Bound") {
             return false;
         }
-        let class = match text(claim, "/spec/storageClassName") {
-            Some(class) => self.get(Resource::STORAGE_CLASSES, class).await,
-            None => return false,
-        };
-        let class = class.ok().flatten().unwrap_or_default();
-        text(&class, "/volumeBindingMode") == Some("WaitForFirstConsumer")
+        // The binding mode of the class says the same, but users of one namespace may not read classes.
+        let events = self.events_about(claim).await;
+        events
+            .first()
+            .is_some_and(|event| event.reason == "WaitForFirstConsumer")
     }
 
-    /// The newest warning about this object.
+    /// The newest warning about a claim, or about a pod that has a node.
     async fn complaint_about(&self, object: &Value) -> Option<String> {
-        let name = text(object, "/metadata/name")?;
-        let events = self.warnings(Some(name)).await;
-        events.into_iter().next().map(|event| event.message)
+        let events = self.events_about(object).await.into_iter();
+        // That of the scheduler was true until the pod got its node.
+        let mut valid = events.filter(|event| event.is_warning && event.reason != "FailedScheduling");
+        valid.next().map(|event| event.message)
+    }
+
+    /// The events of this very object, the newest first. Events outlive their objects, and CDI makes others of the same name.
+    async fn events_about(&self, object: &Value) -> Vec<Event> {
+        // Of plain letters: it becomes part of a selector.
+        match text(object, "/metadata/uid").map(str::parse::<ObjectUid>) {
+            Some(Ok(uid)) => self.events(&format!("involvedObject.uid={}", uid.as_str())).await,
+            _ => Vec::new(),
+        }
     }
 }
 

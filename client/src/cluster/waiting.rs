@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::error::ClusterError;
 use super::target::Target;
 
 /// What is being waited for.
@@ -29,6 +30,32 @@ pub enum Waiting {
     NotReady,
     /// The pod, which has all that it needs.
     Finishing,
+}
+
+impl Waiting {
+    /// What is left to wait for once all bytes were sent: claims are bound anew, and the pod and its claim disappear.
+    pub(crate) fn after_transfer(self) -> Self {
+        match self {
+            Self::Cluster(_) | Self::Crashing(_) => self,
+            _ => Self::Finishing,
+        }
+    }
+
+    /// Fails if the claim names a storage class that does not exist.
+    pub(crate) fn check_class(&self, target: &Target) -> Result<(), ClusterError> {
+        match self {
+            // The words of Kubernetes' volume controller.
+            Self::Unbound(Some(words))
+                if words.starts_with("storageclass.storage.k8s.io ") && words.ends_with(" not found") =>
+            {
+                Err(ClusterError::NoClaim {
+                    target: target.clone(),
+                    words: words.clone(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for Waiting {

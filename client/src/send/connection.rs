@@ -11,7 +11,7 @@ use daemon::sockets;
 use daemon::tls::{self, Roots, TlsError};
 use datapath::error::errno_text;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -54,6 +54,10 @@ pub(crate) enum NoProxy {
     NoCertificate,
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error(
+        "the certificate of the upload proxy at {url} is not trusted: {words}; give --cacert, or --insecure to trust whoever answers"
+    )]
+    Untrusted { url: String, words: String },
 }
 
 /// The upload proxy.
@@ -135,6 +139,22 @@ impl Proxy {
     /// True if it was there once.
     pub(crate) fn was_reached(&self) -> bool {
         self.was_reached.load(Ordering::Relaxed)
+    }
+
+    /// Connects once. A proxy that cannot be reached now may be reached later; only its certificate is final.
+    pub(crate) async fn check_certificate(&self) -> Result<(), NoProxy> {
+        match timeout(HANDSHAKE_PATIENCE, self.connect::<Empty<Bytes>>()).await {
+            Ok(Err(Lost::Untrusted(words))) => Err(self.untrusted(words)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The failure to trust this proxy, in the words of TLS.
+    pub(crate) fn untrusted(&self, words: String) -> NoProxy {
+        NoProxy::Untrusted {
+            url: self.url().to_owned(),
+            words,
+        }
     }
 
     /// Sends a request and gives its answer, which may come before all of `body` is sent.

@@ -45,6 +45,10 @@ const STALL: Duration = Duration::from_secs(60);
 /// Uploads that are begun anew because the server does not know them any more: its pod was started anew.
 const MAX_BEGINNINGS: u32 = 10;
 
+/// Reasons in answers of upload servers, CDI's and ours, that are about the volume: CDI has the same status and the same first words for
+/// every image that it refuses.
+const TOO_SMALL: [&str; 2] = ["A larger PVC is required", "no space left on device"];
+
 /// An upload that did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendFailed {
@@ -57,15 +61,16 @@ pub(crate) enum SendFailed {
     /// The server's words about the image.
     #[error("the upload server refuses the image: {0}")]
     Refused(String),
+    /// The server's words about its volume.
+    #[error("the volume is too small: {0}; upload into a larger one, see --size")]
+    TooSmall(String),
     /// The server's words about itself.
     #[error("the upload has failed: {0}")]
     Failed(String),
     #[error("the token for the upload is not accepted at {0}: is it the upload proxy of this cluster?")]
     Unauthorized(String),
-    #[error(
-        "the certificate of the upload proxy at {url} is not trusted: {words}; give --cacert, or --insecure to trust whoever answers"
-    )]
-    Untrusted { url: String, words: String },
+    #[error(transparent)]
+    Untrusted(NoProxy),
     #[error(
         "the upload proxy at {url} was not reached for {seconds} s: {words}; can it be reached from here? An Ingress, a Route, or \
          `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443` with --uploadproxy-url https://localhost:8443 lets it"
@@ -124,7 +129,7 @@ impl Sending<'_> {
         let is_over = match &sent {
             // The server has given up what was sent of a refused image: the next upload begins
             // again.
-            Ok(_) | Err(SendFailed::Refused(_)) => true,
+            Ok(_) | Err(SendFailed::Refused(_) | SendFailed::TooSmall(_)) => true,
             Err(_) => ledger.lock().is_blank(),
         };
         if let Some(place) = self.place
@@ -337,13 +342,16 @@ impl Sending<'_> {
             Trouble::Refused {
                 words,
                 is_image: true,
-            } => SendFailed::Refused(words),
+            } => match TOO_SMALL.iter().any(|reason| words.contains(reason)) {
+                true => SendFailed::TooSmall(words),
+                false => SendFailed::Refused(words),
+            },
             Trouble::Refused { words, .. } | Trouble::Ended(words) | Trouble::Passing(words) => {
                 SendFailed::Failed(words)
             }
             Trouble::Missing => SendFailed::Failed("the upload server forgets it again and again".to_owned()),
             Trouble::Unauthorized => SendFailed::Unauthorized(url),
-            Trouble::Untrusted(words) => SendFailed::Untrusted { url, words },
+            Trouble::Untrusted(words) => SendFailed::Untrusted(self.proxy.untrusted(words)),
         }
     }
 }

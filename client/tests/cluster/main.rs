@@ -1,5 +1,6 @@
 //! What is asked of the cluster, against a real API server; CDI's controllers are played by the tests.
 
+mod imports;
 mod reach;
 mod rights;
 mod status;

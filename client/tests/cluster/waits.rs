@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use app::command_line::Failed;
-use client::cluster::{Cluster, ClusterError, Found, Target};
+use client::cluster::{Cluster, ClusterError, Found, Target, status};
 use serde_json::{Value, json};
 
 use crate::{PATIENCE, administrator, api, target, wanted};
@@ -61,15 +61,34 @@ fn container(state: &Value, ready: bool) -> Value {
 }
 
 fn warn(namespace: &str, kind: &str, name: &str, message: &str) {
+    record(
+        namespace,
+        (kind, name),
+        ("Warning", "Odd", message),
+        "2026-01-01T00:00:00Z",
+    );
+}
+
+/// Records an event of this type, reason and message about an object.
+fn record(
+    namespace: &str,
+    (kind, name): (&str, &str),
+    (level, reason, message): (&str, &str, &str),
+    time: &str,
+) {
+    let plural = format!("{}s", kind.to_lowercase());
+    let about = api().get(&format!("/api/v1/namespaces/{namespace}/{plural}/{name}"));
     let event = json!({
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"generateName": "test-"},
-        "type": "Warning",
-        "reason": "Odd",
+        "type": level,
+        "reason": reason,
         "message": message,
-        "lastTimestamp": "2026-01-01T00:00:00Z",
-        "involvedObject": {"apiVersion": "v1", "kind": kind, "name": name, "namespace": namespace},
+        "lastTimestamp": time,
+        "involvedObject": {
+            "apiVersion": "v1", "kind": kind, "name": name, "namespace": namespace, "uid": about["metadata"]["uid"],
+        },
     });
     api().create(&format!("/api/v1/namespaces/{namespace}/events"), &event);
 }
@@ -169,34 +188,104 @@ async fn a_populator_fills_another_claim() {
 async fn a_first_consumer_is_asked_for() {
     let namespace = "consumer";
     let cluster = administrator(namespace).await;
-    let class = json!({
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "later", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
-        "provisioner": "example.org/later",
-        "volumeBindingMode": "WaitForFirstConsumer",
-    });
-    api().create("/apis/storage.k8s.io/v1/storageclasses", &class);
-    assert_eq!(cluster.default_storage_class().await.as_deref(), Some("later"));
-    let lazy = client::cluster::Wanted {
-        storage_class: Some("later".to_owned()),
-        ..wanted("pvc/disk")
-    };
-    cluster.create(&lazy).await.unwrap();
+    let table = async || status::table(&cluster.status(None).await.unwrap());
+    // Of a claim only an event says it, with any kind of class.
+    cluster.create(&wanted("pvc/disk")).await.unwrap();
+    let about = ("PersistentVolumeClaim", "disk");
+    let waits = (
+        "Normal",
+        "WaitForFirstConsumer",
+        "waiting for first consumer to be created before binding",
+    );
+    record(namespace, about, waits, "2026-01-01T00:00:00Z");
     let sentence = "pvc/disk waits for its first consumer: start the VM, or give --force-bind";
+    assert!(table().await.contains(sentence), "{}", table().await);
+    let scheduled = (
+        "Normal",
+        "WaitForPodScheduled",
+        "waiting for pod vm to be scheduled",
+    );
+    let mut consumed = || record(namespace, about, scheduled, "2026-01-01T00:00:01Z");
     let mut ready = || api().annotate_pvc(namespace, "disk", "storage.pod.ready", Some("true"));
-    wait(&cluster, &target("pvc/disk"), &mut [(sentence, &mut ready)])
+    wait(
+        &cluster,
+        &target("pvc/disk"),
+        &mut [
+            (sentence, &mut consumed),
+            ("waiting for a volume for the claim", &mut ready),
+        ],
+    )
+    .await
+    .unwrap();
+    // Of a DataVolume CDI says it itself: with and without a CSI driver.
+    for (name, phase) in [("csi", "PendingPopulation"), ("other", "WaitForFirstConsumer")] {
+        let dv = target(&format!("dv/{name}"));
+        cluster.create(&wanted(&dv.to_string())).await.unwrap();
+        api().create_pvc(namespace, name, &[]);
+        api().set_data_volume_status(namespace, name, &json!({"phase": phase}));
+        let sentence = format!("{dv} waits for its first consumer: start the VM, or give --force-bind");
+        assert!(table().await.contains(&sentence), "{}", table().await);
+        let mut import_said = false;
+        let followed = cluster.follow(&dv, Duration::from_millis(10), |progress| {
+            import_said |= progress.to_string().contains(&sentence);
+        });
+        assert!(matches!(followed.await, Err(ClusterError::TimedOut { .. })));
+        assert!(import_said, "{sentence}");
+        let mut ready = || api().set_data_volume_status(namespace, name, &json!({"phase": "UploadReady"}));
+        wait(&cluster, &dv, &mut [(&sentence, &mut ready)]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_cannot_exist_ends_the_wait() {
+    let namespace = "no-claim";
+    let cluster = administrator(namespace).await;
+    let words = "PVC spec is missing accessMode and no storageClass to choose profile";
+    let refused = json!({"phase": "", "conditions": [
+        {"type": "Bound", "status": "False", "reason": "ErrClaimNotValid", "message": words},
+    ]});
+    cluster.create(&wanted("dv/disk")).await.unwrap();
+    api().set_data_volume_status(namespace, "disk", &refused);
+    let dv = target("dv/disk");
+    let said = format!("dv/disk gets no volume: {words}; check --storage-class");
+    for error in [
+        cluster
+            .wait_for_upload_ready(&dv, PATIENCE, |_| ())
+            .await
+            .unwrap_err(),
+        cluster.follow(&dv, PATIENCE, |_| ()).await.unwrap_err(),
+    ] {
+        assert!(error.to_string().starts_with(&said), "{error}");
+        assert_eq!(error.exit().code(), 7);
+    }
+    // The claim came later: the condition is an old one.
+    api().create_pvc(namespace, "disk", &[("storage.pod.ready", "true")]);
+    cluster
+        .wait_for_upload_ready(&dv, PATIENCE, |_| ())
         .await
         .unwrap();
-    // Of a DataVolume CDI says it itself.
-    cluster.create(&wanted("dv/other")).await.unwrap();
-    api().set_data_volume_status(namespace, "other", &json!({"phase": "WaitForFirstConsumer"}));
-    let sentence = "dv/other waits for its first consumer: start the VM, or give --force-bind";
-    let mut ready = || api().set_data_volume_status(namespace, "other", &json!({"phase": "UploadReady"}));
-    wait(&cluster, &target("dv/other"), &mut [(sentence, &mut ready)])
-        .await
-        .unwrap();
-    api().delete("/apis/storage.k8s.io/v1/storageclasses/later");
+    // Kubernetes looks for the class of a claim.
+    let words = "storageclass.storage.k8s.io \"nope\" not found";
+    for name in ["claim", "disk2"] {
+        let pvc = target(&format!("pvc/{name}"));
+        cluster.create(&wanted(&pvc.to_string())).await.unwrap();
+        let event = ("Warning", "ProvisioningFailed", words);
+        record(
+            namespace,
+            ("PersistentVolumeClaim", name),
+            event,
+            "2026-01-01T00:00:00Z",
+        );
+        let error = match name {
+            "claim" => cluster
+                .wait_for_upload_ready(&pvc, PATIENCE, |_| ())
+                .await
+                .unwrap_err(),
+            _ => cluster.follow(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
+        };
+        let said = format!("{pvc} gets no volume: {words}; ");
+        assert!(error.to_string().starts_with(&said), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -236,22 +325,45 @@ async fn a_wait_ends_with_the_reason() {
 
 #[tokio::test]
 async fn after_the_bytes_the_end_of_the_pod_is_waited_for() {
-    let namespace = "done";
+    let (namespace, name) = ("done", "cdi-upload-disk");
     let cluster = administrator(namespace).await;
     cluster.create(&wanted("pvc/disk")).await.unwrap();
     api().bind_pvc(namespace, "disk", "1Gi");
-    create_pod(namespace, "cdi-upload-disk");
-    set_pod(
-        namespace,
-        "cdi-upload-disk",
-        &container(&json!({"running": {}}), true),
+    create_pod(namespace, name);
+    let stale = (
+        "Warning",
+        "FailedScheduling",
+        "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
     );
-    let (mut told, pvc) = (Vec::new(), target("pvc/disk"));
-    let done = cluster.wait_for_done(&pvc, PATIENCE, |waiting| {
-        told.push(waiting.to_string());
-        api().annotate_pvc(namespace, "disk", "storage.pod.phase", Some("Succeeded"));
+    record(namespace, ("Pod", name), stale, "2026-01-01T00:00:00Z");
+    // It is scheduled by now, and starts.
+    let starting = container(&json!({"waiting": {"reason": "ContainerCreating"}}), false);
+    set_pod(namespace, name, &starting);
+    let (mut starts, pvc) = (Vec::new(), target("pvc/disk"));
+    let waited = cluster.wait_for_upload_ready(&pvc, Duration::from_millis(10), |waiting| {
+        starts.push(waiting.to_string());
     });
-    done.await.unwrap();
+    waited.await.unwrap_err();
+    assert_eq!(starts, ["waiting for the pod to start"]);
+    // What is seen of the end of a pod, a second each.
+    let running = container(&json!({"running": {}}), true);
+    let deaf = container(&json!({"running": {}}), false);
+    let ended = container(&json!({"terminated": {"exitCode": 0}}), false);
+    set_pod(namespace, name, &running);
+    let changes = async {
+        for status in [deaf, ended] {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            set_pod(namespace, name, &status);
+        }
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        api().delete(&format!("{}/{name}?gracePeriodSeconds=0", pods(namespace)));
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        api().annotate_pvc(namespace, "disk", "storage.pod.phase", Some("Succeeded"));
+    };
+    let mut told = Vec::new();
+    let done = cluster.wait_for_done(&pvc, PATIENCE, |waiting| told.push(waiting.to_string()));
+    let (done, ()) = tokio::join!(done, changes);
+    done.unwrap();
     assert_eq!(told, ["waiting for the pod to finish"]);
 }
 
@@ -266,56 +378,6 @@ async fn a_data_volume_that_is_collected_as_garbage_has_succeeded() {
     api().annotate_pvc(namespace, "disk", "storage.pod.phase", Some("Succeeded"));
     cluster.wait_for_done(&dv, PATIENCE, |_| ()).await.unwrap();
     cluster.follow(&dv, PATIENCE, |_| ()).await.unwrap();
-}
-
-#[tokio::test]
-async fn an_import_is_followed_to_its_end() {
-    let namespace = "follow";
-    let cluster = administrator(namespace).await;
-    api().create_data_volume(
-        namespace,
-        "disk",
-        &json!({"http": {"url": "https://example.org/d"}}),
-    );
-    let running = |progress: &str, restarts: u32, message: &str| {
-        json!({"phase": "ImportInProgress", "progress": progress, "restartCount": restarts,
-               "conditions": [{"type": "Running", "message": message}]})
-    };
-    let steps = [
-        running("N/A", 0, "Pod is running"),
-        running("45.20%", 0, "Pod is running"),
-        running("45.20%", 1, "Unable to connect to http data source"),
-        json!({"phase": "Succeeded", "progress": "100.0%", "conditions": [{"type": "Running", "message": "Import Complete"}]}),
-    ];
-    let mut next = steps.iter();
-    let (mut told, dv) = (Vec::new(), target("dv/disk"));
-    let followed = cluster.follow(&dv, PATIENCE, |progress| {
-        told.push(progress.to_string());
-        if let Some(status) = next.next() {
-            api().set_data_volume_status(namespace, "disk", status);
-        }
-    });
-    followed.await.unwrap();
-    assert_eq!(
-        told,
-        [
-            "Pending: waiting for CDI to make the claim",
-            "ImportInProgress: Pod is running",
-            "ImportInProgress 45.20 %: Pod is running",
-            "ImportInProgress 45.20 %, restarted once: Unable to connect to http data source",
-            "Succeeded 100.00 %, restarted once: Import Complete",
-        ]
-    );
-    let failed = json!({"phase": "Failed", "conditions": [
-        {"type": "Running", "reason": "ChecksumError", "message": "checksum mismatch: expected sha256:ab"},
-    ]});
-    api().set_data_volume_status(namespace, "disk", &failed);
-    let error = cluster.follow(&dv, PATIENCE, |_| ()).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "dv/disk has failed: checksum mismatch: expected sha256:ab"
-    );
-    assert_eq!(error.exit().code(), 6);
 }
 
 #[tokio::test]

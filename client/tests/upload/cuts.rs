@@ -156,7 +156,8 @@ fn where_no_upload_can_be_continued_it_is_sent_in_one_request() {
     scene.wire.cut();
     let finished = scene.finish(running, &content);
     assert_eq!(last_event(&finished)["resumable"], false);
-    let sentence = "this upload server cannot continue an upload";
+    let sentence =
+        "uploads cannot be resumed here: the upload proxy or the upload server does not support it";
     assert_eq!(
         finished.stderr.matches(sentence).count(),
         1,

@@ -4,6 +4,7 @@
 mod completions;
 mod cuts;
 mod failures;
+mod filesystems;
 mod imports;
 mod refused;
 mod volumes;
@@ -98,12 +99,19 @@ impl Scene {
 
     /// Kills the upload pod, and starts it anew, as kubelet does.
     fn restart_pod(&mut self) {
+        self.restart_pod_with(&[]);
+    }
+
+    /// The same with these variables.
+    fn restart_pod_with(&mut self, variables: &[(&str, &str)]) {
         let address = self.upload_server.address();
         self.upload_server.signal(Signal::KILL);
         while TcpStream::connect(address).is_ok() {
             std::thread::sleep(Duration::from_millis(10));
         }
         let program = self.pod.program().env("LISTEN_PORT", address.port().to_string());
+        let variables = variables.iter();
+        let program = variables.fold(program, |program, (name, value)| program.env(name, value));
         self.upload_server = self.pod.serve(program);
     }
 

@@ -24,7 +24,7 @@ fn an_image_that_was_refused_is_refused_again_in_the_same_words_until_there_is_r
     );
     for _ in 0..3 {
         let finished = scene.upload(&image).run();
-        finished.assert_failure(4, "the upload server refuses the image: ");
+        finished.assert_failure(5, "the volume is too small: ");
         let words = "16777216 is larger than the reported available storage 8388608";
         assert!(finished.stderr.contains(words), "{}", finished.stderr);
     }

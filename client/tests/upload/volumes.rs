@@ -95,6 +95,84 @@ fn a_proxy_whose_certificate_is_unknown_gets_no_token() {
     let finished = scene.program(&words).run();
     finished.assert_failure(7, "is not trusted");
     assert!(finished.stderr.contains("--cacert"), "{}", finished.stderr);
+    // Found out before a volume is made.
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        "dv/untrusted",
+        "--timeout",
+        "2s",
+        "--uploadproxy-url",
+        &url,
+    ];
+    let finished = scene.program(&words).run();
+    finished.assert_failure(7, "is not trusted");
+    assert!(!finished.stderr.contains("dv/untrusted"), "{}", finished.stderr);
+}
+
+#[test]
+fn a_volume_that_the_server_finds_too_small_makes_way_for_a_larger_one() {
+    let mut scene = Scene::with(|pod| pod.env("UPLOAD_IMAGE_SIZE", "4Mi"));
+    let content = disk::content(6, 8 << 20);
+    let image = scene.image(&content);
+    let target = format!("dv/{}", scene.claim);
+    let upload = |scene: &Scene, more: &[&str]| {
+        let (image, url) = (image.to_string_lossy(), scene.wire.url());
+        let words = ["upload", &*image, &target, "--uploadproxy-url", &url];
+        let program = scene
+            .program(&words)
+            .arg("--cacert")
+            .arg(scene.proxy.path("front-ca.crt"));
+        program.args(more.iter().copied())
+    };
+    let finished = upload(&scene, &[]).run();
+    finished.assert_failure(
+        5,
+        " is larger than the reported available storage 4194304. A larger PVC is required",
+    );
+    let removed = format!("{target}, which was made for this upload, is removed again");
+    assert!(finished.stderr.contains(&removed), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("upload into a larger one, see --size"),
+        "{}",
+        finished.stderr
+    );
+    // As advised.
+    scene.restart_pod_with(&[("UPLOAD_IMAGE_SIZE", "8Mi")]);
+    let running = upload(&scene, &["--size", "8Mi", "--progress", "json"]).start();
+    scene.finish(running, &content);
+}
+
+#[test]
+fn a_line_of_progress_is_not_repeated() {
+    let scene = Scene::new();
+    let image = scene.image(&disk::content(1, 1 << 20));
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        "dv/patient",
+        "--timeout",
+        "4s",
+        "--progress",
+        "plain",
+        PROXY,
+    ];
+    let finished = scene.program(&words).run();
+    finished.assert_failure(7, "waiting for CDI to make the claim");
+    let line = "kubectl-cdi: waiting for CDI to make the claim\n";
+    assert_eq!(finished.stderr.matches(line).count(), 1, "{}", finished.stderr);
+}
+
+#[test]
+fn a_token_for_a_claim_that_does_not_exist_is_not_given() {
+    let scene = Scene::new();
+    for target in ["pvc/none", "dv/none"] {
+        let sentence =
+            format!("there is no {target} in namespace {NAMESPACE}: check the name and --namespace");
+        let finished = scene.program(&["token", target]).run();
+        finished.assert_failure(7, &sentence);
+        assert_eq!(finished.stdout, "");
+    }
 }
 
 #[test]
@@ -107,6 +185,8 @@ fn what_would_be_made_is_shown_and_not_made() {
         "dv/shown",
         "--dry-run",
         "client",
+        "--volume-mode",
+        "Block",
         "-o",
         "yaml",
     ];
@@ -129,7 +209,15 @@ fn how_large_a_compressed_disk_is_its_end_tells() {
     let image = scene.image(&packed(5 << 20));
     let shown = |image: &Path| {
         let image = image.to_string_lossy();
-        let words = ["upload", &*image, "dv/packed", "--dry-run", "client"];
+        let words = [
+            "upload",
+            &*image,
+            "dv/packed",
+            "--dry-run",
+            "client",
+            "--volume-mode",
+            "Block",
+        ];
         scene.program(&words).run()
     };
     let finished = shown(&image);

@@ -1,0 +1,90 @@
+//! Reasons for which an import fails again however often CDI retries it.
+
+/// Words of pods, ours and CDI's, about sources that answer, and whose answer another request does not change. Not among them is
+/// what passes by itself: no answer, no address (a Service that is made later), 5xx, 429 and 408.
+const REFUSALS: [&str; 16] = [
+    // HTTP: not found, gone, and who asks is not known or may not.
+    "got 404",
+    "got 410",
+    "got 401",
+    "got 403",
+    // S3 (API reference, list of error codes), which GCS uses too.
+    "NoSuchKey",
+    "NoSuchBucket",
+    "AccessDenied",
+    "SignatureDoesNotMatch",
+    "InvalidAccessKeyId",
+    // Registries (OCI distribution specification, error codes).
+    "manifest unknown",
+    "name unknown",
+    "unauthorized",
+    "authentication required",
+    // Certificates, in the words of rustls and of Go: an authority is added by --cert-configmap, for the next pod only.
+    "invalid peer certificate",
+    "x509: certificate signed by unknown authority",
+    "x509: certificate is valid for",
+];
+
+/// CDI's words for all that does not fit. A volume that CDI fills does not grow.
+const TOO_SMALL: &str = "DataVolume too small to contain image";
+
+/// A reason that retries do not change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FinalReason {
+    /// The volume is too small.
+    NoSpace,
+    /// The bytes are not the ones that were asked for.
+    Checksum,
+    /// The source refuses, or CDI has given up.
+    Other,
+}
+
+impl FinalReason {
+    /// The reason in what a pod said that CDI has restarted so many times. A source must have refused twice: the Secret, the object or
+    /// the right may have been made a moment too late for the first attempt.
+    pub(crate) fn of(sentence: &str, restarts: u64) -> Option<Self> {
+        if sentence.contains(TOO_SMALL) {
+            return Some(Self::NoSpace);
+        }
+        let is_refusal = REFUSALS.iter().any(|words| sentence.contains(words));
+        (is_refusal && restarts > 0).then_some(Self::Other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_final_when_they_are_repeated_and_a_volume_does_not_grow() {
+        for sentence in [
+            "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found",
+            "Unable to connect to s3 data source: could not get s3 object: \"b/k\": NoSuchKey: The specified key does not exist.",
+            "failed to pull image: reading manifest 1 in host/disk: manifest unknown",
+            "http://h/d: TLS with h port 443: invalid peer certificate: UnknownIssuer",
+            "Get \"https://h/d\": tls: failed to verify certificate: x509: certificate signed by unknown authority",
+        ] {
+            assert_eq!(FinalReason::of(sentence, 0), None, "{sentence}");
+            assert_eq!(
+                FinalReason::of(sentence, 1),
+                Some(FinalReason::Other),
+                "{sentence}"
+            );
+        }
+        assert_eq!(FinalReason::of(TOO_SMALL, 0), Some(FinalReason::NoSpace));
+    }
+
+    #[test]
+    fn what_passes_is_waited_for() {
+        for sentence in [
+            "Pod is running",
+            "expected status code 200, got 503. Status: 503 Service Unavailable",
+            "expected status code 200, got 429. Status: 429 Too Many Requests",
+            "http://h/d: cannot find h port 80: failed to lookup address information: Name or service not known",
+            "connect: connection refused",
+            "unexpected EOF",
+        ] {
+            assert_eq!(FinalReason::of(sentence, 9), None, "{sentence}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A source that the cluster fetches, as CDI's API takes it.
+
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::object::object_of;
+
+/// Amazon's S3. CDI's importer takes the region from this form of the name, and signs for a region "s3" without it.
+const AMAZON: &str = "https://s3.us-east-1.amazonaws.com";
+
+/// What serves a source, as CDI's API names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ImportKind {
+    /// A web server.
+    #[default]
+    Http,
+    /// A container registry.
+    Registry,
+    /// Amazon S3, or a server with its protocol.
+    S3,
+    /// Google Cloud Storage.
+    Gcs,
+}
+
+impl ImportKind {
+    /// CDI's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Registry => "registry",
+            Self::S3 => "s3",
+            Self::Gcs => "gcs",
+        }
+    }
+}
+
+/// A source that the cluster fetches.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Import {
+    /// What serves there.
+    pub kind: ImportKind,
+    /// The URL, in the form that CDI's webhook lets through.
+    pub url: String,
+    /// A Secret with credentials.
+    pub secret: Option<String>,
+    /// A ConfigMap with certificates.
+    pub cert_config_map: Option<String>,
+    /// `ALGORITHM:HEX`; only of HTTP.
+    pub checksum: Option<String>,
+}
+
+/// A source that CDI has no field for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// An address of another kind.
+    #[error(
+        "{0} is not a source that a cluster can fetch: use http://, https://, docker://, s3:// or gs://, or `kubectl cdi upload` for a \
+         file"
+    )]
+    Scheme(String),
+    /// An address that names no object.
+    #[error("{0}")]
+    Address(String),
+    /// A flag that this kind of source does not have.
+    #[error("{flag} is only for {schemes}")]
+    Flag {
+        /// The flag.
+        flag: &'static str,
+        /// The addresses that it goes with.
+        schemes: &'static str,
+    },
+}
+
+impl Import {
+    /// The source at the address that a user writes. `endpoint` is the server of an `s3://` address.
+    pub fn new(address: &str, endpoint: Option<&Url>) -> Result<Self, ImportError> {
+        let kind = match address.split_once("://").map(|(scheme, _)| scheme) {
+            Some("http" | "https") => ImportKind::Http,
+            Some("docker" | "oci-archive") => ImportKind::Registry,
+            Some("s3") => ImportKind::S3,
+            Some("gs") => ImportKind::Gcs,
+            _ => return Err(ImportError::Scheme(address.to_owned())),
+        };
+        let invalid = |reason: String| ImportError::Address(reason);
+        let url = match (kind, endpoint) {
+            (ImportKind::S3, endpoint) => {
+                let amazon = Url::parse(AMAZON).map_err(|error| invalid(error.to_string()))?;
+                let url = sources::s3::url_at(endpoint.unwrap_or(&amazon), address);
+                url.map_err(|error| invalid(error.to_string()))?.into()
+            }
+            (_, None) => address.to_owned(),
+            (_, Some(_)) => {
+                let (flag, schemes) = ("--endpoint", "s3://");
+                return Err(ImportError::Flag { flag, schemes });
+            }
+        };
+        Ok(Self {
+            kind,
+            url,
+            ..Self::default()
+        })
+    }
+
+    /// Fails if there is a value without a field in CDI's API, whose server would drop it without a word.
+    pub fn check(&self) -> Result<(), ImportError> {
+        let (flag, schemes) = match self.kind {
+            ImportKind::Registry | ImportKind::S3 | ImportKind::Gcs if self.checksum.is_some() => {
+                ("--checksum", "http:// and https://")
+            }
+            ImportKind::Gcs if self.cert_config_map.is_some() => {
+                ("--cert-configmap", "http://, https://, docker:// and s3://")
+            }
+            _ => return Ok(()),
+        };
+        Err(ImportError::Flag { flag, schemes })
+    }
+
+    /// The source of a DataVolume.
+    pub(super) fn source(&self) -> Value {
+        let fields = object_of([
+            ("url", Some(self.url.as_str())),
+            ("secretRef", self.secret.as_deref()),
+            ("certConfigMap", self.cert_config_map.as_deref()),
+            ("checksum", self.checksum.as_deref()),
+        ]);
+        json!({self.kind.name(): fields})
+    }
+
+    /// The annotations of a claim that say the same, without CDI's prefix.
+    pub(super) fn annotations(&self) -> Map<String, Value> {
+        object_of([
+            ("storage.import.source", Some(self.kind.name())),
+            ("storage.import.endpoint", Some(self.url.as_str())),
+            ("storage.import.secretName", self.secret.as_deref()),
+            ("storage.import.certConfigMap", self.cert_config_map.as_deref()),
+            ("storage.import.checksum", self.checksum.as_deref()),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn import(address: &str) -> Import {
+        Import::new(address, None).unwrap()
+    }
+
+    #[test]
+    fn a_source_is_known_by_its_scheme() {
+        for (address, kind, url) in [
+            ("https://h/d.qcow2", "http", "https://h/d.qcow2"),
+            ("docker://h/d:1", "registry", "docker://h/d:1"),
+            ("oci-archive://h/d:1", "registry", "oci-archive://h/d:1"),
+            ("s3://b/d", "s3", "https://s3.us-east-1.amazonaws.com/b/d"),
+            ("gs://b/d", "gcs", "gs://b/d"),
+        ] {
+            let import = import(address);
+            assert_eq!((import.kind.name(), import.url.as_str()), (kind, url));
+        }
+        for address in ["ftp://h/d", "d.qcow2", ""] {
+            let refused = Import::new(address, None).unwrap_err();
+            assert_eq!(refused, ImportError::Scheme(address.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_flag_goes_with_the_sources_that_have_it() {
+        let endpoint = "http://minio:9000".parse().unwrap();
+        let at_minio = Import::new("s3://b/a dir/d", Some(&endpoint)).unwrap();
+        assert_eq!(at_minio.url, "http://minio:9000/b/a%20dir/d");
+        let refused = Import::new("gs://b/d", Some(&endpoint)).unwrap_err();
+        assert_eq!(refused.to_string(), "--endpoint is only for s3://");
+        for (address, has_checksum, has_certificates) in [
+            ("https://h/d", true, true),
+            ("docker://h/d", false, true),
+            ("s3://b/d", false, true),
+            ("gs://b/d", false, false),
+        ] {
+            let checksum = Import {
+                checksum: Some("sha256:ab".to_owned()),
+                ..import(address)
+            };
+            assert_eq!(checksum.check().is_ok(), has_checksum, "{address}");
+            let certificates = Import {
+                cert_config_map: Some("c".to_owned()),
+                ..import(address)
+            };
+            assert_eq!(certificates.check().is_ok(), has_certificates, "{address}");
+        }
+    }
+
+    #[test]
+    fn volumes_and_claims_name_the_same_source() {
+        let full = Import {
+            secret: Some("s".to_owned()),
+            cert_config_map: Some("c".to_owned()),
+            checksum: Some("sha256:ab".to_owned()),
+            ..import("https://h/d")
+        };
+        assert_eq!(
+            full.source(),
+            json!({"http": {"url": "https://h/d", "secretRef": "s", "certConfigMap": "c", "checksum": "sha256:ab"}})
+        );
+        assert_eq!(
+            Value::Object(full.annotations()),
+            json!({
+                "storage.import.source": "http",
+                "storage.import.endpoint": "https://h/d",
+                "storage.import.secretName": "s",
+                "storage.import.certConfigMap": "c",
+                "storage.import.checksum": "sha256:ab",
+            })
+        );
+    }
+}
