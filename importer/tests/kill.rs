@@ -158,6 +158,43 @@ fn assert_incomplete(target: &Path, image: &Image, nothing: &[u8]) {
     );
 }
 
+/// Before each of the syncs of a commit: all behind the first MiB, all but the first block, all.
+#[test]
+fn what_a_kill_at_a_sync_leaves_shows_nothing_whose_rest_is_not_on_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = Spec {
+        virtual_size: 4 << 20,
+        ..Spec::new(Content::Dense)
+    };
+    let image = spec.build(folder.path(), "image");
+    for to_device in [false, true] {
+        for (number, hidden) in [(1, FIRST_BYTES), (2, disk::BLOCK_BYTES)] {
+            let device = to_device.then(|| LoopDevice::new(folder.path(), image.virtual_size, 512));
+            let file = folder.path().join(format!("{number}.img"));
+            let target = device.as_ref().map_or(&*file, LoopDevice::path);
+            // The first one on a device is that of the zeros.
+            let when = number + i32::from(to_device);
+            let fault = format!("inject=fsync:signal=KILL:when={when}");
+            let options = ["-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync", "-e", &fault];
+            let finished = Program::new(env!("CARGO_BIN_EXE_cdi-importer"))
+                .args(["import", "-q"])
+                .arg(&image.raw)
+                .arg(target)
+                .under("strace", options)
+                .start()
+                .wait();
+            let case = format!("sync {number}, device {to_device}");
+            assert_eq!(finished.code(), 137, "{case}: {}", finished.stderr);
+            assert!(
+                disk::begins_with_only(&[0], target, hidden),
+                "{case}: something is in the first {hidden} bytes"
+            );
+            let rest = disk::first_difference(target, &image.raw, hidden..image.virtual_size);
+            assert_eq!(rest, None, "{case}: the rest is not there");
+        }
+    }
+}
+
 #[test]
 fn sigterm_ends_a_transfer_that_waits_for_its_source() {
     let folder = tempfile::tempdir().unwrap();

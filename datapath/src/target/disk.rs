@@ -149,16 +149,18 @@ impl Disk {
         Ok(size)
     }
 
-    /// Makes the disk complete: everything else is on the disk before the first MiB is written, and the first block
-    /// comes last of all. To be called when nothing is left that can fail. Returns all bytes written.
+    /// Makes the disk complete: everything else is on the disk before anything of the first MiB is
+    /// written, and all but the first block before that one, which comes last of all. To be called
+    /// when nothing is left that can fail. Returns all bytes written.
     ///
-    /// If the system fails all the same, a device may already hold all of the disk: its first MiB is zeroed again.
+    /// If the system fails all the same, the target may already hold all of the disk: its first
+    /// MiB is zeroed again. A file is removed besides, unless the system fails there as well.
     pub fn commit(self, virtual_size: u64, mode: Option<u32>) -> Result<u64, Error> {
         match self.complete(virtual_size, mode) {
             Ok(()) => Ok(self.written_bytes()),
-            Err(Error::Target(error)) if self.kind == Kind::Device => Err(match self.hide(false) {
-                Ok(_) => error,
-                Err(hiding) => error.still_visible(hiding),
+            Err(Error::Target(error)) => Err(match self.hide(false) {
+                Err(hiding) if self.kind == Kind::Device => error.still_visible(hiding),
+                _ => error,
             }
             .into()),
             Err(error) => Err(error),
@@ -170,6 +172,11 @@ impl Disk {
         let held = resized(&held, usize::try_from(virtual_size.min(HELD_BYTES)).unwrap_or(0));
         let first_block = held.len().min(usize::try_from(ZERO_BLOCK).unwrap_or(0));
         let (first, rest) = held.split_at(first_block);
+        // Three steps, since no write of a MiB is one: a power cut keeps some of its pages, a kill
+        // ends it between two of them. This sync may take minutes and the next one takes a few
+        // milliseconds: a superblock at 4 KiB (md, bcachefs) or 64 KiB (Btrfs) must not be there
+        // before what it describes.
+        self.sync()?;
         self.commit_part(first_block as u64, rest)?;
         self.sync()?;
         self.commit_part(0, first)?;

@@ -32,18 +32,20 @@ fn with_faults(program: Program, faults: &[&str], log: &Path) -> Program {
     program.under("strace", words)
 }
 
-/// Calls of fsync by one thread, that of the transfer: the hidden first MiB, all but the first block, all.
+/// Calls of fsync by one thread, that of the transfer: the hidden first MiB, all behind it, all
+/// but the first block, all.
 #[test]
 fn a_device_whose_last_sync_fails_is_hidden_again() {
     let place = Place::with_device();
     let source = disks(place.root(), 1).remove(0).raw;
     let log = place.root().join("log");
     for (when, said) in [
+        ("4", "input/output error"),
         ("3", "input/output error"),
         ("2", "input/output error"),
         // The one after hiding it fails as well.
         (
-            "3+",
+            "4+",
             "its first MiB could not be zeroed again (input/output error), so that it may look like a complete disk",
         ),
     ] {
@@ -74,8 +76,8 @@ fn a_file_whose_last_sync_fails_is_removed() {
     let place = Place::with_file();
     let source = disks(place.root(), 1).remove(0).raw;
     let log = place.root().join("log");
-    // The third one is that of the folder.
-    for when in 1..=3 {
+    // The fourth one is that of the folder.
+    for when in 1..=4 {
         let fault = format!("inject=fsync:error=EIO:when={when}");
         let program = importer(["import", "-q"]).arg(&source).arg(place.target());
         let finished = with_faults(program, &["trace=fsync", &fault], &log)
