@@ -3,7 +3,7 @@
 //! Other things of the same name change places with the new ones (two renames where the filesystem cannot exchange),
 //! and are kept until the end. Only a kill between the renames leaves a part, of which every file is complete.
 
-use super::directory::{Directory, Status, WORKABLE};
+use super::directory::{Attributes, Directory, Status, WORKABLE};
 use super::journal::{Journal, Step};
 use super::name::printable;
 use super::staging::Staging;
@@ -17,16 +17,23 @@ const LOST_AND_FOUND: &[u8] = b"lost+found";
 /// Names that are read at a time from a directory that is being moved.
 const BATCH: usize = 16384;
 
-/// Moves the tree, which has `names` names, to the target and waits until it is on the disk. After a failure, the target is
-/// as it was. The archive itself, which may lie in the target, is not replaced.
-pub(super) fn commit(staging: &Staging, names: u64, archive: Option<Storage>) -> Result<(), Unplaced> {
+/// Moves the tree, which has `names` names, to the target, gives that the attributes `root`, and
+/// waits until all is on the disk. After a failure, the target is as it was. The archive itself,
+/// which may lie in the target, is not replaced. Returns the attributes if the target has taken
+/// them: only its owner can change them.
+pub(super) fn commit(
+    staging: &Staging,
+    names: u64,
+    root: Option<Attributes>,
+    archive: Option<Storage>,
+) -> Result<Option<Attributes>, Unplaced> {
     let mut commit = Commit {
         staging,
         archive: archive.and_then(Storage::inode),
         journal: Journal::default(),
         kept: 0,
     };
-    let done = commit.run(names);
+    let done = commit.run(names, root);
     if done.is_err() {
         commit.undo();
     }
@@ -51,7 +58,7 @@ struct Sides<'d> {
 }
 
 impl Commit<'_> {
-    fn run(&mut self, names: u64) -> Result<(), Unplaced> {
+    fn run(&mut self, names: u64, root: Option<Attributes>) -> Result<Option<Attributes>, Unplaced> {
         let Staging { tree, target, .. } = self.staging;
         tree.sync_filesystem()?;
         self.staging.check_whole(names)?;
@@ -60,7 +67,26 @@ impl Commit<'_> {
             to: target,
             path: b"",
         })?;
-        Ok(target.sync_filesystem()?)
+        let adopted = match root {
+            Some(root) => self.adopt_root(root)?,
+            None => None,
+        };
+        target.sync_filesystem()?;
+        Ok(adopted)
+    }
+
+    /// Gives the target itself its attributes, but for what would keep its owner from removing the
+    /// folder in it.
+    fn adopt_root(&mut self, root: Attributes) -> Result<Option<Attributes>, Unplaced> {
+        let target = &self.staging.target;
+        if let Some(old) = target.status(b".")? {
+            self.journal.add_attributes(b".", old.attributes)?;
+        }
+        let workable = Attributes {
+            mode: root.mode | WORKABLE,
+            ..root
+        };
+        Ok(target.adopt(workable)?.then_some(root))
     }
 
     /// Moves what is in the one directory to the other.

@@ -278,14 +278,14 @@ impl Directory {
     }
 
     /// Gives this directory, which was there before, the mode and time that an archive has for it. The directory of another user
-    /// keeps its own, which only its owner can change.
-    pub(super) fn adopt(&self, attributes: Attributes) -> Result<(), TargetError> {
+    /// keeps its own, which only its owner can change: then it is `false`.
+    pub(super) fn adopt(&self, attributes: Attributes) -> Result<bool, TargetError> {
         match self.set_attributes(b".", attributes) {
             Err(error) if error.source.kind() == ErrorKind::PermissionDenied => {
                 tracing::warn!(%error, "a directory that was there before keeps its mode and time");
-                Ok(())
+                Ok(false)
             }
-            other => other,
+            other => other.map(|()| true),
         }
     }
 

@@ -73,6 +73,8 @@ pub(super) struct Staging {
     /// Entries that were moved to the target and back again.
     pub(super) undone: Directory,
     turn: Turn,
+    /// Attributes of the target that are set in the end.
+    finally: Option<Attributes>,
 }
 
 impl Staging {
@@ -96,6 +98,7 @@ impl Staging {
                     kept,
                     undone,
                     turn,
+                    finally: None,
                 })
             }
             Err(error) => {
@@ -124,12 +127,10 @@ impl Staging {
         }
     }
 
-    /// Removes the folder and, now that nothing changes the target any more, gives it what the archive says of it. That may be
-    /// somebody else's directory: then it keeps what it has.
-    pub(super) fn close(self, root: Option<Attributes>) -> Result<(), TargetError> {
-        let target = self.target.open_child(b".")?;
-        drop(self);
-        root.map_or(Ok(()), |attributes| target.adopt(attributes))
+    /// Gives the target, in which all of the tree is, these attributes once more when the folder
+    /// has gone: that has changed its time, and needed a directory that can be written.
+    pub(super) fn close(mut self, root: Option<Attributes>) {
+        self.finally = root;
     }
 }
 
@@ -137,6 +138,11 @@ impl Drop for Staging {
     fn drop(&mut self) {
         discard(&self.target, &self.name);
         self.turn.end(&self.target);
+        if let Some(attributes) = self.finally
+            && let Err(error) = self.target.set_attributes(b".", attributes)
+        {
+            tracing::warn!(%error, "the archive is complete, but for the mode and time of the directory itself");
+        }
     }
 }
 

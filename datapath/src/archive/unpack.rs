@@ -68,8 +68,10 @@ pub fn unpack(source: &dyn Source, target: &Options, reading: &Reading) -> Resul
     // What follows makes the files visible.
     reading.check_stop()?;
     readings.time(Stage::Target, || -> Result<(), Error> {
-        commit::commit(&staging, extracted.names, source.storage()).map_err(|error| error.blame(&archive))?;
-        Ok(staging.close(extracted.root)?)
+        let root = commit::commit(&staging, extracted.names, extracted.root, source.storage())
+            .map_err(|error| error.blame(&archive))?;
+        staging.close(root);
+        Ok(())
     })?;
     reading.observer.phase(Phase::Complete);
     Ok(Report {

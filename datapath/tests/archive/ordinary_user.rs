@@ -165,3 +165,22 @@ fn a_root_that_belongs_to_somebody_else_keeps_its_mode() {
         },
     );
 }
+
+#[test]
+fn a_root_that_the_archive_closes_is_closed_in_the_end() {
+    as_ordinary_user(
+        "ordinary_user::a_root_that_the_archive_closes_is_closed_in_the_end",
+        || {
+            let dir = tempfile::tempdir().unwrap();
+            let tar = Tape::default().directory("./", 0o500).file("x", b"x").end();
+            unpack_to(dir.path(), &tar).unwrap();
+            assert_eq!(mode(dir.path()) & 0o7777, 0o500);
+            let names: Vec<_> = fs::read_dir(dir.path())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect();
+            assert_eq!(names, ["x"]);
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        },
+    );
+}
