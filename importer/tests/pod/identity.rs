@@ -223,7 +223,14 @@ fn a_cloud_that_refuses_makes_the_pod_ask_no_metadata_service() {
 fn no_endpoint_leads_the_pod_to_a_metadata_service() {
     let metadata = "http://169.254.169.254/latest/meta-data/iam/security-credentials/node";
     let leading = Origin::start(Script {
-        redirects: [("/disk".to_owned(), vec![metadata.to_owned()])].into(),
+        redirects: [
+            ("/disk".to_owned(), vec![metadata.to_owned()]),
+            (
+                "/nat64".to_owned(),
+                vec!["http://[64:ff9b::a9fe:a9fe]/".to_owned()],
+            ),
+        ]
+        .into(),
         ..Script::new("")
     })
     .or_fail("a server");
@@ -233,6 +240,12 @@ fn no_endpoint_leads_the_pod_to_a_metadata_service() {
         ("http", "http://metadata.google.internal/computeMetadata/v1/"),
         ("http", "https://2852039166/"),
         ("http", &leading.url("/disk")),
+        ("http", &leading.url("/nat64")),
+        ("http", "http://[64:ff9b::a9fe:a9fe]/latest/meta-data"),
+        ("http", "http://[64:ff9b:1::a9fe:a9fe]/latest/meta-data"),
+        ("http", "http://[2002:a9fe:a9fe::]/latest/meta-data"),
+        ("s3", "http://[64:ff9b::a9fe:a9fe]/bucket/key"),
+        ("registry", "docker://[64:ff9b::a9fe:a9fe]/a/b"),
         ("s3", "http://169.254.169.254/bucket/key"),
         ("gcs", "http://169.254.169.254/bucket/key"),
         ("registry", "docker://169.254.169.254/a/b"),
@@ -261,16 +274,21 @@ fn no_endpoint_leads_the_pod_to_a_metadata_service() {
 
 #[test]
 fn no_name_leads_the_pod_to_a_metadata_service() {
-    let pod = Pod::http("http://images.example/disk", &[]);
-    let hosts = pod.path("hosts");
-    write(&hosts, "127.0.0.1 localhost\n169.254.169.254 images.example\n");
-    let script = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
-    let finished = pod
-        .program()
-        .under("unshare", ["--mount", "sh", "-c", &script, "sh"])
-        .start()
-        .wait();
-    finished.assert_failure(1, "images.example is the metadata service of this machine");
+    for address in ["169.254.169.254", "64:ff9b::a9fe:a9fe", "fd00:c1::a9fe:a9fe"] {
+        let pod = Pod::http("http://images.example/disk", &[]);
+        let hosts = pod.path("hosts");
+        write(
+            &hosts,
+            &format!("127.0.0.1 localhost\n{address} images.example\n"),
+        );
+        let script = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
+        let finished = pod
+            .program()
+            .under("unshare", ["--mount", "sh", "-c", &script, "sh"])
+            .start()
+            .wait();
+        finished.assert_failure(1, "images.example is the metadata service of this machine");
+    }
 }
 
 fn authorized_user() -> String {
