@@ -63,6 +63,8 @@ pub enum Answer {
     Object(Value),
     /// A failure with this code, reason and message (`Status` of meta/v1).
     Status(u16, &'static str, String),
+    /// 200 with this object, after this time.
+    Late(Duration, Value),
     /// Nothing, ever.
     Silence,
     /// These bytes, head included, and the end of the connection.
@@ -235,6 +237,10 @@ async fn serve(mut stream: TcpStream, store: Arc<Mutex<Store>>) -> io::Result<()
         };
         let (status, body) = match answer {
             Answer::Object(object) => (200, object),
+            Answer::Late(pause, object) => {
+                tokio::time::sleep(pause).await;
+                (200, object)
+            }
             Answer::Status(code, reason, message) => (code, failure(code, reason, &message)),
             Answer::Silence => return std::future::pending().await,
             Answer::Bytes(bytes) => {

@@ -1,6 +1,8 @@
 //! The client of the API server, whose answers are bounded: kube takes whatever comes into memory, and lines of a watch likewise.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -19,6 +21,12 @@ use crate::interim::Patience;
 /// Bytes of an answer, or of a line of a watch: etcd takes requests of 1.5 MiB, and so no object is larger.
 const MOST_BYTES: usize = 2 << 20;
 
+/// Bytes of an answer that are not counted below. Few PVCs have a tenth of it.
+const FREE_BYTES: usize = 64 << 10;
+
+/// Bytes beyond that of all answers together: more are refused, so that many lookups at a time do not hold many times [`MOST_BYTES`].
+const MOST_BULK_BYTES: usize = 8 << 20;
+
 /// The cause of every failure below.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
@@ -36,18 +44,24 @@ pub(crate) fn watch_client(config: Config) -> Result<Client, kube::Error> {
 }
 
 fn bounded(config: Config, rest: Duration) -> Result<Client, kube::Error> {
-    let bounded = layer_fn(|inner| Bounded {
+    let bulk = Arc::new(AtomicUsize::new(0));
+    let bounded = layer_fn(move |inner| Bounded {
         inner,
         rest,
         pause: None,
+        bulk: Arc::clone(&bulk),
     });
     Ok(ClientBuilder::try_from(config)?.with_layer(&bounded).build())
 }
 
 /// An answer that is not waited for to its end.
 #[derive(Debug, thiserror::Error)]
-#[error("the API server answers with more than {MOST_BYTES} bytes")]
-struct TooLong;
+enum TooLong {
+    #[error("the API server answers with more than {MOST_BYTES} bytes")]
+    One,
+    #[error("large answers of the API server have more than {MOST_BULK_BYTES} bytes together; retry later")]
+    Together,
+}
 
 /// A service whose answers are bounded.
 struct Bounded<S> {
@@ -56,6 +70,8 @@ struct Bounded<S> {
     rest: Duration,
     /// Wait that is left before the next request.
     pause: Option<Pin<Box<Sleep>>>,
+    /// Bytes of all answers in progress beyond [`FREE_BYTES`] of each.
+    bulk: Arc<AtomicUsize>,
 }
 
 impl<S, R, B> Service<Request<R>> for Bounded<S>
@@ -84,6 +100,7 @@ where
         let asks_for_events = query.split('&').any(|part| part.starts_with("watch="));
         let patience = Patience::with(&mut request, |_| ());
         let answer = self.inner.call(request);
+        let bulk = Arc::clone(&self.bulk);
         Box::pin(async move {
             let response = patience.wait(answer).await?.map_err(Into::into)?;
             // What is no success is an object that says why.
@@ -92,6 +109,8 @@ where
                 body,
                 is_watch,
                 passed: 0,
+                bulk,
+                counted: 0,
             }))
         })
     }
@@ -102,6 +121,9 @@ struct Limited<B> {
     body: B,
     is_watch: bool,
     passed: usize,
+    bulk: Arc<AtomicUsize>,
+    /// The part of `bulk` that is this body's.
+    counted: usize,
 }
 
 impl<B> Limited<B> {
@@ -115,9 +137,26 @@ impl<B> Limited<B> {
             None => self.passed.saturating_add(data.len()),
         };
         if self.passed > MOST_BYTES {
-            return Err(TooLong);
+            return Err(TooLong::One);
+        }
+        self.release();
+        self.counted = self.passed.saturating_sub(FREE_BYTES);
+        let others = self.bulk.fetch_add(self.counted, Ordering::Relaxed);
+        if self.counted > 0 && others.saturating_add(self.counted) > MOST_BULK_BYTES {
+            return Err(TooLong::Together);
         }
         Ok(())
+    }
+
+    fn release(&mut self) {
+        self.bulk
+            .fetch_sub(std::mem::take(&mut self.counted), Ordering::Relaxed);
+    }
+}
+
+impl<B> Drop for Limited<B> {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 
@@ -154,13 +193,18 @@ mod tests {
 
     use super::*;
 
-    fn passes(is_watch: bool, pieces: &[&[u8]]) -> bool {
-        let body = Full::<Bytes>::default();
-        let mut limited = Limited {
-            body,
+    fn limited(is_watch: bool, bulk: &Arc<AtomicUsize>) -> Limited<Full<Bytes>> {
+        Limited {
+            body: Full::default(),
             is_watch,
             passed: 0,
-        };
+            bulk: Arc::clone(bulk),
+            counted: 0,
+        }
+    }
+
+    fn passes(is_watch: bool, pieces: &[&[u8]]) -> bool {
+        let mut limited = limited(is_watch, &Arc::default());
         pieces
             .iter()
             .all(|piece| limited.pass(&Bytes::copy_from_slice(piece)).is_ok())
@@ -176,5 +220,24 @@ mod tests {
             assert_eq!(passes(is_watch, &[&half, b"\n", &half, b"a\nb", &half]), is_watch);
         }
         assert!(!passes(true, &[b"\n", &whole, b"x"]));
+    }
+
+    #[test]
+    fn answers_are_bounded_together_and_small_ones_always_pass() {
+        let bulk = Arc::default();
+        let large = Bytes::from(vec![b'x'; MOST_BYTES]);
+        let mut all = Vec::new();
+        let is_full = (0..1000).any(|_| {
+            let mut answer = limited(false, &bulk);
+            let result = answer.pass(&large);
+            all.push(answer);
+            result.is_err()
+        });
+        assert!(is_full && all.len() * (MOST_BYTES - FREE_BYTES) > MOST_BULK_BYTES);
+        assert!(limited(false, &bulk).pass(&large.slice(..FREE_BYTES)).is_ok());
+        assert!(limited(false, &bulk).pass(&large.slice(..=FREE_BYTES)).is_err());
+        drop(all);
+        assert_eq!(bulk.load(Ordering::Relaxed), 0);
+        assert!(limited(false, &bulk).pass(&large).is_ok());
     }
 }

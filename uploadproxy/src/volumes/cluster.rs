@@ -1,6 +1,7 @@
 //! PVCs of a cluster.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
-use tokio::time::{Instant, interval, timeout_at};
+use tokio::time::{Instant, interval, timeout, timeout_at};
 
 use super::judge::{Filled, filled, judge};
 use super::{Content, Place, Unavailable, Volume, WORDS_CHARS};
@@ -27,19 +28,35 @@ const PORT: u16 = 8443;
 /// Time for which a look at a PVC is shared with others who ask. Less than [`INTERVAL`], so that a request that waits alone looks each time.
 const SHARED: Duration = Duration::from_millis(250);
 
-/// Objects that are got at the same time: one takes a few milliseconds, and what an API server may say of it some memory.
-const MOST_LOOKS: usize = 16;
+/// Time for which a lookup may hold one of the places for prompt ones: an API server answers within a few milliseconds.
+const PROMPT: Duration = Duration::from_millis(250);
+
+/// Prompt lookups at the same time. A burst of n slow ones delays the others by n times [`PROMPT`], divided by this.
+const PROMPT_LOOKUPS: usize = 32;
+
+/// Lookups at the same time that take longer. They have places of their own: in common places 60 lookups that hang made every second
+/// upload to other PVCs fail after ten seconds.
+const SLOW_LOOKUPS: usize = 32;
 
 /// The PVCs of all namespaces.
 pub(crate) struct Claims {
     client: Client,
     looks: Mutex<HashMap<Grant, Arc<Look>>>,
-    permits: Semaphore,
+    prompt: Semaphore,
+    slow: Semaphore,
 }
 
-/// The last look at a PVC and its time. The request that holds it looks, and the others wait for that.
+/// The last look at a PVC. The request that holds it looks, and the others wait for that.
 #[derive(Default)]
-struct Look(AsyncMutex<Option<(Instant, Seen)>>);
+struct Look(AsyncMutex<LastLook>);
+
+#[derive(Default)]
+struct LastLook {
+    /// Its result, and when that came.
+    seen: Option<(Instant, Seen)>,
+    /// It took longer than [`PROMPT`], or takes so long.
+    is_slow: bool,
+}
 
 /// The PVC that is filled and with what, if its upload server is ready.
 type Seen = Result<Option<(String, Content)>, Unavailable>;
@@ -52,7 +69,7 @@ impl Look {
             || self
                 .0
                 .try_lock()
-                .is_ok_and(|seen| seen.as_ref().is_some_and(is_fresh))
+                .is_ok_and(|last| last.seen.as_ref().is_some_and(is_fresh))
     }
 }
 
@@ -61,7 +78,8 @@ impl Claims {
         Self {
             client,
             looks: Mutex::default(),
-            permits: Semaphore::new(MOST_LOOKS),
+            prompt: Semaphore::new(PROMPT_LOOKUPS),
+            slow: Semaphore::new(SLOW_LOOKUPS),
         }
     }
 
@@ -97,16 +115,36 @@ impl Claims {
     /// Looks at a PVC. However many requests want that, the API server is asked a few times a second.
     async fn look(&self, grant: &Grant, shared: &Look) -> Seen {
         let mut last = shared.0.lock().await;
-        if let Some((when, seen)) = &*last
+        if let Some((when, seen)) = &last.seen
             && when.elapsed() < SHARED
         {
             return seen.clone();
         }
-        // Never closed.
-        let _permit = self.permits.acquire().await;
         let api = Api::namespaced(self.client.clone(), &grant.namespace);
-        let seen = look(&api, &grant.pvc).await;
-        *last = Some((Instant::now(), seen.clone()));
+        let seen = self.ask(&api, &grant.pvc, &mut last.is_slow).await;
+        last.seen = Some((Instant::now(), seen.clone()));
+        seen
+    }
+
+    /// Asks the API server, in one of the places for prompt lookups as long as this one may be prompt.
+    async fn ask(&self, api: &Api<PersistentVolumeClaim>, pvc: &str, is_slow: &mut bool) -> Seen {
+        let mut answer = pin!(look(api, pvc));
+        if !*is_slow {
+            // Never closed.
+            let _place = self.prompt.acquire().await;
+            if let Ok(seen) = timeout(PROMPT, &mut answer).await {
+                return seen;
+            }
+            // Before the wait, which may end with this request.
+            *is_slow = true;
+        }
+        // Without a place the API server's answer is not waited for, because it takes memory. The caller asks again a second later.
+        let Ok(_place) = self.slow.try_acquire() else {
+            return Ok(None);
+        };
+        let began = Instant::now();
+        let seen = answer.await;
+        *is_slow = began.elapsed() > PROMPT;
         seen
     }
 }

@@ -317,3 +317,66 @@ fn one_token_does_not_take_the_place_of_others() {
     assert!(looks <= 50, "{looks} looks");
     assert_eq!(scene.post("other").status, 200);
 }
+
+/// Other PVCs, which no upload server belongs to.
+fn others(scene: &Scene, count: usize, answer: &Answer) -> Vec<String> {
+    let names: Vec<_> = (0..count).map(|number| format!("slow-{number}")).collect();
+    for name in &names {
+        scene.api.set_pvc(name, [answer.clone()]);
+    }
+    names
+}
+
+#[test]
+fn slow_lookups_of_other_pvcs_hold_up_no_upload() {
+    let scene = Scene::start();
+    scene.assert_alive("before");
+    let late = |seconds| Answer::Late(Duration::from_secs(seconds), ready_pvc("disk"));
+    for (what, answer) in [("hang", Answer::Silence), ("take nine seconds", late(9))] {
+        let names = others(&scene, 60, &answer);
+        std::thread::scope(|scope| {
+            for name in &names {
+                scope.spawn(|| assert!([502, 503].contains(&scene.post(name).status)));
+            }
+            // All are waiting, and each of the uploads below has to ask again.
+            for _ in 0..6 {
+                std::thread::sleep(Duration::from_secs(1));
+                scene.assert_alive(&format!("beside 60 lookups that {what}"));
+            }
+        });
+    }
+    // A slow answer counts like any other.
+    scene.set_pvc("disk", late(2));
+    let response = scene.post("disk");
+    assert_eq!(response.status, 200, "{response:?}");
+}
+
+#[test]
+fn many_large_answers_take_no_more_memory() {
+    let scene = Scene::start();
+    scene.assert_alive("before");
+    let before = scene.rss();
+    // Almost as much as an object may have, and never its end.
+    let begin = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{{\"metadata\":{{\"annotations\":{{\"a\":\"{}",
+        "x".repeat(2_000_000)
+    );
+    let answer = Answer::Endless {
+        begin: begin.into_bytes(),
+        piece: b"x".to_vec(),
+        pause: Duration::from_secs(1),
+    };
+    let names = others(&scene, 90, &answer);
+    std::thread::scope(|scope| {
+        for name in &names {
+            scope.spawn(|| assert_eq!(scene.post(name).status, 503));
+        }
+        for _ in 0..6 {
+            std::thread::sleep(Duration::from_secs(1));
+            scene.assert_alive("beside large answers");
+        }
+    });
+    let grown = scene.peak().saturating_sub(before);
+    println!("{grown} bytes");
+    assert!(grown < GROWTH_BYTES, "{grown} bytes");
+}
