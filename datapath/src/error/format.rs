@@ -2,6 +2,7 @@
 
 use super::archive::{ArchiveError, ArchiveErrorKind};
 use crate::memory::Exceeded;
+use crate::target::MAX_DISK_BYTES;
 
 /// A failure of the format stage.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,14 @@ pub enum FormatError {
         virtual_size: u64,
         /// Bytes that the target can hold.
         available: u64,
+    },
+    /// The disk has a size that no target can have, wherever that number comes from.
+    #[error(
+        "the size of the disk would be {virtual_size} bytes, and no file or device can have more than {MAX_DISK_BYTES}: check the source"
+    )]
+    Impossible {
+        /// Bytes of the virtual disk.
+        virtual_size: u64,
     },
     /// The archive is damaged, unsupported, refused or too large.
     #[error(transparent)]
@@ -85,7 +94,7 @@ impl FormatError {
     pub(super) fn kind(&self) -> &'static str {
         let [image, archive, memory, endless, too_large, base] = Self::KINDS;
         match self {
-            Self::Image(_) => image,
+            Self::Image(_) | Self::Impossible { .. } => image,
             Self::Archive(_) if !self.is_too_large() => archive,
             Self::Archive(_) | Self::TooLarge { .. } => too_large,
             Self::Head(_) | Self::Tables(_) | Self::Waiting(_) | Self::Parking { .. } => memory,

@@ -31,7 +31,7 @@ pub use self::coverage::Coverage;
 pub use self::disk::Disk;
 pub(crate) use self::inflate::Inflater;
 pub use self::kept::{Kept, MARK_BYTES, MAX_MARKS, Mark, NoMark, marks_of};
-pub use self::options::{Cache, HELD_BYTES, Options};
+pub use self::options::{Cache, HELD_BYTES, MAX_DISK_BYTES, Options};
 pub(crate) use self::pacer::Pacer;
 pub(crate) use self::place::refuse_source;
 pub use self::place::{device_size, folder_of, free_space, is_block_device};

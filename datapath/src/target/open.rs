@@ -13,7 +13,7 @@ use rustix::fs::{FallocateFlags, OFlags};
 use super::direct::Direct;
 use super::disk::{Busy, Disk, Kind};
 use super::kind::{Found, classify, follow, look};
-use super::options::{Cache, HELD_BYTES, Options};
+use super::options::{Cache, HELD_BYTES, MAX_DISK_BYTES, Options};
 use super::pacer::Pacer;
 use super::unfinished::Unfinished;
 use crate::error::{Error, FormatError, TargetError, TargetRefused};
@@ -185,6 +185,10 @@ impl Disk {
 }
 
 fn check_fits(virtual_size: u64, available: u64) -> Result<(), Error> {
+    // Without a limit the system would refuse it, in words about a number.
+    if virtual_size > MAX_DISK_BYTES && available > MAX_DISK_BYTES {
+        return Err(FormatError::Impossible { virtual_size }.into());
+    }
     if virtual_size > available {
         return Err(FormatError::TooLarge {
             virtual_size,

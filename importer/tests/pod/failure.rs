@@ -1,10 +1,12 @@
 //! Imports that fail, in the words that controllers and users know.
 
 use std::ffi::OsStr;
+use std::path::Path;
 
 use testkit::disk;
 use testkit::fail::OrFail;
-use testkit::origin::Script;
+use testkit::loopdev::LoopDevice;
+use testkit::origin::{Framing, Script};
 use testkit::process::Program;
 use testkit::random::Random;
 use testkit::tools;
@@ -32,6 +34,52 @@ fn the_source_that_cannot_be_opened_is_named_as_upstream_names_it() {
         message.starts_with("Unable to connect to http data source: HTTP request errored: "),
         "{message}"
     );
+}
+
+#[test]
+fn sizes_that_no_target_can_have_are_refused_as_sizes() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
+    let file = folder.path().join("disk.img");
+    let import = |source: &str, target: &Path| {
+        let program = Program::new(env!("CARGO_BIN_EXE_cdi-importer")).arg("import");
+        program.arg(source).arg(target).run()
+    };
+    let most = i64::MAX.unsigned_abs();
+    for length in [
+        most - 512,
+        most - 511,
+        most - 1,
+        most,
+        most + 1,
+        u64::MAX - 512,
+        u64::MAX - 2,
+    ] {
+        let origin = serve(Script {
+            framing: Framing::Lie(length),
+            ..Script::new(vec![1; 1 << 16])
+        });
+        let url = origin.url("/disk");
+        // In whole sectors, the largest of which a file can have: then the file system is asked.
+        let words = match length <= most - 511 {
+            true => "file too large",
+            false => "no file or device can have more than 9223372036854775296",
+        };
+        let finished = import(&url, &file);
+        let code = if length <= most - 511 { 5 } else { 4 };
+        finished.assert_failure(code, words);
+        assert!(!file.exists(), "{length}");
+        import(&url, device.path()).assert_failure(5, "is larger than the reported available storage");
+
+        let pod = Pod::http(&url, &[]);
+        let finished = pod.run();
+        finished.assert_failure(1, "is larger than the reported available storage");
+        assert!(!pod.disk().exists(), "{length}");
+        let pod = Pod::http(&url, &[]);
+        std::os::unix::fs::symlink(device.path(), pod.path("dev/cdi-block-volume")).or_fail("a device");
+        pod.run()
+            .assert_failure(1, "is larger than the reported available storage");
+    }
 }
 
 #[test]
