@@ -8,6 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::certs::{Authority, KeyKind};
+use crate::cgroup::MemoryCgroup;
 use crate::fail::OrFail;
 use crate::https::Request;
 use crate::kube_api::KubeApi;
@@ -236,14 +237,28 @@ impl Scripted {
         Self::begin(UploadProxy::new(binary), pvcs, scripts)
     }
 
+    /// Starts both, the proxy in `group`; this number of PVCs leads to the upload server.
+    pub fn start_in(group: &MemoryCgroup, proxy: UploadProxy, pvcs: usize, scripts: Vec<Script>) -> Self {
+        Self::begin_as(proxy, pvcs, scripts, |program| group.wrap(program))
+    }
+
     fn begin(proxy: UploadProxy, pvcs: usize, scripts: Vec<Script>) -> Self {
+        Self::begin_as(proxy, pvcs, scripts, |program| program)
+    }
+
+    fn begin_as(
+        proxy: UploadProxy,
+        pvcs: usize,
+        scripts: Vec<Script>,
+        wrap: impl FnOnce(Program) -> Program,
+    ) -> Self {
         let upstream = Upstream::start(proxy.cluster(), &[], scripts);
         let more = (1..pvcs).map(|number| format!("{PVC}-{number}"));
         let pvcs: Vec<String> = [PVC.to_owned()].into_iter().chain(more).collect();
         let proxy = pvcs
             .iter()
             .fold(proxy, |proxy, pvc| proxy.route(pvc, upstream.address()));
-        let server = proxy.start();
+        let server = proxy.serve(wrap(proxy.program()));
         Self {
             proxy,
             upstream,

@@ -189,16 +189,19 @@ impl Denied {
 
     /// The answer in words for the client; upstream's are escaped as there.
     fn reply(&self) -> reply::Reply {
-        let words = match self {
-            Self::Unavailable(unavailable) => escape(&unavailable.to_string()),
-            Self::Excess(_) | Self::NotForArchives(_) => format!("{self}\n"),
-        };
-        let mut reply = reply::text(self.status(), words);
-        if let Self::Excess(_) = self {
-            reply.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        match self {
+            Self::Unavailable(unavailable) => reply::text(self.status(), escape(&unavailable.to_string())),
+            Self::Excess(_) => limited(format!("{self}\n")),
+            Self::NotForArchives(_) => reply::text(self.status(), format!("{self}\n")),
         }
-        reply
     }
+}
+
+/// The answer to an upload for which there is no room.
+fn limited(words: String) -> reply::Reply {
+    let mut reply = reply::text(StatusCode::TOO_MANY_REQUESTS, words);
+    reply.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+    reply
 }
 
 /// The answer does not tell what is wrong with a token.
@@ -281,7 +284,9 @@ async fn pass(
     // The upload server decides whether it wants the body: a client that it refuses has sent nothing of it.
     let want = expects.then(|| body.expecting());
     let request = forward::request(parts, target.path, peer.address.ip(), place).map(|()| body);
-    match proxy.upstreams.send(place, request, want).await {
+    let sending = proxy.upstreams.send(place, request, want);
+    let sent = exchange.give_up().run_until_cancelled_owned(sending).await;
+    match sent.unwrap_or(Err(NoAnswer::Stalled)) {
         Ok((mut response, lease)) => {
             forward::response(&mut response);
             exchange.passed_on(response.status());
@@ -297,6 +302,10 @@ fn failed(exchange: &Exchange, failure: &NoAnswer) -> reply::Reply {
         NoAnswer::Credentials(_) => {
             exchange.answered(StatusCode::INTERNAL_SERVER_ERROR, Outcome::NoCredentials);
             reply::empty(StatusCode::INTERNAL_SERVER_ERROR)
+        }
+        NoAnswer::Stalled => {
+            exchange.answered(StatusCode::TOO_MANY_REQUESTS, Outcome::Limited);
+            limited(format!("{failure}\n"))
         }
         NoAnswer::Transport(_) => {
             exchange.answered(StatusCode::BAD_GATEWAY, Outcome::Unreachable);

@@ -9,6 +9,7 @@ use daemon::listener::{Engagement, Peer};
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::figures::Figures;
 use crate::limits::{Entry, Permit};
@@ -66,11 +67,27 @@ impl Exchange {
         &self.grant
     }
 
-    /// Bytes of the client's body have passed.
-    pub(crate) fn add(&self, bytes: usize) {
+    /// Bytes of the client's body have passed; the next ones may pass at `next`.
+    pub(crate) fn add(&self, bytes: usize, next: Instant) {
         let bytes = bytes.try_into().unwrap_or(u64::MAX);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.figures.bytes.add(bytes);
+        if let Some(permit) = &self.permit {
+            permit.progress.advance(next);
+        }
+    }
+
+    /// All of the client's body has passed.
+    pub(crate) fn sent(&self) {
+        if let Some(permit) = &self.permit {
+            permit.progress.complete();
+        }
+    }
+
+    /// Cancelled when this has to make room for another upload.
+    pub(crate) fn give_up(&self) -> CancellationToken {
+        let progress = self.permit.as_ref().map(|permit| &permit.progress);
+        progress.map_or_else(CancellationToken::new, |progress| progress.give_up.clone())
     }
 
     /// The client is answered with `status`, if it is still there.

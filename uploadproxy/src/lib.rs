@@ -32,6 +32,7 @@ mod identity;
 mod interim;
 mod lifetime;
 mod limits;
+mod memory;
 mod names;
 mod outcome;
 mod pace;

@@ -1,6 +1,7 @@
 //! The life of a proxy: listens until it is told to stop, and lets running uploads finish.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +16,11 @@ use crate::answer::{self, Proxy};
 use crate::certificates;
 use crate::config::Config;
 use crate::figures::Figures;
-use crate::limits::Limits;
+use crate::limits::{Allowed, Limits};
+use crate::memory::Shares;
 use crate::upstream::Upstreams;
 
-/// Connections before idle ones are closed; 40 KiB each.
+/// Connections before idle ones are closed.
 const CONNECTIONS: usize = 4096;
 
 /// Time limit for the header of a request.
@@ -41,9 +43,10 @@ pub(crate) async fn run(
     shutdown: &Shutdown,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<(), StartError> {
+    let shares = shares(&config.allowed);
     let settings = Settings {
         tls: certificates::follow(config.tls, config.profile).await?,
-        connections: connections(raise_file_limit()),
+        connections: connections(raise_file_limit(), shares, config.allowed.uploads),
         header_timeout: HEADER_TIMEOUT,
         lanes: Lanes::new(start::lanes())?,
     };
@@ -52,7 +55,7 @@ pub(crate) async fn run(
         verifier: config.verifier,
         volumes: config.volumes,
         upstreams: Upstreams::new(config.identity, config.dial),
-        limits: Limits::new(config.allowed),
+        limits: Limits::new(config.allowed, shares.map(|shares| shares.uploads)),
         figures: Figures::default(),
         stop: shutdown.token().clone(),
     });
@@ -92,11 +95,32 @@ pub(crate) async fn run(
     Ok(())
 }
 
+/// The clients that the memory of this process allows, if that is limited.
+fn shares(allowed: &Allowed) -> Option<Shares> {
+    let limit_bytes = daemon::cgroup::memory_bytes()?;
+    let shares = Shares::of(limit_bytes);
+    match allowed.uploads {
+        Some(given) if given > shares.uploads => tracing::warn!(
+            "the memory limit of {limit_bytes} bytes allows {} uploads at a time whose upload servers do not read, and {given} are allowed",
+            shares.uploads
+        ),
+        Some(_) => {}
+        None => tracing::info!(
+            "the memory limit of {limit_bytes} bytes allows {} uploads at a time",
+            shares.uploads
+        ),
+    }
+    Some(shares)
+}
+
 /// Each upload needs two files.
-fn connections(files: u64) -> usize {
-    usize::try_from(files / 3)
-        .unwrap_or(CONNECTIONS)
-        .clamp(16, CONNECTIONS)
+fn connections(files: u64, shares: Option<Shares>, uploads: Option<NonZeroUsize>) -> usize {
+    let files = usize::try_from(files / 3).unwrap_or(CONNECTIONS);
+    let memory = shares.map_or(CONNECTIONS, |shares| {
+        let uploads = uploads.unwrap_or(shares.uploads);
+        shares.others.saturating_add(uploads.get())
+    });
+    files.min(memory).clamp(16, CONNECTIONS)
 }
 
 /// Lets this process open as many files as its administrator allows; returns how many.
@@ -117,9 +141,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_files_left_for_uploads() {
-        assert_eq!(connections(1024), 341);
-        assert_eq!(connections(10), 16);
-        assert_eq!(connections(u64::MAX), CONNECTIONS);
+    fn there_are_files_and_memory_left_for_uploads() {
+        let shares = |mib: u64| Some(Shares::of(mib << 20));
+        assert_eq!(connections(1024, None, None), 341);
+        assert_eq!(connections(10, None, None), 16);
+        assert_eq!(connections(u64::MAX, None, None), CONNECTIONS);
+        assert_eq!(connections(u64::MAX, shares(64), None), 50);
+        assert_eq!(connections(u64::MAX, shares(64), NonZeroUsize::new(100)), 132);
+        assert_eq!(connections(100, shares(64), None), 33);
+        assert_eq!(connections(1024, shares(16), None), 16);
     }
 }

@@ -1,17 +1,32 @@
-//! Limits of the number and speed of uploads, in total and for each client. Off unless configured, but for requests to one PVC.
+//! Limits of the number and speed of uploads, in total and for each client. Off unless configured or derived from the memory, except
+//! for requests to one PVC.
+//!
+//! An upload that makes no progress, because its client or its upload server hangs, keeps its place only until another one needs it:
+//! a client that is gone is not noticed as long as the upload server takes nothing.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::pace::Pace;
 use crate::token::Grant;
 
 /// Requests to one PVC at a time. Its upload server takes one upload; an owner of a token shall not take all connections.
 const MOST_FOR_CLAIM: usize = 32;
+
+/// One in this number of the uploads that memory allows may be for one PVC, and [`LEAST_FOR_CLAIM`] requests in any case: an upload,
+/// and a question about it.
+const CLAIM_SHARE: usize = 4;
+const LEAST_FOR_CLAIM: usize = 2;
+
+/// Time without progress after which an upload is given up when all places are taken and another upload wants one.
+pub(crate) const STALLED: Duration = Duration::from_secs(30);
 
 /// Limits that an administrator sets; `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +45,10 @@ pub(crate) struct Allowed {
 #[derive(Debug)]
 pub(crate) struct Limits {
     allowed: Allowed,
+    /// Uploads at a time that the memory of the proxy allows, if nobody has set another number.
+    by_memory: Option<NonZeroUsize>,
+    /// Requests to one PVC at a time.
+    for_claim: usize,
     pace: Option<Arc<Pace>>,
     clients: Mutex<Clients>,
     requests: Mutex<HashMap<Grant, usize>>,
@@ -37,7 +56,9 @@ pub(crate) struct Limits {
 
 #[derive(Debug, Default)]
 struct Clients {
-    uploads: usize,
+    uploads: HashMap<u64, Arc<Progress>>,
+    /// The key of the next one.
+    next: u64,
     by_address: HashMap<IpAddr, Client>,
 }
 
@@ -47,11 +68,42 @@ struct Client {
     pace: Option<Arc<Pace>>,
 }
 
+/// The progress of an upload.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// Time of the last byte that has passed, or for which the limits of speed have held back the next; `None` when all bytes have
+    /// passed, and only the upload server has something to do.
+    last: Mutex<Option<Instant>>,
+    /// Cancelled when the upload has to make room.
+    pub(crate) give_up: CancellationToken,
+}
+
+impl Progress {
+    fn begin() -> Arc<Self> {
+        Arc::new(Self {
+            last: Mutex::new(Some(Instant::now())),
+            give_up: CancellationToken::new(),
+        })
+    }
+
+    /// Bytes have passed; the next ones may pass at `next`.
+    pub(crate) fn advance(&self, next: Instant) {
+        *self.last.lock() = Some(next);
+    }
+
+    /// All bytes have passed.
+    pub(crate) fn complete(&self) {
+        *self.last.lock() = None;
+    }
+}
+
 /// The right to one upload, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     limits: Arc<Limits>,
     address: IpAddr,
+    key: u64,
+    pub(crate) progress: Arc<Progress>,
     /// Paces that the bytes of the upload keep to.
     pub(crate) paces: Vec<Arc<Pace>>,
 }
@@ -68,18 +120,28 @@ pub(crate) struct Entry {
 pub(crate) enum Excess {
     #[error("too many uploads are in progress (at most {0} at a time): try again later")]
     Total(NonZeroUsize),
+    #[error(
+        "too many uploads are in progress (the memory limit of the upload proxy allows {0} at a time): retry later; an administrator \
+         can raise that limit, or set --max-uploads"
+    )]
+    Memory(NonZeroUsize),
     #[error("too many uploads from this address are in progress (at most {0} at a time): try again later")]
     Client(NonZeroUsize),
-    #[error(
-        "too many requests for this PVC are in progress (at most {MOST_FOR_CLAIM} at a time): try again later"
-    )]
-    Claim,
+    #[error("too many requests for this PVC are in progress (at most {0} at a time): try again later")]
+    Claim(usize),
 }
 
 impl Limits {
-    pub(crate) fn new(allowed: Allowed) -> Arc<Self> {
+    /// `by_memory` is the number of uploads that the memory of the proxy allows; it holds unless `allowed` has another one.
+    pub(crate) fn new(allowed: Allowed, by_memory: Option<NonZeroUsize>) -> Arc<Self> {
+        let by_memory = by_memory.filter(|_| allowed.uploads.is_none());
+        let share = by_memory.map(|most| most.get() / CLAIM_SHARE);
         Arc::new(Self {
             allowed,
+            by_memory,
+            for_claim: share.map_or(MOST_FOR_CLAIM, |share| {
+                share.clamp(LEAST_FOR_CLAIM, MOST_FOR_CLAIM)
+            }),
             pace: allowed.rate.map(|rate| Arc::new(Pace::new(rate))),
             clients: Mutex::default(),
             requests: Mutex::default(),
@@ -90,8 +152,8 @@ impl Limits {
     pub(crate) fn enter(self: &Arc<Self>, grant: &Grant) -> Result<Entry, Excess> {
         let mut requests = self.requests.lock();
         let count = requests.entry(grant.clone()).or_default();
-        if *count >= MOST_FOR_CLAIM {
-            return Err(Excess::Claim);
+        if *count >= self.for_claim {
+            return Err(Excess::Claim(self.for_claim));
         }
         *count += 1;
         Ok(Entry {
@@ -105,10 +167,10 @@ impl Limits {
         // One client, whether it came by IPv4 or by IPv4 in IPv6.
         let address = address.to_canonical();
         let mut clients = self.clients.lock();
-        if let Some(most) = self.allowed.uploads
-            && clients.uploads >= most.get()
-        {
-            return Err(Excess::Total(most));
+        if let Some(excess) = self.excess(clients.uploads.len()) {
+            // Its place is free a moment later, when this client may come again.
+            clients.give_up_a_stalled_one();
+            return Err(excess);
         }
         let rate = self.allowed.rate_per_client;
         let client = clients.by_address.entry(address).or_insert_with(|| Client {
@@ -127,19 +189,43 @@ impl Limits {
             .chain(client.pace.iter())
             .map(Arc::clone)
             .collect();
-        clients.uploads += 1;
+        let (key, progress) = (clients.next, Progress::begin());
+        clients.next += 1;
+        clients.uploads.insert(key, Arc::clone(&progress));
         Ok(Permit {
             limits: Arc::clone(self),
             address,
+            key,
+            progress,
             paces,
         })
+    }
+
+    /// The reason why there may not be one more than `uploads`.
+    fn excess(&self, uploads: usize) -> Option<Excess> {
+        let full = |most: &NonZeroUsize| uploads >= most.get();
+        let total = self.allowed.uploads.filter(full).map(Excess::Total);
+        total.or(self.by_memory.filter(full).map(Excess::Memory))
+    }
+}
+
+impl Clients {
+    /// Gives up the upload that has made no progress for the longest time, if that is too long.
+    fn give_up_a_stalled_one(&self) {
+        let stalled = self.uploads.values().filter_map(|upload| {
+            let last = (*upload.last.lock())?;
+            (last.elapsed() >= STALLED && !upload.give_up.is_cancelled()).then_some((last, upload))
+        });
+        if let Some((_, upload)) = stalled.min_by_key(|(last, _)| *last) {
+            upload.give_up.cancel();
+        }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut clients = self.limits.clients.lock();
-        clients.uploads = clients.uploads.saturating_sub(1);
+        clients.uploads.remove(&self.key);
         if let Some(client) = clients.by_address.get_mut(&self.address) {
             client.uploads = client.uploads.saturating_sub(1);
             if client.uploads == 0 {
@@ -171,19 +257,20 @@ mod tests {
 
     #[test]
     fn without_limits_everybody_is_admitted() {
-        let limits = Limits::new(Allowed::default());
+        let limits = Limits::new(Allowed::default(), None);
         let permits: Vec<_> = (0..1000).map(|_| limits.admit(address(1)).unwrap()).collect();
         assert!(permits.iter().all(|permit| permit.paces.is_empty()));
     }
 
     #[test]
     fn those_in_excess_are_refused_until_one_has_ended() {
-        let limits = Limits::new(Allowed {
+        let allowed = Allowed {
             uploads: NonZeroUsize::new(3),
             uploads_per_client: NonZeroUsize::new(2),
             rate: NonZeroU64::new(10),
             rate_per_client: NonZeroU64::new(5),
-        });
+        };
+        let limits = Limits::new(allowed, NonZeroUsize::new(1));
         let first = limits.admit(address(1)).unwrap();
         let second = limits.admit("::ffff:127.0.0.1".parse().unwrap()).unwrap();
         assert_eq!(first.paces.len(), 2);
@@ -200,7 +287,7 @@ mod tests {
 
     #[test]
     fn one_pvc_does_not_take_the_place_of_others() {
-        let limits = Limits::new(Allowed::default());
+        let limits = Limits::new(Allowed::default(), None);
         let grant = |pvc: &str| Grant {
             namespace: "ns".to_owned(),
             pvc: pvc.to_owned(),
@@ -208,7 +295,10 @@ mod tests {
         let mut entries: Vec<_> = (0..MOST_FOR_CLAIM)
             .map(|_| limits.enter(&grant("a")).unwrap())
             .collect();
-        assert_eq!(limits.enter(&grant("a")).unwrap_err(), Excess::Claim);
+        assert_eq!(
+            limits.enter(&grant("a")).unwrap_err(),
+            Excess::Claim(MOST_FOR_CLAIM)
+        );
         let _other = limits.enter(&grant("b")).unwrap();
         entries.pop();
         entries.push(limits.enter(&grant("a")).unwrap());
@@ -222,8 +312,39 @@ mod tests {
 
     #[test]
     fn nothing_is_remembered_of_clients_that_are_gone() {
-        let limits = Limits::new(Allowed::default());
+        let limits = Limits::new(Allowed::default(), None);
         drop(limits.admit(address(1)).unwrap());
         assert!(limits.clients.lock().by_address.is_empty());
+    }
+
+    #[test]
+    fn memory_allows_a_number_of_uploads_and_a_part_of_them_for_one_pvc() {
+        for (by_memory, for_claim) in [(1, 2), (18, 4), (54, 13), (1000, MOST_FOR_CLAIM)] {
+            let most = NonZeroUsize::new(by_memory).unwrap();
+            let limits = Limits::new(Allowed::default(), Some(most));
+            let _all: Vec<_> = (0..by_memory)
+                .map(|_| limits.admit(address(1)).unwrap())
+                .collect();
+            assert_eq!(limits.admit(address(2)).unwrap_err(), Excess::Memory(most));
+            assert_eq!(limits.for_claim, for_claim);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stalled_upload_makes_room_when_there_is_none() {
+        let limits = Limits::new(Allowed::default(), NonZeroUsize::new(3));
+        let [complete, moving, stalled] = [1, 2, 3].map(|last| limits.admit(address(last)).unwrap());
+        let is_given_up = |permit: &Permit| permit.progress.give_up.is_cancelled();
+        complete.progress.complete();
+        tokio::time::advance(STALLED).await;
+        moving.progress.advance(Instant::now());
+        assert!(!is_given_up(&stalled), "nobody else is there");
+        for _ in 0..2 {
+            limits.admit(address(4)).unwrap_err();
+            assert!(is_given_up(&stalled));
+            assert!(!is_given_up(&moving) && !is_given_up(&complete));
+        }
+        drop(stalled);
+        let _new = limits.admit(address(4)).unwrap();
     }
 }

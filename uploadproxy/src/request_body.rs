@@ -1,7 +1,6 @@
 //! The client's body on its way to the upload server: bytes are passed on as they came, never copied.
 //!
-//! Backpressure is that of the two sockets: between them are what TLS has read (256 KiB at most), hyper's read buffer and the frame in
-//! flight (128 KiB each), 64 KiB in front of TLS and eight records of 16 KiB behind it.
+//! Backpressure is that of the two sockets; `memory` says what lies between them.
 //!
 //! A client that goes away drops the future of its request or this body; either drops the connection, and the upload
 //! server sees a broken body. A client that is answered early may go on sending for a while: closing at once would
@@ -42,6 +41,9 @@ struct Gate {
 
 impl RequestBody {
     pub(crate) fn new(body: Incoming, exchange: Arc<Exchange>) -> Self {
+        if body.is_end_stream() {
+            exchange.sent();
+        }
         Self {
             body: (!body.is_end_stream()).then_some(body),
             gate: None,
@@ -81,12 +83,12 @@ impl RequestBody {
 
     /// Bytes pass: they are counted, and the next ones may have to wait.
     fn pass(&mut self, bytes: usize) {
-        self.exchange.add(bytes);
         let paces = self.exchange.permit.iter().flat_map(|permit| &permit.paces);
         let next = paces.map(|pace| pace.pass(bytes)).max();
-        if let Some(next) = next.filter(|next| *next > Instant::now()) {
-            self.pause = Some(Box::pin(sleep_until(next)));
-        }
+        let now = Instant::now();
+        let next = next.filter(|next| *next > now);
+        self.exchange.add(bytes, next.unwrap_or(now));
+        self.pause = next.map(|next| Box::pin(sleep_until(next)));
     }
 }
 
@@ -112,6 +114,10 @@ impl Body for RequestBody {
                 this.exchange.abandoned();
             }
             None => this.body = None,
+        }
+        // The last frame may be the last that is asked for.
+        if this.is_end_stream() {
+            this.exchange.sent();
         }
         Poll::Ready(frame)
     }

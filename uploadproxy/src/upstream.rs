@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use crate::identity::{self, Identity};
 use crate::interim::Patience;
+use crate::limits::STALLED;
 use crate::pool::{Connection, Lease, Pool};
 use crate::request_body::RequestBody;
 use crate::volumes::Place;
@@ -45,6 +46,12 @@ pub(crate) enum NoAnswer {
     /// The upload server cannot be reached, or its answer not be read. The wording is Go's where there is one.
     #[error("http: proxy error: {0}")]
     Transport(String),
+    /// The upload has to make room for others.
+    #[error(
+        "the upload was given up, because it made no progress for {} s and another one needs its place: retry or resume it",
+        STALLED.as_secs()
+    )]
+    Stalled,
 }
 
 enum DialError {

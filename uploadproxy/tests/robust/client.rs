@@ -38,14 +38,17 @@ impl Client {
 
     /// A connection on which an upload to the PVC of this number has begun.
     pub(crate) async fn upload(&self, pvc: usize) -> TlsStream<TcpStream> {
+        self.try_upload(pvc).await.or_fail("an upload")
+    }
+
+    /// The same; an error if the proxy is gone or closes the connection.
+    pub(crate) async fn try_upload(&self, pvc: usize) -> std::io::Result<TlsStream<TcpStream>> {
         let name = ServerName::IpAddress(self.address.ip().into());
         let connector = TlsConnector::from(Arc::clone(&self.config));
-        let mut stream = connector
-            .connect(name, self.connect().await)
-            .await
-            .or_fail("a handshake");
-        stream.write_all(&self.heads[pvc]).await.or_fail("a head");
-        stream.flush().await.or_fail("a head");
-        stream
+        let stream = TcpStream::connect(self.address).await?;
+        let mut stream = connector.connect(name, stream).await?;
+        stream.write_all(&self.heads[pvc]).await?;
+        stream.flush().await?;
+        Ok(stream)
     }
 }

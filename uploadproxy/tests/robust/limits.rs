@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use testkit::fail::OrFail;
 use testkit::https::Connection;
 use testkit::upload_proxy::{Scripted, UploadProxy};
-use testkit::upstream::Script;
+use testkit::upstream::{Reads, Script, Then};
 
 use crate::{BINARY, PATH};
 
@@ -55,6 +55,39 @@ fn uploads_in_excess_are_refused_until_one_ends() {
             assert!(Instant::now() < deadline, "{}", front.server.log());
         }
     }
+}
+
+#[test]
+fn a_stalled_upload_makes_room_when_there_is_none() {
+    const STALLED: Duration = Duration::from_secs(30);
+    let front = front(&["--max-uploads", "2"]);
+    // One whose upload server does not read, from a client that is gone, and one that is still sending.
+    front.upstream.follow(Script::stop(Reads::Head, Then::Hang));
+    let mut stalled = front.server.connect();
+    stalled
+        .begin(&front.request("POST", PATH).length(1 << 30))
+        .or_fail("send");
+    front.upstream.wait_for("an upload", |seen| seen.len() == 1);
+    front.upstream.follow(Script::status(200, "done"));
+    let mut moving = front.server.connect();
+    moving
+        .begin(&front.request("POST", PATH).length(100))
+        .or_fail("send");
+    let post = || front.server.exchange(&front.request("POST", PATH), b"x");
+    let began = Instant::now();
+    let mut sent = 0;
+    while post().status == 429 {
+        assert!(began.elapsed() < STALLED * 2, "{}", front.server.log());
+        moving.send(b"y").or_fail("send");
+        sent += 1;
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert!(began.elapsed() >= STALLED, "{:?}", began.elapsed());
+    let given_up = stalled.response().or_fail("an answer");
+    assert_eq!(given_up.status, 429, "{given_up:?}");
+    assert!(given_up.text().contains("no progress for 30 s"), "{given_up:?}");
+    moving.send(&vec![b'y'; 100 - sent]).or_fail("send");
+    moving.response().or_fail("an answer").assert(200, "done");
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod limits;
 mod log;
 mod slow;
 mod smuggling;
+mod stalled;
 mod uploads;
 
 use std::time::{Duration, Instant};

@@ -1,0 +1,56 @@
+//! Shares of the memory that the cgroup allows: how many uploads and connections there may be at a time.
+
+use std::num::NonZeroUsize;
+
+/// Memory of a proxy without clients (12 to 16 MiB), and of answers of the API server (`api`).
+const RESERVED_BYTES: u64 = 32 << 20;
+
+/// Memory of an upload whose upload server does not read while its client sends as fast as it can: what one read of TLS has brought
+/// (256 KiB), the read buffer of HTTP and the frames in front of and behind it (128 KiB each), the write buffer (64 KiB), and records
+/// that have not left (128 KiB). Measured were 0.80 MiB. The kernel's socket buffers come on top where the cgroup counts them.
+const UPLOAD_BYTES: u64 = 896 << 10;
+
+/// Memory of another connection: 36 KiB without a request, and up to this while a client whose request was refused continues to send:
+/// the same, up to the frame behind HTTP's buffer.
+const CONNECTION_BYTES: u64 = 512 << 10;
+
+/// Numbers of clients that fit into a limit of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shares {
+    /// Uploads at a time.
+    pub(crate) uploads: NonZeroUsize,
+    /// Other connections at a time.
+    pub(crate) others: usize,
+}
+
+impl Shares {
+    /// One half of what `limit_bytes` leave is for uploads, the other for other connections.
+    pub(crate) fn of(limit_bytes: u64) -> Self {
+        let half = limit_bytes.saturating_sub(RESERVED_BYTES) / 2;
+        let count = |each: u64| usize::try_from(half / each).unwrap_or(usize::MAX);
+        Self {
+            uploads: NonZeroUsize::new(count(UPLOAD_BYTES)).unwrap_or(NonZeroUsize::MIN),
+            others: count(CONNECTION_BYTES),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clients_of_a_limit_fit_into_it() {
+        for (mib, uploads, others) in [(64, 18, 32), (128, 54, 96), (1024, 566, 992)] {
+            let shares = Shares::of(mib << 20);
+            assert_eq!(
+                (shares.uploads.get(), shares.others),
+                (uploads, others),
+                "{mib} MiB"
+            );
+        }
+        for limit in [0, 1 << 20, 32 << 20, u64::MAX] {
+            assert!(Shares::of(limit).uploads.get() >= 1, "{limit}");
+        }
+    }
+}
