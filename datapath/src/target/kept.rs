@@ -6,10 +6,13 @@
 
 use std::fmt;
 use std::fs::File;
+use std::iter::successors;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
+use crc_fast::{CrcAlgorithm, Digest};
 use rustix::fs::OFlags;
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +20,6 @@ use super::disk::Disk;
 use super::kind::{Found, look};
 use super::open::open_existing;
 use super::options::{HELD_BYTES, Options};
-use super::zero::ZEROS;
 use crate::buffer::CHUNK_BYTES;
 use crate::error::{Error, TargetError};
 use crate::local::{Local, Part};
@@ -29,12 +31,15 @@ pub const MAX_MARKS: usize = 128;
 /// Ends of marks are multiples of this, so that any device can be zeroed from there on.
 pub const MARK_BYTES: u64 = 1 << 20;
 
+/// The checksum of marks. It finds damage and no forgery: a client may write whatever it likes anyway.
+const CRC: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
+
 /// A checksum of the part of a disk between its first [`HELD_BYTES`] and `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     /// Offset of the byte behind it: a multiple of [`MARK_BYTES`], and more than [`HELD_BYTES`].
     end: u64,
-    /// CRC-64/NVME: damage is looked for, by somebody who may write whatever he likes.
+    /// Its [`CRC`].
     crc: u64,
 }
 
@@ -88,7 +93,7 @@ pub fn marks_of(image: &File, ends: &[u64], stop: &CancellationToken) -> std::io
     let local = Local::new(image.try_clone()?)?;
     let mut reader = local.reader(CHUNK_BYTES);
     reader.skip_to(HELD_BYTES);
-    let mut crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
+    let mut crc = Digest::new(CRC);
     let mut ends = ends.iter().copied().filter(|end| is_end(*end));
     let Some(mut end) = ends.next() else {
         return Ok(marks);
@@ -131,22 +136,47 @@ fn split(part: Part, length: u64) -> (Part, Part) {
 }
 
 /// Adds a part; its length.
-fn update(crc: &mut crc_fast::Digest, part: &Part) -> u64 {
+fn update(crc: &mut Digest, part: &Part) -> u64 {
     match part {
         Part::Data(bytes) => {
             crc.update(bytes);
             bytes.len() as u64
         }
         Part::Hole(bytes) => {
-            let mut left = *bytes;
-            while left > 0 {
-                let now = usize::try_from(left).unwrap_or(usize::MAX).min(ZEROS.len());
-                crc.update(&ZEROS[..now]);
-                left -= now as u64;
-            }
+            add_zeros(crc, *bytes);
             *bytes
         }
     }
+}
+
+/// A linear map of the states of a CRC: what becomes of each of its bits.
+type StateMap = [u64; 64];
+
+fn apply(map: &StateMap, state: u64) -> u64 {
+    let bits = map.iter().enumerate();
+    bits.filter(|(bit, _)| state >> bit & 1 == 1)
+        .fold(0, |sum, (_, image)| sum ^ image)
+}
+
+/// What 1, 2, 4, 8 … zeros do to the state of a CRC: each map is the one before it, twice.
+static ZERO_MAPS: LazyLock<Vec<StateMap>> = LazyLock::new(|| {
+    let one = std::array::from_fn(|bit| {
+        let mut crc = Digest::new_with_init_state(CRC, 1 << bit);
+        crc.update(&[0]);
+        crc.get_state()
+    });
+    let twice = |map: &StateMap| Some(map.map(|image| apply(map, image)));
+    successors(Some(one), twice).take(64).collect()
+});
+
+/// Adds `count` zeros, in time that grows with the logarithm of their number. A hole of 7 TiB took 100 s of processor byte by byte and
+/// takes 4 µs like this; `checksum_combine` of the library, which makes the maps anew in each call, took 1 to 4 ms for each hole: too
+/// much for a file of many.
+fn add_zeros(crc: &mut Digest, count: u64) {
+    let maps = ZERO_MAPS.iter().enumerate();
+    let maps = maps.filter(|(power, _)| count >> power & 1 == 1);
+    let state = maps.fold(crc.get_state(), |state, (_, map)| apply(map, state));
+    *crc = Digest::new_with_init_state(CRC, state);
 }
 
 /// A disk that a dead attempt has left, open and ours, with what is known to be right of it.
@@ -239,5 +269,37 @@ impl Disk {
         disk.kept_end = kept.end;
         tracing::info!("{} bytes of an earlier attempt are kept", kept.bytes());
         Ok(disk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crc_fast::checksum_combine;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn zeros_that_are_counted_are_zeros_that_are_fed(
+            before in prop::collection::vec(any::<u8>(), 0..100),
+            count in 0..3_000_000_usize,
+            after in prop::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let [mut fed, mut counted] = [Digest::new(CRC); 2];
+            fed.update(&[&before[..], &vec![0; count], &after].concat());
+            counted.update(&before);
+            add_zeros(&mut counted, count as u64);
+            counted.update(&after);
+            prop_assert_eq!(fed.finalize(), counted.finalize());
+        }
+
+        #[test]
+        fn any_number_of_zeros_gives_what_the_library_combines(count in any::<u64>(), state in any::<u64>()) {
+            let mut crc = Digest::new_with_init_state(CRC, state);
+            add_zeros(&mut crc, count);
+            // Combining takes the masks off the first checksum and adds the second: none is left of either (they are the same here).
+            prop_assert_eq!(crc.get_state(), checksum_combine(CRC, state, 0, count));
+        }
     }
 }

@@ -9,6 +9,7 @@ use datapath::options::{Payload, Reading, Writing};
 use datapath::target::{HELD_BYTES, Kept, MARK_BYTES, Mark, marks_of};
 use datapath::{Error, target, transfer};
 use proptest::prelude::*;
+use rustix::time::{ClockId, clock_gettime};
 use testkit::disk;
 use testkit::loopdev::{DIRT, LoopDevice};
 use tokio_util::sync::CancellationToken;
@@ -179,4 +180,35 @@ fn marks_are_what_they_say() {
     ] {
         text.parse::<Mark>().unwrap_err();
     }
+}
+
+#[test]
+fn a_hole_of_tebibytes_costs_no_time() {
+    const TIB: u64 = 1 << 40;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let image = File::create_new(&path).unwrap();
+    image.write_all_at(b"data", 3 * MIB).unwrap();
+    image.set_len(8 * TIB).unwrap();
+    let image = File::open(&path).unwrap();
+    // Of this thread, which reads it: other tests run meanwhile.
+    let before = clock_gettime(ClockId::ThreadCPUTime);
+    let marks = marks_of(&image, &[7 * TIB], &CancellationToken::new()).unwrap();
+    let spent = clock_gettime(ClockId::ThreadCPUTime) - before;
+    assert_eq!(marks.len(), 1);
+    assert!(spent.tv_sec == 0, "{spent:?} of the processor");
+}
+
+#[test]
+fn a_look_that_was_stopped_reads_nothing_more() {
+    let image = disk::content(4, 8 * MIB);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    leave(&path, &image, image.len() as u64);
+    let stop = CancellationToken::new();
+    stop.cancel();
+    let file = File::open(&path).unwrap();
+    assert_eq!(marks_of(&file, &[2 * MIB], &stop).unwrap(), []);
+    let error = Kept::find(&path, &marks(&image), &stop).unwrap_err();
+    assert!(matches!(error, Error::Stopped), "{error}");
 }

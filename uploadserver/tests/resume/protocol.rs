@@ -1,12 +1,16 @@
 //! What the protocols lay down besides resuming: beginnings, pieces, endings and refusals.
 
+use std::ffi::OsString;
 use std::fs::{File, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::time::Duration;
 
 use datapath::target;
 use testkit::disk;
+use testkit::fail::OrFail;
 use testkit::https::Request;
 use testkit::upload_pod::UploadPod;
+use testkit::wait;
 
 use crate::{BINARY, CREATE, checksum, create, location, patch, send_and_cut, tus};
 use datapath::digest::{Algorithm, Digest};
@@ -271,4 +275,75 @@ fn what_a_killed_server_left_is_kept_as_far_as_its_client_has_marks_of_it() {
     assert_eq!(response.status, 204, "{response:?}");
     server.wait().assert_success("what was left");
     assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}
+
+/// Leaves a disk as a killed server does.
+fn leave(pod: &UploadPod, fill: impl FnOnce(&File)) {
+    let file = File::create(pod.disk()).or_fail("the disk");
+    fill(&file);
+    file.set_permissions(Permissions::from_mode(0o600))
+        .or_fail("the disk");
+}
+
+fn begin_with(mark: &str) -> Request {
+    Request::post(CREATE)
+        .header("Upload-Complete", "?0")
+        .header("x-cdi-marks", mark)
+}
+
+#[test]
+fn a_look_at_a_hole_of_tebibytes_is_answered_at_once() {
+    const TIB: u64 = 1 << 40;
+    let pod = UploadPod::new(BINARY);
+    leave(&pod, |file| {
+        file.write_all_at(b"data", 3 << 20).unwrap();
+        file.set_len(8 * TIB).unwrap();
+    });
+    let file = File::open(pod.disk()).unwrap();
+    let marks = target::marks_of(&file, &[7 * TIB], &CancellationToken::new()).unwrap();
+    let server = pod.start();
+    let response = server.exchange(&begin_with(&marks[0].to_string()), &[]);
+    // A server that has not finished its look in 20 s says "later".
+    assert_eq!(response.header("x-cdi-kept"), Some(&*(7 * TIB).to_string()));
+    let path = location(&response);
+    assert_eq!(server.exchange(&tus("DELETE", &path), &[]).status, 204);
+    server.wait_until_idle();
+}
+
+#[test]
+fn an_upload_is_ended_in_the_middle_of_a_look_at_what_is_left() {
+    const READS: usize = 256;
+    let pod = UploadPod::new(BINARY);
+    leave(&pod, |file| {
+        file.write_all_at(&disk::content(5, READS as u64 * (256 << 10)), 0)
+            .unwrap();
+    });
+    // All of it would take 51 s.
+    let reads = pod.path("reads");
+    let mut options = ["-f", "--seccomp-bpf", "-qq", "-e", "trace=preadv"]
+        .map(OsString::from)
+        .to_vec();
+    options.extend(["-e", "inject=preadv:delay_enter=200000", "-o"].map(OsString::from));
+    options.push(reads.clone().into());
+    let server = pod.serve(pod.program().under("strace", options));
+    let mut looking = server.connect();
+    let begin = begin_with(&format!("{}:0123456789abcdef", READS * (256 << 10)));
+    looking.begin(&begin.length(0)).unwrap();
+    server.wait_for_status(&["\"resume\""]);
+    let status = server
+        .exchange(&Request::new("GET", "/v1beta1/status"), &[])
+        .text();
+    let path = &status[status.find(CREATE).unwrap()..];
+    let path = &path[..path.find('"').unwrap()];
+    wait::until(
+        Duration::from_secs(30),
+        || "nothing is read",
+        || std::fs::read_to_string(&reads).is_ok_and(|text| text.contains("preadv")),
+    );
+    assert_eq!(server.exchange(&tus("DELETE", path), &[]).status, 204);
+    server.wait_until_idle();
+    let read = std::fs::read_to_string(&reads).unwrap().matches("preadv").count();
+    assert!((1..READS / 2).contains(&read), "{read} reads of {READS}");
+    // What a process has left stays: the next one may know it.
+    assert!(pod.disk().exists());
 }
