@@ -26,6 +26,7 @@ pub mod flags;
 #[cfg(feature = "https")]
 pub mod listener;
 pub mod logging;
+pub mod memory;
 #[cfg(feature = "https")]
 pub mod metrics;
 pub mod paths;

@@ -79,7 +79,8 @@ pub struct Budget(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    limit: u64,
+    most: u64,
+    taken_off: AtomicU64,
     granted: AtomicU64,
 }
 
@@ -94,7 +95,8 @@ impl Budget {
     /// A budget of its own.
     pub fn new(limit: u64) -> Self {
         Self(Arc::new(Shared {
-            limit,
+            most: limit,
+            taken_off: AtomicU64::new(0),
             granted: AtomicU64::new(0),
         }))
     }
@@ -110,9 +112,17 @@ impl Budget {
         PROCESS.get_or_init(|| Self::of_process(bytes));
     }
 
+    /// Leaves `bytes` less than at first for what follows: memory that the process holds for something else. The next call replaces
+    /// this one.
+    pub fn take_off(&self, bytes: u64) {
+        self.0.taken_off.store(bytes, Ordering::Relaxed);
+    }
+
     /// Bytes of the whole budget.
     pub fn limit(&self) -> u64 {
-        self.0.limit
+        self.0
+            .most
+            .saturating_sub(self.0.taken_off.load(Ordering::Relaxed))
     }
 
     /// Nothing yet.
@@ -250,6 +260,21 @@ mod tests {
         assert_eq!(second.available(), 90);
         drop(first);
         second.resize(100).unwrap();
+    }
+
+    #[test]
+    fn what_the_process_holds_for_something_else_is_not_granted() {
+        let budget = Budget::new(100);
+        budget.take_off(30);
+        let mut grant = budget.grant();
+        assert_eq!((budget.limit(), grant.available()), (70, 70));
+        grant.resize(71).unwrap_err();
+        grant.resize(70).unwrap();
+        budget.take_off(200);
+        assert_eq!(budget.limit(), 0);
+        grant.resize(10).unwrap();
+        budget.take_off(0);
+        grant.resize(100).unwrap();
     }
 
     proptest! {

@@ -16,8 +16,8 @@ pub struct Bomb {
 
 const MIB: usize = 1 << 20;
 
-/// The largest window that `zstd` takes without being told to: 128 MiB.
-const LONG: [&str; 4] = ["-c", "-q", "-1", "--long=27"];
+/// The logarithm of the largest window that `zstd` takes without being told to: 128 MiB.
+const LONG: u32 = 27;
 
 /// All of them.
 pub fn all() -> Vec<Bomb> {
@@ -28,11 +28,11 @@ pub fn all() -> Vec<Bomb> {
         refused: " bytes of memory",
     };
     vec![
-        bomb("four windows", windows(4, vec![0; 64 * MIB])),
+        bomb("four windows", windows(&[LONG; 4], vec![0; 64 * MIB])),
         bomb("a window, a dictionary and a window", window_dictionary_window()),
         bomb(
             "a map in three windows",
-            windows(3, packed(&compressed_map(1 << 20))),
+            windows(&[LONG; 3], packed(&compressed_map(1 << 20))),
         ),
         Bomb {
             is_large: true,
@@ -51,17 +51,76 @@ pub fn all() -> Vec<Bomb> {
     ]
 }
 
+/// Files that take as much of the `available` bytes for an image as each can, and some that ask for more. All of them are refused: what
+/// is not too large is cut short.
+pub fn to_the_brim(available: usize) -> Vec<Bomb> {
+    const ENTRY: usize = 24;
+    let bomb = |name, mut bytes: Vec<u8>, is_cut: bool| {
+        bytes.truncate(bytes.len() - if is_cut { 4 } else { 0 });
+        Bomb {
+            name,
+            bytes,
+            is_large: false,
+            refused: "",
+        }
+    };
+    // What a layer takes beside its window or dictionary.
+    let room = available - 3 * MIB;
+    let mut left = room;
+    let logs: Vec<u32> = (20..=27)
+        .rev()
+        .filter(|log| {
+            let fits = left >= 1 << log;
+            left -= if fits { 1 << log } else { 0 };
+            fits
+        })
+        .take(3)
+        .collect();
+    let dictionary = |bytes: usize| {
+        let filter = format!("--lzma2=preset=0,dict={bytes}");
+        tools::filter("xz", ["-c", "-q", "-T1", &filter], &vec![0; bytes + MIB])
+    };
+    let clusters = room / ENTRY / ENTRIES * ENTRIES;
+    vec![
+        bomb("windows", windows(&logs, vec![0; 1 << logs[2]]), true),
+        bomb("a dictionary", dictionary(room), true),
+        bomb("a dictionary of half the memory", dictionary(room / 2), true),
+        bomb("a dictionary of 20 MiB", dictionary(20 * MIB), true),
+        bomb("a map", packed(&compressed_map(clusters)), false),
+        bomb(
+            "a map that is too large",
+            packed(&compressed_map(11 << 20)),
+            false,
+        ),
+        bomb(
+            "a map of short runs",
+            packed(&alternating_map(clusters / 2)),
+            false,
+        ),
+        bomb(
+            "a map of short runs that is too large",
+            packed(&alternating_map(9 << 20)),
+            false,
+        ),
+    ]
+}
+
 fn packed(bytes: &[u8]) -> Vec<u8> {
     tools::filter("zstd", ["-c", "-q", "-3"], bytes)
 }
 
-/// Layers of zstd with the largest window each. A skippable frame of 150 MiB follows each frame but the outermost: while it
-/// passes, the window of its own layer looks unused, and those around it fill up.
-fn windows(layers: usize, content: Vec<u8>) -> Vec<u8> {
+/// A layer of zstd with a window of 2^`log` bytes.
+fn long(log: u32, bytes: &[u8]) -> Vec<u8> {
+    tools::filter("zstd", ["-c", "-q", "-1", &format!("--long={log}")], bytes)
+}
+
+/// Layers of zstd with windows of these sizes, the outermost first. A skippable frame of 150 MiB follows each frame but the outermost:
+/// while it passes, the window of its own layer looks unused, and those around it fill up.
+fn windows(logs: &[u32], content: Vec<u8>) -> Vec<u8> {
     const SKIPPED: usize = 150 * MIB;
     let mut bytes = content;
-    for layer in (0..layers).rev() {
-        bytes = tools::filter("zstd", LONG, &bytes);
+    for (layer, log) in logs.iter().enumerate().rev() {
+        bytes = long(*log, &bytes);
         if layer > 0 {
             bytes.extend(0x184D_2A50_u32.to_le_bytes());
             bytes.extend(u32::try_from(SKIPPED).unwrap_or(0).to_le_bytes());
@@ -73,7 +132,7 @@ fn windows(layers: usize, content: Vec<u8>) -> Vec<u8> {
 
 /// 64 MiB of dictionary between two windows of 128 MiB, all of them used.
 fn window_dictionary_window() -> Vec<u8> {
-    let inner = tools::filter("zstd", LONG, &vec![0; 150 * MIB]);
+    let inner = long(LONG, &vec![0; 150 * MIB]);
     let inner = [
         inner,
         b"\x50\x2A\x4D\x18\0\0\xC0\x08".to_vec(),
@@ -81,7 +140,7 @@ fn window_dictionary_window() -> Vec<u8> {
     ]
     .concat();
     let middle = tools::filter("xz", ["-c", "-q", "-T1", "--lzma2=preset=0,dict=64MiB"], &inner);
-    let mut outer = tools::filter("zstd", LONG, &middle);
+    let mut outer = long(LONG, &middle);
     // A pod takes nothing for an image that is shorter than a header.
     outer.extend(0x184D_2A50_u32.to_le_bytes());
     outer.extend(512_u32.to_le_bytes());

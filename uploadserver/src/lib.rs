@@ -26,6 +26,7 @@ mod form;
 mod intake;
 mod job;
 mod lifetime;
+mod memory;
 mod payload;
 pub mod pod;
 mod reply;

@@ -84,7 +84,7 @@ impl Server {
             let (config, writing) = (Arc::clone(&server), Arc::clone(&begun));
             let write = move || {
                 let _entered = writing.span.enter();
-                write::write(&config.config, &writing, &received)
+                write::write(&config.config, &writing, received)
             };
             let written = tokio::task::spawn_blocking(write).await;
             let result = written.unwrap_or_else(|_| {

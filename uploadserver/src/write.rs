@@ -18,9 +18,18 @@ use crate::config::Config;
 use crate::failure::{Doing, UploadFailed};
 use crate::intake::Received;
 use crate::job::{Content, Job, Success, Wrapping};
+use crate::memory;
 
-/// Writes what comes out of `received`. Returns when it is complete and on the disk, or nothing of it is left.
-pub(crate) fn write(config: &Config, job: &Job, received: &Received) -> Result<Success, UploadFailed> {
+/// Writes what comes out of `received`. Returns when it is complete and on the disk, or nothing of it is left, on the disk or in memory.
+pub(crate) fn write(config: &Config, job: &Job, received: Received) -> Result<Success, UploadFailed> {
+    volume::limits::of_next_transfer();
+    let written = transferred(config, job, &received);
+    drop(received);
+    memory::give_back();
+    written
+}
+
+fn transferred(config: &Config, job: &Job, received: &Received) -> Result<Success, UploadFailed> {
     let content = job.plan.content;
     let is_device = target::is_block_device(&config.destination.disk);
     let written = match content {

@@ -7,12 +7,15 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use datapath::memory::RESERVE_BYTES;
 use testkit::bombs;
 use testkit::cases::check_all;
 use testkit::cgroup::MemoryCgroup;
 use testkit::fail::OrFail;
 use testkit::framing::{self, Part};
 use testkit::https::Request;
+use testkit::process;
+use testkit::random::Random;
 use testkit::tmpfs::Tmpfs;
 use testkit::upload_pod::{Server, UploadPod};
 use testkit::{disk, tools};
@@ -171,23 +174,10 @@ fn a_raw_disk_of_a_gibibyte_stays_below_the_bound() {
     assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
 }
 
-/// Settings of the C library.
-const TUNABLES: &str = "GLIBC_TUNABLES";
-
-/// The value of a variable that the container image sets.
-fn image_sets(variable: &str) -> &'static str {
-    let containerfile = include_str!("../../images/uploadserver/Containerfile");
-    let setting = containerfile.lines().find_map(|line| {
-        let (name, value) = line.strip_prefix("ENV ")?.split_once('=')?;
-        (name == variable).then_some(value)
-    });
-    setting.or_fail(variable)
-}
-
 #[test]
 fn small_files_do_not_take_all_memory() {
     const LIMIT: u64 = 256 << 20;
-    let pod = UploadPod::new(BINARY).env(TUNABLES, image_sets(TUNABLES));
+    let pod = UploadPod::new(BINARY);
     let group = MemoryCgroup::new(LIMIT);
     let server = pod.serve(group.wrap(pod.program().timeout(Duration::from_secs(240))));
     for bomb in bombs::all() {
@@ -201,6 +191,76 @@ fn small_files_do_not_take_all_memory() {
     let content = disk::content(1, 1 << 20);
     server.post_last("/v1beta1/upload", &content);
     assert!(std::fs::read(pod.disk()).unwrap() == content);
+}
+
+/// What a debug build may take more than a release build.
+const DEBUG_BYTES: u64 = process::PEAK_RSS_BYTES - PEAK_RSS_BYTES;
+
+/// The most memory that a server has after an upload, beside what it had before the first.
+const LEFT_BYTES: u64 = (16 << 20) + DEBUG_BYTES;
+
+/// The ways of bytes into the server.
+const WAYS: [&str; 5] = [
+    "upload",
+    "upload-form",
+    "upload-async",
+    "upload-archive",
+    "upload-resumable",
+];
+
+/// Sends `body` by one of them; the status of the answer.
+fn send(server: &Server, way: &str, body: &[u8]) -> u16 {
+    let path = format!("/v1beta1/{way}");
+    let response = match way {
+        "upload-form" => {
+            let request = Request::post(&path).header("Content-Type", &framing::form_content_type());
+            server.exchange(&request, &framing::form(&[Part::file(body)]))
+        }
+        "upload-resumable" => {
+            let request = Request::post(&path).header("Upload-Complete", "?1");
+            server.exchange(&request, body)
+        }
+        _ => server.post(&path, body),
+    };
+    response.status
+}
+
+#[test]
+fn an_upload_gives_its_memory_back() {
+    const UPLOADS: u64 = 20;
+    check_all([64, 128, 256], |mib: &u64| {
+        let limit = (mib << 20) + DEBUG_BYTES;
+        let available = limit - RESERVE_BYTES.min(limit / 100 * 30);
+        let bombs = bombs::to_the_brim(usize::try_from(available).or_fail(available));
+        let pod = UploadPod::new(BINARY);
+        let group = MemoryCgroup::new(limit);
+        let server = pod.serve(group.wrap(pod.program().timeout(Duration::from_secs(600))));
+        let fresh = process::memory(server.id(), "VmRSS");
+        let mut random = Random::new(*mib);
+        let mut sent = Vec::new();
+        for _ in 0..UPLOADS {
+            let bomb = &bombs[usize::try_from(random.below(bombs.len() as u64)).or_fail("an index")];
+            let way = WAYS[usize::try_from(random.below(WAYS.len() as u64)).or_fail("an index")];
+            let status = send(&server, way, &bomb.bytes);
+            sent.push(format!("{way} of {}: {status}", bomb.name));
+            assert_eq!(group.oom_kills(), 0, "killed for memory: {sent:#?}");
+            assert!((400..600).contains(&status), "{sent:#?}");
+            server.wait_until_idle();
+            let left = process::memory(server.id(), "VmRSS").saturating_sub(fresh);
+            println!(
+                "{mib:>4} MiB, {left:>10} bytes more after {}",
+                sent[sent.len() - 1]
+            );
+            assert!(
+                left <= LEFT_BYTES,
+                "{left} bytes more than the {fresh} at first after {sent:#?}"
+            );
+        }
+        // It is as good as new.
+        let content = disk::content(1, 1 << 20);
+        server.post_last("/v1beta1/upload", &content);
+        assert!(std::fs::read(pod.disk()).or_fail("the disk") == content);
+    });
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Limits of a job: memory, and time for a sender that hardly sends.
 
 use std::num::NonZeroU64;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use daemon::cgroup;
@@ -22,6 +23,26 @@ pub fn of_pod() {
 pub fn of_command(wanted: Option<u64>) {
     let allowed = cgroup::memory_bytes().unwrap_or(u64::MAX);
     Budget::limit_process(wanted.unwrap_or(PROCESS_BYTES.min(allowed)));
+}
+
+/// Memory that a process keeps after its first transfer, and that the reserve covers: connections, and what the allocator has for each
+/// thread. An upload server keeps 4 MiB.
+const KEPT_BYTES: u64 = 8 << 20;
+
+/// Takes what the process still holds of its earlier transfers off what the image of the next one may ask for. To be said before each
+/// transfer.
+pub fn of_next_transfer() {
+    Budget::default().take_off(left_bytes());
+}
+
+/// Bytes of memory that earlier transfers have left: those beyond what the process had when this was asked for the first time, and
+/// beyond what it keeps anyway.
+pub fn left_bytes() -> u64 {
+    static FRESH: OnceLock<u64> = OnceLock::new();
+    let Some(held) = daemon::memory::anonymous_bytes() else {
+        return 0;
+    };
+    held.saturating_sub(FRESH.get_or_init(|| held) + KEPT_BYTES)
 }
 
 /// The help of `--memory`.
@@ -67,6 +88,24 @@ mod tests {
             .finish()
             .map(|()| limit)
             .map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn what_earlier_transfers_have_left_is_not_for_the_next_one() {
+        const LEFT_BYTES: u64 = 64 << 20;
+        let limit = || {
+            of_next_transfer();
+            Budget::default().limit()
+        };
+        let first = limit();
+        let left = vec![1_u8; usize::try_from(LEFT_BYTES).unwrap()];
+        let second = limit();
+        assert!(
+            (LEFT_BYTES / 2..=LEFT_BYTES).contains(&(first - second)),
+            "{first} {second}"
+        );
+        drop(left);
+        assert_eq!(limit(), first);
     }
 
     #[test]
