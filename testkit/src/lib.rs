@@ -11,6 +11,8 @@ pub mod cluster;
 pub mod disk;
 pub mod docker_registry;
 pub mod fail;
+#[cfg(target_arch = "x86_64")]
+pub mod failing;
 pub mod forward_proxy;
 pub mod framing;
 pub mod gateway;

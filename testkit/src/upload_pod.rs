@@ -174,12 +174,18 @@ impl UploadPod {
 
     /// Starts the server as `program` says, which is [`Self::program`] with something more.
     pub fn serve(&self, program: Program) -> Server {
+        self.try_serve(program)
+            .unwrap_or_else(|ended| panic!("it does not listen: {}", ended.stderr))
+    }
+
+    /// The same, for a program that may end before it listens.
+    pub fn try_serve(&self, program: Program) -> Result<Server, Box<Finished>> {
         let offer = Offer {
             identity: Some(&self.client),
             ..Offer::default()
         };
         let config = self.authority.client_config_for(&offer).or_fail("TLS");
-        Server::start(program, config)
+        Server::try_start(program, config)
     }
 }
 
@@ -193,18 +199,26 @@ pub struct Server {
 impl Server {
     /// Starts `program` and waits until it listens. [`Self::connect`] uses `config`.
     pub fn start(program: Program, config: Arc<ClientConfig>) -> Self {
+        Self::try_start(program, config)
+            .unwrap_or_else(|ended| panic!("it does not listen: {}", ended.stderr))
+    }
+
+    /// The same, for a program that may end before it listens.
+    pub fn try_start(program: Program, config: Arc<ClientConfig>) -> Result<Self, Box<Finished>> {
         let running = program.start();
-        let line = running.wait_for_line(LISTENING);
+        let Some(line) = running.wait_for_line_or_end(LISTENING) else {
+            return Err(Box::new(running.wait()));
+        };
         let address = line
             .split(LISTENING)
             .nth(1)
             .and_then(|rest| rest.split_whitespace().next());
         let address = address.and_then(|address| address.parse().ok());
-        Self {
+        Ok(Self {
             running: Some(running),
             address: address.or_fail(format!("an address in {line:?}")),
             config,
-        }
+        })
     }
 
     /// The address at which it listens.
@@ -303,6 +317,16 @@ impl Server {
     /// The process, for what /proc says of it.
     pub fn id(&self) -> u32 {
         self.running().id()
+    }
+
+    /// True if it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.running().has_ended()
+    }
+
+    /// A connection of the client that may upload, which need not come about.
+    pub fn try_connect(&self) -> std::io::Result<Connection> {
+        Connection::open(self.address, &self.config)
     }
 
     /// Sends a signal.
