@@ -4,8 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use daemon::signal::{Shutdown, Signal};
-
-use crate::panics;
+use daemon::threads;
 
 /// Time for the work of a pod to clean up after a signal. The kubelet kills after 30 s by default (`terminationGracePeriodSeconds`), so
 /// the partial target is gone well before that.
@@ -20,31 +19,41 @@ pub const COMMAND_GRACE: Duration = Duration::from_secs(2);
 pub enum Ended<T> {
     /// It returned; after a signal that is the answer to being stopped.
     Returned(T),
-    /// It panicked: a bug, in one sentence.
-    Panicked(String),
+    /// It could not begin for want of a thread, or it panicked: a bug. In one sentence.
+    Failed(String),
     /// It did not return within the grace time after a signal.
     Overdue(Signal),
 }
 
 /// Runs `job` on a thread that may block, until it returns, panics, or is `grace` late after a signal. The process ends then, and
-/// `abandon` does what a job that hangs cannot: it removes the file of its transfer from under it.
+/// `abandon` does what a job that hangs cannot: it removes the file of its transfer from under it. That is done too when this future is
+/// dropped before its end, by a panic beside the job: no disk becomes complete while the process ends with a failure.
 pub async fn run<T, F>(shutdown: &Shutdown, grace: Duration, abandon: fn(), job: F) -> Ended<T>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
+    let mut left_behind = OnDrop(Some(abandon));
     let overdue = async {
         shutdown.token().cancelled().await;
         tokio::time::sleep(grace).await;
     };
     tokio::select! {
-        joined = tokio::task::spawn_blocking(job) => match joined {
-            Ok(value) => Ended::Returned(value),
-            Err(_) => Ended::Panicked(panics::first()),
-        },
-        () = overdue => {
-            abandon();
-            Ended::Overdue(shutdown.signal().unwrap_or(Signal::Terminate))
+        value = threads::run(job) => {
+            left_behind.0 = None;
+            value.map_or_else(|error| Ended::Failed(error.to_string()), Ended::Returned)
+        }
+        () = overdue => Ended::Overdue(shutdown.signal().unwrap_or(Signal::Terminate)),
+    }
+}
+
+/// Calls a function when it is dropped, unless that was taken out.
+pub struct OnDrop(pub Option<fn()>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        if let Some(call) = self.0.take() {
+            call();
         }
     }
 }
@@ -68,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_a_sentence_with_its_place() {
-        panics::catch();
+        daemon::panics::catch();
         let ended = runtime().block_on(async {
             let shutdown = daemon::signal::watch().unwrap();
             run(
@@ -79,7 +88,7 @@ mod tests {
             )
             .await
         });
-        let Ended::Panicked(sentence) = ended else {
+        let Ended::Failed(sentence) = ended else {
             panic!("{ended:?}")
         };
         assert!(

@@ -3,7 +3,7 @@
 //! ```text
 //!  main ─► face ─► command_line   a person: clap, `completions`, `man`, one sentence for a failure
 //!            └───► start          a pod: klog flags, log, signals, metrics
-//!                    both: runtime (coalesce: its threads sleep less often), panics, job (what a signal ends),
+//!                    both: runtime (coalesce: its threads sleep less often), job (what a signal ends),
 //!                          exit (one table of codes)
 //! ```
 //!
@@ -21,7 +21,6 @@ pub mod face;
 pub mod job;
 #[cfg(feature = "metrics")]
 pub mod metrics;
-pub mod panics;
 #[cfg(feature = "progress")]
 pub mod progress;
 pub mod start;

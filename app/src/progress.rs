@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -159,13 +159,14 @@ fn json(event: &impl Serialize) -> String {
 /// The thread that shows progress until [`Reporter::finish`].
 struct Reporter {
     done: Sender<()>,
-    thread: JoinHandle<()>,
+    /// `None` if the system gave no thread: a job is worth more than its display.
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Reporter {
     fn start(display: Display, mut watched: impl Watched) -> Self {
         let (done, finished) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
+        let thread = Builder::new().spawn(move || {
             let period = match display.kind {
                 Kind::Bar(_) => BAR_PERIOD,
                 Kind::Plain | Kind::Json | Kind::Nothing => LINE_PERIOD,
@@ -190,12 +191,18 @@ impl Reporter {
                 bar.finish_and_clear();
             }
         });
-        Self { done, thread }
+        if let Err(error) = &thread {
+            tracing::warn!("no progress is shown, for want of a thread: {error}");
+        }
+        Self {
+            done,
+            thread: thread.ok(),
+        }
     }
 
     fn finish(self) {
         drop(self.done);
-        if self.thread.join().is_err() {
+        if self.thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::debug!("the progress thread panicked");
         }
     }

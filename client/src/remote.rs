@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::env::{ProcessEnv, Strings};
+use daemon::threads;
 use daemon::tls::{self, Roots, TlsError};
 use datapath::error::SourceError;
 use datapath::inspect::{Inspection, inspect};
@@ -67,11 +68,11 @@ pub(crate) async fn disk_bytes(url: &str) -> Result<u64, NoSize> {
     // Ends the thread, whatever ends the wait for it.
     let _guard = stop.clone().drop_guard();
     let (url, handle) = (url.to_owned(), Handle::current());
-    let looking = tokio::task::spawn_blocking(move || look(&url, handle, stop));
+    let looking = threads::run(move || look(&url, handle, stop));
     let looked = timeout(PATIENCE, looking).await;
     let looked =
         looked.map_err(|_| NoSize::Unknown(format!("a look took longer than {} s", PATIENCE.as_secs())))?;
-    let facts = looked.map_err(|_| NoSize::Internal(app::panics::first()))??;
+    let facts = looked.map_err(|error| NoSize::Internal(error.to_string()))??;
     match (facts.refused, facts.virtual_size) {
         (Some(reason), _) => Err(NoSize::Refused(reason)),
         (None, Some(bytes)) => Ok(bytes),

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use datapath::encode::Encoding;
+use datapath::error::NoThread;
 use datapath::observe::Stage;
 use http::StatusCode;
 
@@ -30,6 +31,9 @@ pub(crate) enum CloneError {
     /// The server is content with a part.
     #[error("the server answered {0} before all was sent")]
     Early(StatusCode),
+    /// There is no thread that could read or encode.
+    #[error(transparent)]
+    Thread(#[from] NoThread),
     /// A bug.
     #[error("{0}")]
     Internal(String),
@@ -44,7 +48,7 @@ impl CloneError {
         (Stage::Target, "early"),
     ];
 
-    /// Which of them this is; a bug is none.
+    /// Which of them this is; a bug and a missing thread are none.
     pub(crate) fn trouble(&self) -> Option<(Stage, &'static str)> {
         let [source, transport, refused, early] = Self::TROUBLES;
         match self {
@@ -52,7 +56,7 @@ impl CloneError {
             Self::Transport(_) => Some(transport),
             Self::Refused(_) => Some(refused),
             Self::Early(_) => Some(early),
-            Self::Internal(_) => None,
+            Self::Thread(_) | Self::Internal(_) => None,
         }
     }
 }
@@ -94,13 +98,13 @@ pub(crate) async fn run(
         encoding,
         encoders(),
         Arc::clone(tally),
-    );
+    )?;
     let answer = client.post(content_type, encoding, outgoing).await;
     // A volume that cannot be read breaks the connection: that is the reason, not what the connection says.
     if tally.is_broken() {
         return Err(match tally.take_failure() {
             Some(error) => error.into(),
-            None => CloneError::Internal(app::panics::first()),
+            None => CloneError::Internal(daemon::panics::first()),
         });
     }
     match answer {

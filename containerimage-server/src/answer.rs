@@ -86,7 +86,13 @@ impl Site {
         let body = if *method == Method::HEAD || range.is_empty() {
             nothing()
         } else {
-            BodyExt::boxed(StreamBody::new(contents::of(Arc::clone(&self.disk.file), range)))
+            match contents::of(Arc::clone(&self.disk.file), range) {
+                Ok(contents) => BodyExt::boxed(StreamBody::new(contents)),
+                Err(error) => {
+                    tracing::error!("{error}");
+                    return words(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"));
+                }
+            }
         };
         let mut answer = Response::new(body);
         *answer.status_mut() = status;
@@ -118,12 +124,8 @@ impl Site {
     }
 }
 
-fn words(status: StatusCode, text: &'static str) -> Response<Body> {
-    typed(
-        status,
-        "text/plain; charset=utf-8",
-        Bytes::from_static(text.as_bytes()),
-    )
+fn words(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    typed(status, "text/plain; charset=utf-8", text.into())
 }
 
 fn typed(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Body> {

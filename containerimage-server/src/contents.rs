@@ -6,28 +6,39 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use daemon::threads::{self, ThreadError};
 use futures_util::stream::{self, Stream};
 use hyper::body::Frame;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
+use tokio::sync::mpsc;
 
 /// Bytes that are read at once: few enough to stay in the processor's cache on their way to the socket.
 const CHUNK_BYTES: u64 = 256 << 10;
 
-/// The bytes of `range`, read as they are wanted. A file that has become shorter breaks the answer.
-pub(crate) fn of(file: Arc<File>, range: Range<u64>) -> impl Stream<Item = io::Result<Frame<Bytes>>> {
-    stream::try_unfold((file, range), |(file, range)| async move {
-        if range.is_empty() {
-            return Ok(None);
+/// The bytes of `range`, read as they are wanted. A file that has become shorter breaks the answer. A disk may be slow, and nothing
+/// else may wait for it: a thread reads, and is a chunk ahead.
+pub(crate) fn of(
+    file: Arc<File>,
+    range: Range<u64>,
+) -> Result<impl Stream<Item = io::Result<Frame<Bytes>>>, ThreadError> {
+    let (sender, chunks) = mpsc::channel(1);
+    threads::start(move || {
+        let mut at = range.start;
+        while at < range.end {
+            let chunk = read(&file, at, CHUNK_BYTES.min(range.end - at));
+            let length = chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+            // Nobody wants more when the connection is gone.
+            if sender.blocking_send(chunk).is_err() || length == 0 {
+                return;
+            }
+            at += length;
         }
-        let at = range.start;
-        let wanted = CHUNK_BYTES.min(range.end - at);
-        let source = Arc::clone(&file);
-        // A disk may be slow, and nothing else may wait for it.
-        let chunk = tokio::task::spawn_blocking(move || read(&source, at, wanted)).await??;
-        let left = at + chunk.len() as u64..range.end;
-        Ok(Some((Frame::data(chunk), (file, left))))
-    })
+    })?;
+    Ok(stream::unfold(chunks, |mut chunks| async move {
+        let chunk = chunks.recv().await?;
+        Some((chunk.map(Frame::data), chunks))
+    }))
 }
 
 /// At least one byte at `at`, and `wanted` at most.

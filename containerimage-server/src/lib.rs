@@ -25,6 +25,7 @@ use std::process::ExitCode;
 use daemon::env::Strings;
 use daemon::flags::{self, FlagError, Flags, OwnFlag};
 use daemon::logging::{self, LogFormat, LogOptions};
+use daemon::panics;
 use daemon::paths::Paths;
 use daemon::signal;
 use tokio::runtime::Builder;
@@ -98,12 +99,13 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
         environment: env.with_prefix(""),
     };
     // One thread: there is one client, and files are read by threads of their own.
-    let ended = Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("cannot start: {error}"))
-        .and_then(|runtime| runtime.block_on(run(&config)));
-    match ended {
+    panics::catch();
+    let ended = panics::guard(|| {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+        runtime.block_on(run(&config))
+    });
+    match ended.unwrap_or_else(|panicked| Err(format!("cannot start or go on: {}", panicked.words))) {
         Ok(code) => ExitCode::from(code),
         Err(sentence) => {
             tracing::error!("{sentence}");

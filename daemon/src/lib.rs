@@ -6,8 +6,8 @@
 //! 1. [`flags`] and [`logging`]: the klog flags that pods pass, then the log lines they expect.
 //! 2. [`mod@env`]: the whole environment, every bad variable reported at once; [`quantity`] and [`space`]
 //!    turn sizes into bytes; [`secret`] keeps passwords out of logs.
-//! 3. [`listener`], [`body`] and [`reply`] serve HTTPS; [`signal`], [`metrics`], [`tls`], [`cpus`], [`mod@cgroup`]: what runs beside the
-//!    work, and what it may use.
+//! 3. [`listener`], [`body`] and [`reply`] serve HTTPS; [`signal`], [`metrics`], [`tls`], [`cpus`], [`mod@cgroup`], [`threads`]: what
+//!    runs beside the work, and what it may use.
 //! 4. [`report`]: the termination message, the last thing a process writes.
 //!
 //! Without the feature `https` there are neither TLS nor listener, replies and metrics.
@@ -29,6 +29,7 @@ pub mod logging;
 pub mod memory;
 #[cfg(feature = "https")]
 pub mod metrics;
+pub mod panics;
 pub mod paths;
 pub mod quantity;
 #[cfg(feature = "https")]
@@ -38,6 +39,7 @@ pub mod secret;
 pub mod signal;
 pub mod sockets;
 pub mod space;
+pub mod threads;
 #[cfg(feature = "https")]
 pub mod tls;
 mod version;

@@ -1,12 +1,15 @@
 //! TCP sockets that carry uploads: their options, and how clients connect.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
+
+use crate::threads::{self, ThreadError};
 
 /// Time limit of a connection (as Go's dialer).
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
@@ -19,6 +22,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Questions without an answer after which it is gone.
 const KEEPALIVE_COUNT: u32 = 4;
+
+/// Names that are looked up at once, by a thread for each; more wait.
+static LOOKUPS: Semaphore = Semaphore::const_new(64);
 
 /// Small messages leave at once, and a peer that vanished without a word (half-open connection, RFC 9293 §3.5.1) is
 /// noticed after two minutes instead of never.
@@ -50,6 +56,21 @@ pub async fn connect(
     Ok(stream)
 }
 
+/// The addresses of `host`, with `port`. The error is a [`ThreadError`] if no thread can be had that asks for them.
+pub async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![(address, port).into()]);
+    }
+    // It is never closed.
+    let turn = LOOKUPS.acquire().await.map_err(io::Error::other)?;
+    let host = host.to_owned();
+    let looking = threads::run(move || {
+        let _turn = turn;
+        (host.as_str(), port).to_socket_addrs().map(Vec::from_iter)
+    });
+    looking.await.map_err(io::Error::other)?
+}
+
 async fn reach(
     host: &str,
     port: u16,
@@ -58,10 +79,13 @@ async fn reach(
 ) -> Result<TcpStream, String> {
     let addresses: Vec<SocketAddr> = match instead {
         Some(address) => vec![address],
-        None => tokio::net::lookup_host((host, port))
-            .await
-            .map_err(|_| format!("dial tcp: lookup {host}: no such host"))?
-            .collect(),
+        None => lookup(host, port).await.map_err(|error| {
+            let refused = error
+                .get_ref()
+                .and_then(|cause| cause.downcast_ref::<ThreadError>());
+            let reason = refused.map_or_else(|| "no such host".to_owned(), ThreadError::to_string);
+            format!("dial tcp: lookup {host}: {reason}")
+        })?,
     };
     let mut failure = format!("dial tcp: lookup {host}: no address");
     for address in addresses {

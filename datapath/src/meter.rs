@@ -90,7 +90,8 @@ impl Meter {
         let digest = reading
             .checksum
             .as_ref()
-            .map(|checksum| (checksum.clone(), Hashing::start(checksum.algorithm())));
+            .map(|checksum| Hashing::start(checksum.algorithm()).map(|hashing| (checksum.clone(), hashing)))
+            .transpose()?;
         let digesting = digest.is_some();
         let must_read_all = digesting || source.verifies();
         let readings = Arc::new(Readings {

@@ -65,7 +65,7 @@ impl DetectionFailed {
 /// Writes the size of the disk that `arguments` name into the termination message.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     let message = Paths::from_env(env).termination_log();
-    app::start::start(PROGRAM, &FLAGS, arguments, |flags, shutdown| {
+    app::start::start(PROGRAM, &FLAGS, arguments, env, |flags, shutdown| {
         run(flags, message, shutdown)
     })
 }
@@ -82,7 +82,7 @@ async fn run(flags: Flags, message: PathBuf, shutdown: Shutdown) -> ExitCode {
             tracing::error!("{failure}");
             failure.exit_code().into()
         }
-        Ended::Panicked(sentence) => {
+        Ended::Failed(sentence) => {
             tracing::error!("{sentence}");
             Exit::Internal.into()
         }

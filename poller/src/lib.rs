@@ -15,6 +15,7 @@ use daemon::env::{EnvErrors, EnvReader, Strings};
 use daemon::flags::{FlagError, Flags, OwnFlag};
 use daemon::paths::Paths;
 use daemon::signal::Signal;
+use daemon::threads;
 use sources::pod::PodNetwork;
 use sources::registry::resolve_digest;
 use tokio::runtime::Handle;
@@ -68,7 +69,7 @@ enum PollFailed {
 /// Compares what `arguments` name with what the DataImportCron knows, and tells it.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     let flags = [OWN_FLAGS.as_slice(), &cluster::FLAGS].concat();
-    app::start::start(PROGRAM, &flags, arguments, async |flags, shutdown| {
+    app::start::start(PROGRAM, &flags, arguments, env, async |flags, shutdown| {
         let polling = poll(&flags, env, shutdown.token());
         match shutdown.token().run_until_cancelled(polling).await {
             Some(Ok(())) => Exit::Done,
@@ -120,10 +121,7 @@ async fn digest(
         .map_err(|error| failed(error.to_string()))?;
     let reference = url.to_owned();
     // It waits for its answers on a thread of its own.
-    let asked = tokio::task::spawn_blocking(move || resolve_digest(&reference, &Arc::new(network)));
-    match asked.await {
-        Ok(Ok(digest)) => Ok(digest),
-        Ok(Err(error)) => Err(failed(error.to_string())),
-        Err(_) => Err(failed(app::panics::first())),
-    }
+    let asked = threads::run(move || resolve_digest(&reference, &Arc::new(network))).await;
+    let asked = asked.map_err(|error| failed(error.to_string()))?;
+    asked.map_err(|error| failed(error.to_string()))
 }

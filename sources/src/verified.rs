@@ -20,13 +20,15 @@ pub struct Verified {
 
 impl Verified {
     /// Verifies `body`, read from its first byte; `what` names the object in the error.
-    pub fn new(body: Box<dyn Body>, expected: Checksum, what: String) -> Self {
-        Self {
+    pub fn new(body: Box<dyn Body>, expected: Checksum, what: String) -> Result<Self, SourceError> {
+        let hashing = Hashing::start(expected.algorithm());
+        let failed = |error| SourceError::caused(SourceErrorKind::Io, &what, error);
+        Ok(Self {
             body,
-            hashing: Some(Hashing::start(expected.algorithm())),
+            hashing: Some(hashing.map_err(failed)?),
             expected,
             what,
-        }
+        })
     }
 
     fn verify(&mut self) -> Result<(), SourceError> {
@@ -89,7 +91,7 @@ mod tests {
             Box::new(Two(chunks)),
             expected.parse().unwrap(),
             "blob".to_owned(),
-        );
+        )?;
         while body.next_chunk()?.is_some() {}
         // The end stays the end.
         body.next_chunk().map(drop)

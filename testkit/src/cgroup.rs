@@ -110,10 +110,7 @@ impl MemoryCgroup {
 
     /// `program`, to be run in the group; what wraps it already stays outside.
     pub fn wrap(&self, program: Program) -> Program {
-        let groups = self.folders().map(|folder| folder.join("cgroup.procs"));
-        let enter = r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit; shift; done; shift; exec "$@""#;
-        let words = ["-c", enter, "sh"].map(PathBuf::from);
-        program.under("sh", words.into_iter().chain(groups).chain(["--".into()]))
+        enter(program, self.folders())
     }
 
     /// Runs `program` in the group; what wraps it already stays outside.
@@ -168,6 +165,71 @@ impl Drop for MemoryCgroup {
             }
         }
     }
+}
+
+/// A group whose programs share a limit of processes, which counts threads. Gone when dropped.
+pub struct PidsCgroup(PathBuf);
+
+impl PidsCgroup {
+    /// A group of its own without a limit. Needs root.
+    pub fn new() -> Self {
+        let controller = if Path::new(ROOT).join("pids").exists() {
+            "pids"
+        } else {
+            set(&Path::new(ROOT).join("cgroup.subtree_control"), "+pids");
+            ""
+        };
+        Self(create(controller))
+    }
+
+    /// Lets the group have `most` threads from now on; those that there are stay.
+    pub fn limit(&self, most: u64) {
+        set(&self.0.join("pids.max"), &most.to_string());
+    }
+
+    /// Lets it have any number.
+    pub fn lift(&self) {
+        set(&self.0.join("pids.max"), "max");
+    }
+
+    /// Threads that it has.
+    pub fn threads(&self) -> u64 {
+        let file = self.0.join("pids.current");
+        let threads = fs::read_to_string(&file).or_fail(file.display());
+        threads.trim().parse().or_fail(file.display())
+    }
+
+    /// `program`, to be run in the group; what wraps it already stays outside.
+    pub fn wrap(&self, program: Program) -> Program {
+        enter(program, [&self.0])
+    }
+}
+
+impl Default for PidsCgroup {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for PidsCgroup {
+    fn drop(&mut self) {
+        // A program that was just killed needs a moment to be gone.
+        let is_removed = (0..500).any(|_| {
+            std::thread::sleep(POLL);
+            fs::remove_dir(&self.0).is_ok()
+        });
+        if !std::thread::panicking() {
+            assert!(is_removed, "{} still has programs", self.0.display());
+        }
+    }
+}
+
+/// `program` below a shell that enters the groups of these folders first, and becomes it.
+fn enter<'f>(program: Program, folders: impl IntoIterator<Item = &'f PathBuf>) -> Program {
+    let groups = folders.into_iter().map(|folder| folder.join("cgroup.procs"));
+    let enter = r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit; shift; done; shift; exec "$@""#;
+    let words = ["-c", enter, "sh"].map(PathBuf::from);
+    program.under("sh", words.into_iter().chain(groups).chain(["--".into()]))
 }
 
 /// The cgroups that this machine has.

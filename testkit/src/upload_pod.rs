@@ -180,12 +180,16 @@ impl UploadPod {
 
     /// The same, for a program that may end before it listens.
     pub fn try_serve(&self, program: Program) -> Result<Server, Box<Finished>> {
+        Server::try_start(program, self.client_config())
+    }
+
+    /// What the client that may upload brings to a handshake.
+    pub fn client_config(&self) -> Arc<ClientConfig> {
         let offer = Offer {
             identity: Some(&self.client),
             ..Offer::default()
         };
-        let config = self.authority.client_config_for(&offer).or_fail("TLS");
-        Server::try_start(program, config)
+        self.authority.client_config_for(&offer).or_fail("TLS")
     }
 }
 

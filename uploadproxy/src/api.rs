@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use app::cluster;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use hyper::body::{Body, Frame, SizeHint};
-use kube::client::ClientBuilder;
 use kube::{Client, Config};
 use tokio::time::{Sleep, sleep};
 use tower::Service;
@@ -51,7 +51,7 @@ fn bounded(config: Config, rest: Duration) -> Result<Client, kube::Error> {
         pause: None,
         bulk: Arc::clone(&bulk),
     });
-    Ok(ClientBuilder::try_from(config)?.with_layer(&bounded).build())
+    Ok(cluster::client(config)?.with_layer(&bounded).build())
 }
 
 /// An answer that is not waited for to its end.

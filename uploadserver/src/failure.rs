@@ -79,6 +79,8 @@ fn status(error: &Error) -> StatusCode {
     match error {
         Error::Format(_) | Error::Checksum { .. } => StatusCode::BAD_REQUEST,
         Error::Source(source) if source.kind() == SourceErrorKind::Invalid => StatusCode::BAD_REQUEST,
+        // As soon as there are threads again.
+        Error::Thread(_) => StatusCode::SERVICE_UNAVAILABLE,
         Error::Source(_) | Error::Decode(_) | Error::Target(_) | Error::Stopped => {
             StatusCode::INTERNAL_SERVER_ERROR
         }

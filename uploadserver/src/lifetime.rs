@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use app::job::OnDrop;
 use daemon::listener::{self, BindError, Settings};
 use daemon::signal::{Shutdown, Signal};
 use daemon::tls::TlsError;
+use datapath::target;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +62,8 @@ pub(crate) async fn run(
         ready(address);
     }
     let deadline = config.deadline;
+    // Whatever ends this, a panic too: nothing becomes a complete disk behind it.
+    let _ending = OnDrop(Some(target::abandon));
     let server = Arc::new(Server::new(config, shutdown.token().child_token()));
     let closing = CancellationToken::new();
     let listening = tokio::spawn(listener::serve(socket, Settings::fixed(tls), closing.clone(), {

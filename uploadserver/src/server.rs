@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use app::job::POD_GRACE;
+use daemon::{panics, threads};
 use datapath::target;
 use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use crate::config::Config;
 use crate::failure::UploadFailed;
@@ -65,7 +65,8 @@ impl Server {
         }
     }
 
-    /// Begins an upload, if none is in progress: its bytes go into the intake.
+    /// Begins an upload, if none is in progress: its bytes go into the intake. The job ends however its thread ends, also if the system
+    /// gives none; the place is free then.
     pub(crate) fn begin(self: &Arc<Self>, plan: Plan) -> Result<(Arc<Job>, Intake), Occupied> {
         let job = Arc::new(Job::new(
             plan,
@@ -80,22 +81,19 @@ impl Server {
             job.stop.clone(),
         );
         let (server, begun) = (Arc::clone(self), Arc::clone(&job));
-        let writing = async move {
-            let (config, writing) = (Arc::clone(&server), Arc::clone(&begun));
-            let write = move || {
-                let _entered = writing.span.enter();
-                write::write(&config.config, &writing, received)
-            };
-            let written = tokio::task::spawn_blocking(write).await;
-            let result = written.unwrap_or_else(|_| {
-                Err(UploadFailed::new(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    app::panics::first(),
-                ))
-            });
-            server.finish(&begun, result);
-        };
-        tokio::spawn(writing.instrument(job.span.clone()));
+        let started = threads::start(move || {
+            let _entered = begun.span.enter();
+            let written = panics::guard(|| write::write(&server.config, &begun, received));
+            let failed = |panicked| UploadFailed::new(StatusCode::INTERNAL_SERVER_ERROR, panicked);
+            server.finish(&begun, written.unwrap_or_else(|panicked| Err(failed(panicked))));
+        });
+        if let Err(error) = started {
+            let _entered = job.span.enter();
+            self.finish(
+                &job,
+                Err(UploadFailed::new(StatusCode::SERVICE_UNAVAILABLE, error)),
+            );
+        }
         Ok((job, intake))
     }
 

@@ -67,7 +67,9 @@ pub fn transfer(error: &Error, phase: Phase, made: Made) -> String {
             format!("{RESIZE}Resize of image failed: {target}")
         }
         Error::Target(target) => format!("{transfer}unable to write to file: {target}"),
-        Error::Checksum { .. } | Error::Decode(_) | Error::Stopped => format!("{transfer}{error}"),
+        Error::Checksum { .. } | Error::Decode(_) | Error::Thread(_) | Error::Stopped => {
+            format!("{transfer}{error}")
+        }
     }
 }
 

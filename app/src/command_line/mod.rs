@@ -11,10 +11,10 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use clap_complete::Shell;
 use daemon::logging::{self, LogFormat, LogOptions};
+use daemon::panics;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::exit::{self, Exit};
-use crate::panics;
 
 /// The colours of help.
 const STYLES: Styles = Styles::styled()
@@ -66,6 +66,22 @@ where
     E: Failed,
 {
     panics::catch();
+    panics::guard(|| parse_and_run(program, arguments, script, run)).unwrap_or_else(|panicked| {
+        complain(program, panicked);
+        Exit::Internal.into()
+    })
+}
+
+fn parse_and_run<P, E>(
+    program: &'static str,
+    arguments: &[OsString],
+    script: impl FnOnce(Shell) -> Option<&'static str>,
+    run: impl FnOnce(P) -> Result<(), E>,
+) -> ExitCode
+where
+    P: Parser,
+    E: Failed,
+{
     let mut command = command::<P>();
     let words = [OsString::from(program)]
         .into_iter()

@@ -9,6 +9,7 @@ use std::time::Instant;
 use app::command_line::Failed;
 use app::progress::Display;
 use daemon::env::{ProcessEnv, Strings};
+use daemon::threads;
 use datapath::encode::Encoding;
 use indicatif::BinaryBytes;
 use tokio_util::sync::CancellationToken;
@@ -85,8 +86,8 @@ fn continuation(words: &[OsString]) -> String {
 async fn upload(arguments: UploadArgs, view: View) -> Result<Option<Sent>, CommandFailed> {
     let (path, is_archive) = (arguments.image.clone(), arguments.archive);
     // The tables of a large image take a while, and signals have to be seen meanwhile.
-    let opened = tokio::task::spawn_blocking(move || Image::open(&path, is_archive)).await;
-    let image = Arc::new(opened.map_err(|_| CommandFailed::Internal(app::panics::first()))??);
+    let opened = threads::run(move || Image::open(&path, is_archive)).await;
+    let image = Arc::new(opened.map_err(|error| CommandFailed::Internal(error.to_string()))??);
     view.total.store(image.identity.bytes, Ordering::Relaxed);
     let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
     let config = cluster.cdi_config().await?;
@@ -156,8 +157,8 @@ async fn fill(
         // A tar has none: no server takes it in parts.
         (Some(uid), Some(states)) if !arguments.archive => {
             // On a thread of its own, since a network's file system may hang.
-            let opening = tokio::task::spawn_blocking(move || Place::open(&states, &uid)).await;
-            let opened = opening.map_err(|_| CommandFailed::Internal(app::panics::first()))?;
+            let opening = threads::run(move || Place::open(&states, &uid)).await;
+            let opened = opening.map_err(|error| CommandFailed::Internal(error.to_string()))?;
             opened.map_err(SendFailed::from)?
         }
         _ => None,
@@ -246,8 +247,8 @@ async fn measure(image: &Arc<Image>, view: &View) -> Result<u64, CommandFailed> 
     // Ends the thread, whatever ends the wait for it.
     let _guard = stop.clone().drop_guard();
     let image = Arc::clone(image);
-    let measuring = tokio::task::spawn_blocking(move || image.measure(stop)).await;
-    Ok(measuring.map_err(|_| CommandFailed::Internal(app::panics::first()))??)
+    let measuring = threads::run(move || image.measure(stop)).await;
+    Ok(measuring.map_err(|error| CommandFailed::Internal(error.to_string()))??)
 }
 
 /// Fails with both numbers if the disk does not fit into the claim, as far as both are known.

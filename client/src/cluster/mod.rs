@@ -102,7 +102,8 @@ impl Cluster {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         };
-        let client = Client::try_from(config).map_err(|error| ClusterError::asked(&host, error))?;
+        let client = app::cluster::client(config).map_err(|error| ClusterError::asked(&host, error))?;
+        let client = client.build();
         Ok(Self {
             client,
             host,

@@ -21,6 +21,7 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon::threads;
 use datapath::encode::Encoding;
 use datapath::target::Mark;
 use http_body_util::Empty;
@@ -264,8 +265,8 @@ impl Sending<'_> {
             .wait("looking for what the upload server has of the disk");
         let image = Arc::clone(self.image);
         // Reads all of it that was sent.
-        let marks = tokio::task::spawn_blocking(move || image.marks(offset)).await;
-        let marks = marks.map_err(|_| Trouble::Ended(app::panics::first()))?;
+        let marks = threads::run(move || image.marks(offset)).await;
+        let marks = marks.map_err(|error| Trouble::Ended(error.to_string()))?;
         marks.map_err(|error| Trouble::Image(Box::new(error)))
     }
 
@@ -295,7 +296,7 @@ impl Sending<'_> {
         session.is_left_behind = false;
         patience.reached(has);
         let stream = Stream::behind(has, self.image, self.encoding, ledger, self.watch);
-        let (stream, tally) = stream.ok_or(Trouble::Missing)?;
+        let (stream, tally) = stream?.ok_or(Trouble::Missing)?;
         let appending = protocol::append(proxy, &token, location, has, stream);
         let taken = self.while_it_moves(&tally, appending).await?;
         patience.reached(taken);

@@ -61,7 +61,7 @@ impl Sending<'_> {
         };
         let ledger = Arc::new(Mutex::new(Ledger::new(None)));
         let stream = Stream::behind(0, self.image, self.encoding, &ledger, self.watch);
-        let (stream, tally) = stream.ok_or(Trouble::Missing)?;
+        let (stream, tally) = stream?.ok_or(Trouble::Missing)?;
         let kind = HeaderValue::from_static("application/octet-stream");
         let headers = [bearer, (header::CONTENT_TYPE, kind)];
         let asking = protocol::ask(self.proxy, Method::POST, path, &headers, stream);

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use daemon::cdi::{KEPT_HEADER, KEPT_LATER, MARKS_HEADER, RESUMABLE};
+use datapath::error::NoThread;
 use datapath::target::Mark;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::Empty;
@@ -42,6 +43,12 @@ pub(crate) enum Trouble {
     Cluster(Box<ClusterError>),
     /// The image cannot be read any more.
     Image(Box<NoImage>),
+}
+
+impl From<NoThread> for Trouble {
+    fn from(error: NoThread) -> Self {
+        Self::Passing(error.to_string())
+    }
 }
 
 impl From<ClusterError> for Trouble {

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use datapath::encode::outgoing::{self, Broken, Kind, Outgoing, Passed};
 use datapath::encode::{Encoding, Piece};
+use datapath::error::NoThread;
 use hyper::body::{Body, Frame};
 use parking_lot::Mutex;
 
@@ -40,12 +41,14 @@ impl Stream {
         encoding: Encoding,
         ledger: &Arc<Mutex<Ledger>>,
         watch: &Arc<Watch>,
-    ) -> Option<(Self, Arc<Tally>)> {
+    ) -> Result<Option<(Self, Arc<Tally>)>, NoThread> {
         let mut pieces = ledger.lock();
         let (kept, turn) = (pieces.kept(), pieces.take_turn());
         let (again, offset, stream_offset) = match pieces.return_to(has) {
             Some(passed) => {
-                let again = encode_again(image, encoding, kept, passed)?;
+                let Some(again) = encode_again(image, encoding, kept, passed) else {
+                    return Ok(None);
+                };
                 let length: u64 = again.iter().map(|part| part.len() as u64).sum();
                 pieces.note(passed);
                 (
@@ -59,7 +62,7 @@ impl Stream {
         drop(pieces);
         // More than was ever sent, or of another upload.
         if stream_offset < has {
-            return None;
+            return Ok(None);
         }
         let tally = Arc::default();
         let stream = Self {
@@ -72,13 +75,13 @@ impl Stream {
                 (ledger, turn),
                 watch,
                 &tally,
-            ),
+            )?,
             has,
             turn,
             ledger: Arc::clone(ledger),
             watch: Arc::clone(watch),
         };
-        Some((stream, tally))
+        Ok(Some((stream, tally)))
     }
 }
 
@@ -111,16 +114,16 @@ fn outgoing(
     (ledger, turn): (&Arc<Mutex<Ledger>>, u64),
     watch: &Arc<Watch>,
     tally: &Arc<Tally>,
-) -> Outgoing<NoImage> {
+) -> Result<Outgoing<NoImage>, NoThread> {
     let source = Arc::clone(image);
     let (log, place) = (Arc::clone(ledger), Arc::clone(watch));
-    Outgoing::start(
+    let outgoing = Outgoing::start(
         move |outlet| source.read(offset, kept, outlet),
         encoding,
         app::job::data_threads(),
         Arc::clone(tally),
-    )
-    .logged(
+    )?;
+    Ok(outgoing.logged(
         stream_offset,
         offset,
         Box::new(move |passed| {
@@ -130,7 +133,7 @@ fn outgoing(
                 ledger.note(passed);
             }
         }),
-    )
+    ))
 }
 
 impl Body for Stream {
@@ -200,6 +203,7 @@ mod tests {
         ledger.lock().begin(identity, false, &location, Kept::default());
         let behind = |has| {
             Stream::behind(has, &image, Encoding::Plain, &ledger, &Arc::default())
+                .unwrap()
                 .unwrap()
                 .0
         };

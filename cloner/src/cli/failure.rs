@@ -53,7 +53,7 @@ impl From<CloneError> for CommandFailed {
             CloneError::Transport(_) | CloneError::Refused(_) | CloneError::Early(_) => {
                 Self::Server(sentence)
             }
-            CloneError::Internal(_) => Self::Internal(sentence),
+            CloneError::Thread(_) | CloneError::Internal(_) => Self::Internal(sentence),
         }
     }
 }

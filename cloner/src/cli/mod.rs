@@ -17,8 +17,10 @@ use std::time::Instant;
 use app::command_line::{self, Failed};
 use app::progress::Display;
 use app::start;
+use daemon::threads;
 use datapath::storage::Storage;
 use indicatif::BinaryBytes;
+use tokio::runtime::Handle;
 
 use self::args::{Cli, CloneArgs, Command, PackArgs, SourceArgs};
 use self::failure::CommandFailed;
@@ -39,7 +41,11 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
         Command::Clone(arguments) => clone_volume(arguments),
         Command::Pack(arguments) => {
             arguments.log.begin(PROGRAM);
-            under_signals(pack(arguments))
+            under_signals(async {
+                // A pipe may be slow, and signals have to be seen meanwhile.
+                let packed = threads::run(move || pack(&arguments)).await;
+                packed.map_err(|error| CommandFailed::Internal(error.to_string()))?
+            })
         }
     })
 }
@@ -67,8 +73,8 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), CommandFailed> {
     let encoding = arguments.encoding;
     let cloning = async {
         // Counting the bytes of a large tree takes a while, and signals have to be seen meanwhile.
-        let opened = tokio::task::spawn_blocking(move || ends(&arguments, &estimate)).await;
-        let (source, client) = opened.map_err(|_| CommandFailed::Internal(app::panics::first()))??;
+        let opened = threads::run(move || ends(&arguments, &estimate)).await;
+        let (source, client) = opened.map_err(|error| CommandFailed::Internal(error.to_string()))??;
         Ok(clone::run(source, &client, encoding.into(), &tally).await?)
     };
     let result = display.during(view, || under_signals(cloning));
@@ -114,7 +120,7 @@ fn ends(arguments: &CloneArgs, estimate: &AtomicU64) -> Result<(Source, Client),
     Ok((source, client))
 }
 
-async fn pack(arguments: PackArgs) -> Result<(), CommandFailed> {
+fn pack(arguments: &PackArgs) -> Result<(), CommandFailed> {
     let source = open(&arguments.source)?;
     if let (Some(volume), Some(stdout)) = (source.storage(), Storage::of(io::stdout()))
         && volume.shares_bytes_with(stdout)
@@ -129,21 +135,19 @@ async fn pack(arguments: PackArgs) -> Result<(), CommandFailed> {
         arguments.encoding.into(),
         encoders(),
         Arc::clone(&tally),
-    );
-    while let Some(part) = poll_fn(|context| outgoing.poll_part(context)).await {
+    )
+    .map_err(|error| CommandFailed::Internal(error.to_string()))?;
+    let runtime = Handle::current();
+    while let Some(part) = runtime.block_on(poll_fn(|context| outgoing.poll_part(context))) {
         let Ok(part) = part else {
             return Err(match tally.take_failure() {
                 Some(error) => CommandFailed::Source(error.to_string()),
-                None => CommandFailed::Internal(app::panics::first()),
+                None => CommandFailed::Internal(daemon::panics::first()),
             });
         };
-        // A pipe may be slow, and signals have to be seen meanwhile.
-        let written = tokio::task::spawn_blocking(move || io::stdout().lock().write_all(&part)).await;
-        match written {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(CommandFailed::Output(error.to_string())),
-            Err(_) => return Err(CommandFailed::Internal(app::panics::first())),
-        }
+        io::stdout()
+            .write_all(&part)
+            .map_err(|error| CommandFailed::Output(error.to_string()))?;
     }
     io::stdout()
         .flush()

@@ -74,7 +74,7 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     } else {
         arguments.to_vec()
     };
-    start::start(PROGRAM, &FLAGS, &scripted, |flags, shutdown| {
+    start::start(PROGRAM, &FLAGS, &scripted, env, |flags, shutdown| {
         run(flags, env, shutdown)
     })
 }

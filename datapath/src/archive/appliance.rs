@@ -9,7 +9,7 @@ use super::manifest;
 use super::name::printable;
 use crate::chunks::Chunks;
 use crate::digest::{Algorithm, Checksum, Hashing};
-use crate::error::{ArchiveErrorKind, Error, FormatError};
+use crate::error::{ArchiveErrorKind, Error, FormatError, NoThread};
 
 /// Names that end like this are disk images. An OVF description may refer to any of them, though nearly all are `.vmdk`; what
 /// it says is not looked at.
@@ -55,8 +55,8 @@ impl Appliance {
                 return Ok(Self {
                     hashing: hashing
                         .into_iter()
-                        .map(|algorithm| (algorithm, Hashing::start(algorithm)))
-                        .collect(),
+                        .map(|algorithm| Ok((algorithm, Hashing::start(algorithm)?)))
+                        .collect::<Result<_, NoThread>>()?,
                     entries,
                     name,
                     size,

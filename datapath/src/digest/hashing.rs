@@ -1,12 +1,13 @@
 //! A digest that is taken beside the transfer: without SHA instructions, SHA-256 alone is slower than most disks.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 
 use bytes::Bytes;
 
 use super::{Algorithm, Digest};
 use crate::buffer::CHUNK_BYTES;
+use crate::error::NoThread;
 use crate::queue::Queue;
 
 /// Bytes that may wait to be hashed.
@@ -21,10 +22,10 @@ pub struct Hashing {
 
 impl Hashing {
     /// The hash of nothing yet.
-    pub fn start(algorithm: Algorithm) -> Self {
+    pub fn start(algorithm: Algorithm) -> Result<Self, NoThread> {
         let queue = Arc::new(Queue::new(QUEUE_BYTES));
         let chunks = Arc::clone(&queue);
-        let thread = std::thread::spawn(move || {
+        let thread = Builder::new().spawn(move || {
             // If hashing panics, `update` must not wait for ever.
             let chunks = Abort(chunks);
             let mut digest = Digest::new(algorithm);
@@ -34,11 +35,11 @@ impl Hashing {
                 chunks.0.done(held);
             }
             digest.finish()
-        });
-        Self {
+        })?;
+        Ok(Self {
             queue,
             thread: Some(thread),
-        }
+        })
     }
 
     /// Adds the next bytes, waiting while too many have not been hashed yet.
@@ -83,7 +84,7 @@ mod tests {
     #[test]
     fn hashing_beside_equals_hashing() {
         let chunks: Vec<Bytes> = (0..100u8).map(|byte| Bytes::from(vec![byte; 100_000])).collect();
-        let hashing = Hashing::start(Algorithm::Sha256);
+        let hashing = Hashing::start(Algorithm::Sha256).unwrap();
         let mut digest = Digest::new(Algorithm::Sha256);
         for chunk in &chunks {
             hashing.update(chunk);
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn dropping_it_early_ends_the_thread() {
-        let hashing = Hashing::start(Algorithm::Sha512);
+        let hashing = Hashing::start(Algorithm::Sha512).unwrap();
         let queue = Arc::clone(&hashing.queue);
         hashing.update(&Bytes::from(vec![0; 10 << 20]));
         drop(hashing);

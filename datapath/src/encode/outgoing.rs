@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as threads};
 use std::task::{Context, Poll, ready};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -24,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::flow::{Flow, Pace};
 use super::outlet::{Gone, Outlet};
 use super::{Block, Encoding, Piece, Seal};
+use crate::error::NoThread;
 
 /// Pieces between the reader and the network: 8 MiB.
 const SLOTS: usize = 32;
@@ -166,25 +168,33 @@ pub struct Outgoing<E> {
 }
 
 impl<E: Send + 'static> Outgoing<E> {
-    /// Begins to `read`, and to encode it on `encoders` threads.
+    /// Begins to `read`, and to encode it on `encoders` threads, or on fewer if the system gives no more.
     pub fn start(
         read: impl FnOnce(&mut Outlet<'_>) -> Result<(), E> + Send + 'static,
         encoding: Encoding,
         encoders: NonZeroUsize,
         tally: Arc<Tally<E>>,
-    ) -> Self {
+    ) -> Result<Self, NoThread> {
         let (slots, queue) = mpsc::channel(SLOTS);
         // Without a bound of its own: a piece gets here only when it has one of the slots.
         let (work, waiting_work) = threads::channel();
         let waiting_work = Arc::new(Mutex::new(waiting_work));
         let flow = Arc::new(Flow::new(CONGESTED));
-        for _ in 0..encoders.get() {
-            let (work, flow) = (Arc::clone(&waiting_work), Arc::clone(&flow));
-            std::thread::spawn(move || encode(encoding, &work, &flow));
-        }
         let timed = Arc::clone(&tally);
-        std::thread::spawn(move || read_all(read, encoding, &slots, &work, &timed));
-        Self {
+        // The first one: what comes behind it is of use only if there is something to encode.
+        Builder::new().spawn(move || read_all(read, encoding, &slots, &work, &timed))?;
+        for number in 0..encoders.get() {
+            let (work, flow) = (Arc::clone(&waiting_work), Arc::clone(&flow));
+            match Builder::new().spawn(move || encode(encoding, &work, &flow)) {
+                Ok(_) => {}
+                Err(error) if number > 0 => {
+                    tracing::debug!(%error, "could not start another thread to encode");
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Self {
             slots: queue,
             current: None,
             parts: VecDeque::from([encoding.start()]),
@@ -196,7 +206,7 @@ impl<E: Send + 'static> Outgoing<E> {
             tally,
             log: None,
             next: (0, 0),
-        }
+        })
     }
 
     /// Tells `log` of each piece. The first one is at `stream_offset` of the stream, and at `offset` of what is read.

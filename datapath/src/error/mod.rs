@@ -23,6 +23,14 @@ pub const fn kinds(stage: Stage) -> &'static [&'static str] {
     }
 }
 
+/// A thread that the system does not give: the limit of a pod's or node's processes (`pids`) counts threads.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot start a thread of the transfer: {}; raise the limit of processes (pids of the pod or node, or ulimit -u)",
+    errno_text(.0)
+)]
+pub struct NoThread(#[from] pub std::io::Error);
+
 /// Any failure of a transfer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -46,24 +54,27 @@ pub enum Error {
         /// `algorithm:hex` of what arrived.
         calculated: String,
     },
+    /// Not even one thread could be started for a part of the work.
+    #[error(transparent)]
+    Thread(#[from] NoThread),
     /// Somebody asked the transfer to stop (a signal, a caller).
     #[error("the transfer was stopped before it was complete")]
     Stopped,
 }
 
 impl Error {
-    /// The stage to blame; a checksum mismatch is the source's, a stop is of no stage.
+    /// The stage to blame; a checksum mismatch is the source's, a stop and a missing thread are of no stage.
     pub fn stage(&self) -> Option<Stage> {
         match self {
             Self::Source(_) | Self::Checksum { .. } => Some(Stage::Source),
             Self::Decode(_) => Some(Stage::Decode),
             Self::Format(_) => Some(Stage::Format),
             Self::Target(_) => Some(Stage::Target),
-            Self::Stopped => None,
+            Self::Thread(_) | Self::Stopped => None,
         }
     }
 
-    /// The stage to blame, and which of its [`kinds`] of trouble this is; a stop is none.
+    /// The stage to blame, and which of its [`kinds`] of trouble this is; those of no stage are none.
     pub fn trouble(&self) -> Option<(Stage, &'static str)> {
         let kind = match self {
             Self::Source(error) if error.kind() == SourceErrorKind::Stopped => return None,
@@ -72,7 +83,7 @@ impl Error {
             Self::Decode(error) => error.kind(),
             Self::Format(error) => error.kind(),
             Self::Target(error) => error.kind(),
-            Self::Stopped => return None,
+            Self::Thread(_) | Self::Stopped => return None,
         };
         self.stage().map(|stage| (stage, kind))
     }

@@ -11,6 +11,7 @@ use std::thread;
 use bytes::Bytes;
 
 use super::read_chunks;
+use crate::error::NoThread;
 
 /// Threads that read, each a block at a time. One is enough for a loop device; a disk over the network answers several at once.
 const READERS: u64 = 4;
@@ -47,7 +48,10 @@ impl Ahead {
                 .take_while(move |start| *start < range.end)
                 .map(move |start| start..(start + block_bytes).min(range.end));
             let work = move || read(&file, ranges, chunk_bytes, &sender);
-            thread::Builder::new().spawn(work).map(|_| blocks)
+            match thread::Builder::new().spawn(work) {
+                Ok(_) => Ok(blocks),
+                Err(error) => Err(io::Error::other(NoThread(error))),
+            }
         };
         Ok(Self {
             blocks: (0..count).map(start_reader).collect::<io::Result<_>>()?,

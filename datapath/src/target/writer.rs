@@ -23,7 +23,7 @@ use super::slices::part;
 use super::zero::{data_runs, is_known_zero};
 use super::zeroing::Frontier;
 use crate::buffer::{AlignedBuffer, PAGE};
-use crate::error::{Error, FormatError, TargetError};
+use crate::error::{Error, FormatError, NoThread, TargetError};
 use crate::queue::Queue;
 
 /// Bytes that may wait for the writing threads, those that they work on included.
@@ -77,11 +77,20 @@ pub fn with_writer<T>(
     let fed = std::thread::scope(|scope| {
         // However `feed` ends, by a panic too, the threads must not wait for more.
         let _closer = Closer(&shared.queue);
-        for _ in 0..threads.get().min(MAX_THREADS) {
-            scope.spawn(|| {
+        for number in 0..threads.get().min(MAX_THREADS) {
+            let started = std::thread::Builder::new().spawn_scoped(scope, || {
                 let _entered = span.enter();
                 shared.work();
             });
+            match started {
+                Ok(_) => {}
+                // One writes as well as many, only slower.
+                Err(error) if number > 0 => {
+                    tracing::debug!(%error, "could not start another thread to write");
+                    break;
+                }
+                Err(error) => return Err(NoThread(error).into()),
+            }
         }
         let mut writer = Writer {
             shared: &shared,

@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
-use datapath::error::errno_text;
+use datapath::error::{NoThread, errno_text};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sources::vddk::END_LIMIT;
 
@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<(), CommandFailed> {
     // Of a descriptor nobody else can get the number.
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
     let process = process.map_err(|errno| failed(&errno_text(&errno.into())))?;
-    thread::spawn(move || {
+    let watching = thread::Builder::new().spawn(move || {
         wait_for_the_end();
         for signal in [Signal::TERM, Signal::KILL] {
             // It has ended by itself, and so does this process soon.
@@ -40,6 +40,10 @@ pub(super) fn run(arguments: &RunArgs) -> Result<(), CommandFailed> {
             thread::sleep(END_LIMIT);
         }
     });
+    if let Err(error) = watching {
+        child.kill().and_then(|()| child.wait()).ok();
+        return Err(failed(&NoThread(error).to_string()));
+    }
     let status = child.wait().map_err(|error| failed(&errno_text(&error)))?;
     std::process::exit(code(status))
 }

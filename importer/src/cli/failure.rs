@@ -39,7 +39,7 @@ impl CommandFailed {
 impl Failed for CommandFailed {
     fn exit(&self) -> Exit {
         match self {
-            Self::Internal(_) | Self::Transfer(Error::Stopped) => Exit::Internal,
+            Self::Internal(_) | Self::Transfer(Error::Thread(_) | Error::Stopped) => Exit::Internal,
             Self::Usage(_) => Exit::Usage,
             Self::Transfer(Error::Source(_)) => Exit::Source,
             Self::Transfer(Error::Format(format)) if format.is_too_large() => Exit::NoSpace,

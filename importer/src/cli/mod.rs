@@ -63,7 +63,7 @@ where
         let job = move || job(context);
         let result = match background::run(&shutdown, COMMAND_GRACE, target::abandon, job).await {
             Ended::Returned(result) => result,
-            Ended::Panicked(sentence) => Err(CommandFailed::Internal(sentence)),
+            Ended::Failed(sentence) => Err(CommandFailed::Internal(sentence)),
             Ended::Overdue(signal) => Err(CommandFailed::Signalled(signal)),
         };
         // Whatever a job says after a signal, the signal is why it failed.

@@ -39,7 +39,7 @@ const PROGRAM: &str = "cdi-importer";
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    start::start(PROGRAM, &[], arguments, |_, shutdown| run(env, shutdown))
+    start::start(PROGRAM, &[], arguments, env, |_, shutdown| run(env, shutdown))
 }
 
 async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
@@ -132,7 +132,7 @@ impl Ending {
             }
             Ended::Returned(Err(ImportFailed::Stopped)) => self.stopped(self.shutdown.signal()),
             Ended::Returned(Err(ImportFailed::Text(text))) => fail(&self.paths, &text),
-            Ended::Panicked(text) => fail(&self.paths, &format!("{}{text}", message::PROCESS)),
+            Ended::Failed(text) => fail(&self.paths, &format!("{}{text}", message::PROCESS)),
             Ended::Overdue(signal) => self.stopped(Some(signal)),
         }
     }
@@ -144,7 +144,7 @@ impl Ending {
         }
         match message.map(|message| report::write_json(&self.paths.termination_log(), message)) {
             Some(Err(error)) => {
-                tracing::error!("{error}");
+                tracing::error!("the disk is complete, but {error}");
                 Exit::Internal
             }
             Some(Ok(())) | None => Exit::Done,

@@ -52,7 +52,7 @@ impl Populator {
         let flags = [config::FLAGS.as_slice(), self.flags()].concat();
         // The controller asks for no verbosity, and upstream's log says how far it is all the same.
         let arguments = [&[OsString::from("-v=1")], arguments].concat();
-        start::start(self.program(), &flags, &arguments, |flags, shutdown| {
+        start::start(self.program(), &flags, &arguments, env, |flags, shutdown| {
             self.run(flags, env, shutdown)
         })
     }
@@ -96,9 +96,7 @@ impl Populator {
         let work = move || populate(config, &watch);
         match job::run(&shutdown, POD_GRACE, target::abandon, work).await {
             Ended::Returned(Ok(())) => Exit::Done,
-            Ended::Returned(Err(NotPopulated::Failed(sentence))) | Ended::Panicked(sentence) => {
-                fail(&sentence)
-            }
+            Ended::Returned(Err(NotPopulated::Failed(sentence))) | Ended::Failed(sentence) => fail(&sentence),
             Ended::Returned(Err(NotPopulated::Stopped)) => {
                 stopped(shutdown.signal().unwrap_or(Signal::Terminate))
             }

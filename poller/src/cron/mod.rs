@@ -75,7 +75,7 @@ impl Cron {
         config.read_timeout = Some(PATIENCE);
         config.write_timeout = Some(PATIENCE);
         Ok(Self {
-            client: Client::try_from(config).map_err(CronError::Client)?,
+            client: app::cluster::client(config).map_err(CronError::Client)?.build(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         })

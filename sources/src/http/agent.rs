@@ -133,11 +133,8 @@ pub(super) fn client(network: &Network, user_agent: &str) -> Result<reqwest::Cli
     let mut tls = ClientConfig::clone(&network.tls);
     let proxy = network.proxy.clone();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let builder = match network.policy.resolver() {
-        Some(resolver) => reqwest::Client::builder().dns_resolver(resolver),
-        None => reqwest::Client::builder(),
-    };
-    builder
+    reqwest::Client::builder()
+        .dns_resolver(network.policy.resolver())
         .http1_only()
         .tls_backend_preconfigured(tls)
         // Also what a proxy sees in CONNECT; an extra header of this name wins over it.

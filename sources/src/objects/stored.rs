@@ -70,7 +70,7 @@ impl Source for StoredObject {
     fn body(&self) -> Result<Box<dyn Body>, SourceError> {
         let body = self.http.body()?;
         Ok(match self.checksum.clone() {
-            Some(checksum) => Box::new(Verified::new(body, checksum, self.what.clone())),
+            Some(checksum) => Box::new(Verified::new(body, checksum, self.what.clone())?),
             None => body,
         })
     }

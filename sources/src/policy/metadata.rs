@@ -5,6 +5,7 @@ use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use daemon::sockets;
 use datapath::error::SourceError;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
@@ -74,9 +75,9 @@ impl Policy {
         Ok(())
     }
 
-    /// The resolver of names, if not the usual one: other names may lead to the same addresses.
-    pub fn resolver(&self) -> Option<Arc<dyn Resolve>> {
-        (self.face == Face::Pod).then(|| Arc::new(Elsewhere) as Arc<dyn Resolve>)
+    /// The resolver of names. In a pod it leaves out the metadata services: other names may lead to the same addresses.
+    pub fn resolver(&self) -> Arc<dyn Resolve> {
+        Arc::new(Resolver { face: self.face })
     }
 }
 
@@ -101,15 +102,18 @@ fn refusal(name: &str) -> String {
     format!("{name} is the metadata service of this machine, which an import does not ask")
 }
 
-/// A resolver that leaves out the addresses of metadata services.
-struct Elsewhere;
+/// A resolver whose threads may be refused.
+struct Resolver {
+    face: Face,
+}
 
-impl Resolve for Elsewhere {
+impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
+        let is_pod = self.face == Face::Pod;
         Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let (own, others): (Vec<_>, Vec<_>) =
-                found.into_iter().partition(|found| is_metadata(found.ip()));
+            let found = sockets::lookup(name.as_str(), 0).await?;
+            let is_refused = |found: &SocketAddr| is_pod && is_metadata(found.ip());
+            let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_refused);
             if others.is_empty() && !own.is_empty() {
                 return Err(Box::<dyn Error + Send + Sync>::from(refusal(name.as_str())));
             }

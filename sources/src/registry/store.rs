@@ -36,7 +36,7 @@ pub(super) fn verified(store: &dyn Store, blob: &Descriptor) -> Result<Box<dyn B
         blob: blob.clone(),
     });
     let what = format!("blob {}", blob.digest);
-    Ok(Box::new(Verified::new(body, blob.digest.checksum(), what)))
+    Ok(Box::new(Verified::new(body, blob.digest.checksum(), what)?))
 }
 
 /// A whole blob that is a document of at most `limit` bytes.

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use daemon::env::{ProcessEnv, Strings};
-use datapath::error::{SourceError, errno_text};
+use datapath::error::{NoThread, SourceError, errno_text};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio_util::sync::CancellationToken;
 
@@ -74,20 +74,29 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()?;
         let log = Log::default();
-        let reader = child.stderr.take().map(|pipe| {
+        let pipe = child.stderr.take();
+        let follow = {
             let log = log.clone();
-            thread::spawn(move || {
+            move || {
                 // The pipe is at its end when the last one who could write into it is gone.
-                log.follow(pipe);
+                if let Some(pipe) = pipe {
+                    log.follow(pipe);
+                }
                 gone.cancel();
-            })
-        });
-        Ok(Self {
-            child,
-            is_kept,
-            log,
-            reader,
-        })
+            }
+        };
+        match thread::Builder::new().spawn(follow) {
+            Ok(reader) => Ok(Self {
+                child,
+                is_kept,
+                log,
+                reader: Some(reader),
+            }),
+            Err(error) => {
+                child.kill().and_then(|()| child.wait())?;
+                Err(io::Error::other(NoThread(error)))
+            }
+        }
     }
 
     /// Waits until `is_ready`, or until the program ends or its time is over.

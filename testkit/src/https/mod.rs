@@ -38,10 +38,20 @@ impl Connection {
     }
 
     /// Finishes the handshake with a server that has this address.
-    pub fn over(mut tcp: TcpStream, address: IpAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
+    pub fn over(tcp: TcpStream, address: IpAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
+        Self::over_within(PATIENCE, tcp, address, config)
+    }
+
+    /// The same with another limit of time for each answer, the handshake's included.
+    pub fn over_within(
+        patience: Duration,
+        mut tcp: TcpStream,
+        address: IpAddr,
+        config: &Arc<ClientConfig>,
+    ) -> io::Result<Self> {
         tcp.set_nodelay(true)?;
-        tcp.set_read_timeout(Some(PATIENCE))?;
-        tcp.set_write_timeout(Some(PATIENCE))?;
+        tcp.set_read_timeout(Some(patience))?;
+        tcp.set_write_timeout(Some(patience))?;
         let name = ServerName::IpAddress(address.into());
         let mut tls = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
         while tls.is_handshaking() {

@@ -21,7 +21,7 @@ const PROGRAM: &str = "cdi-uploadproxy";
 
 /// Runs the upload proxy of a cluster with flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    app::start::start(PROGRAM, &cluster::FLAGS, arguments, |flags, shutdown| {
+    app::start::start(PROGRAM, &cluster::FLAGS, arguments, env, |flags, shutdown| {
         run(flags, env, shutdown)
     })
 }

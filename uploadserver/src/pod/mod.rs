@@ -23,7 +23,7 @@ const PROGRAM: &str = "cdi-uploadserver";
 
 /// Runs the upload server of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    app::start::start(PROGRAM, &[], arguments, |_, shutdown| run(env, shutdown))
+    app::start::start(PROGRAM, &[], arguments, env, |_, shutdown| run(env, shutdown))
 }
 
 async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
@@ -87,7 +87,11 @@ fn end(exit: &Exited, termination_log: &Path) -> Exit {
     match report::write_json(termination_log, &message) {
         Ok(()) => Exit::Done,
         Err(error) => {
-            tracing::error!("{error}");
+            if let Exited::Success(_) = exit {
+                tracing::error!("the disk is complete, but {error}");
+            } else {
+                tracing::error!("{error}");
+            }
             Exit::Internal
         }
     }

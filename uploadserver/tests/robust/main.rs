@@ -5,5 +5,6 @@ mod cuts;
 mod forms;
 mod http2;
 mod stalls;
+mod threads;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-uploadserver");

@@ -1,0 +1,64 @@
+//! A panic is a bug, and becomes one sentence.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+
+/// The words of the first panic, and its place.
+static FIRST_PANIC: OnceLock<String> = OnceLock::new();
+
+thread_local! {
+    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A panic that was caught. Its sentence is that of the first one of the process, of which a later one may be a consequence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", first())]
+pub struct Panicked {
+    /// The message of this one alone.
+    pub words: String,
+}
+
+/// Replaces what Rust prints of a panic: a guarded one is reported by the caller of [`guard`], any other is logged at once.
+pub fn catch() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic
+            .location()
+            .map_or_else(String::new, |place| format!(" ({place})"));
+        let text = format!(
+            "internal error, please report it: {}{place}",
+            said(panic.payload())
+        )
+        .replace('\n', " ");
+        if IS_GUARDED.get() {
+            tracing::debug!("{text}");
+        } else {
+            tracing::error!("{text}");
+        }
+        FIRST_PANIC.get_or_init(|| text);
+    }));
+}
+
+/// The value of `work`, or its panic, which the caller has to report.
+pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    let was_guarded = IS_GUARDED.replace(true);
+    let caught = catch_unwind(AssertUnwindSafe(work));
+    IS_GUARDED.set(was_guarded);
+    caught.map_err(|payload| Panicked {
+        words: said(&*payload).to_owned(),
+    })
+}
+
+fn said(payload: &dyn Any) -> &str {
+    let formatted = payload.downcast_ref::<String>().map(String::as_str);
+    formatted
+        .or_else(|| payload.downcast_ref().copied())
+        .unwrap_or("no message")
+}
+
+/// The first panic in one sentence.
+pub fn first() -> String {
+    let panic = FIRST_PANIC.get().cloned();
+    panic.unwrap_or_else(|| "internal error, please report it".to_owned())
+}
