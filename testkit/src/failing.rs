@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use nix::libc::{self, EACCES, EINTR, EIO, EMFILE, ENOMEM, ENOSPC};
+use nix::libc::{self, EACCES, EAGAIN, EINTR, EIO, EMFILE, ENOMEM, ENOSPC};
 
 use crate::fail::OrFail;
 use crate::process::Program;
@@ -58,7 +58,7 @@ pub const TRANSFERS: [i64; 16] = [
 /// * EAGAIN, or a part of what was asked for, from a socket that could do more: tokio takes both for
 ///   "nothing left" or "no room", and waits until epoll says that this has changed;
 /// * getsockname, by which a server logs the port that a test connects to.
-pub const GROUPS: [Group; 11] = [
+pub const GROUPS: [Group; 14] = [
     Group {
         name: "open",
         calls: &[libc::SYS_open, libc::SYS_openat, libc::SYS_openat2],
@@ -178,6 +178,32 @@ pub const GROUPS: [Group; 11] = [
             libc::SYS_sendmsg,
         ],
         errors: &[libc::ECONNRESET],
+        is_divisible: false,
+    },
+    Group {
+        name: "memory",
+        calls: &[libc::SYS_mmap, libc::SYS_mremap, libc::SYS_madvise],
+        errors: &[ENOMEM],
+        is_divisible: false,
+    },
+    Group {
+        name: "socket",
+        calls: &[
+            libc::SYS_socket,
+            libc::SYS_socketpair,
+            libc::SYS_connect,
+            libc::SYS_accept4,
+            libc::SYS_getsockopt,
+            libc::SYS_setsockopt,
+            libc::SYS_shutdown,
+        ],
+        errors: &[libc::ENOBUFS, EMFILE],
+        is_divisible: false,
+    },
+    Group {
+        name: "thread",
+        calls: &[libc::SYS_clone, libc::SYS_clone3],
+        errors: &[EAGAIN],
         is_divisible: false,
     },
 ];
