@@ -267,7 +267,7 @@ fn programs_that_ask_a_cluster() {
             .arg("pvc/disk")
             .env("XDG_STATE_HOME", &path)
             .env("KUBECONFIG", path.join("kubeconfig"));
-        Job::new(program, (7, "onnection refused"), folder)
+        Job::new(program, (7, "refused"), folder)
     });
     sweep("poller", || {
         let (folder, path) = with_file("kubeconfig", kubeconfig.as_bytes());
@@ -283,6 +283,6 @@ fn programs_that_ask_a_cluster() {
             ])
             .env("KUBECONFIG", path.join("kubeconfig"))
             .env("CDI_WORKERS_TEST_ROOT", &path);
-        Job::new(program, (1, "onnection refused"), folder)
+        Job::new(program, (1, "refused"), folder)
     });
 }
