@@ -54,8 +54,8 @@ impl std::error::Error for NoCluster {}
 /// The service below a client of the cluster.
 pub type ClusterService = BoxService<Request<Body>, Response<hyper::body::Incoming>, BoxError>;
 
-/// The client by `config`: kube's own but for the look-up of names, for which hyper asks tokio for a thread, and waits for ever or panics
-/// if there is none.
+/// The client by `config`: kube's own but for the look-up of names, for which hyper asks tokio
+/// for a thread, and waits for ever or panics if there is none.
 pub fn client(config: Config) -> Result<ClientBuilder<ClusterService>, kube::Error> {
     if config.proxy_url.is_some() {
         // kube is built without proxies, and says so.

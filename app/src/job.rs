@@ -25,9 +25,11 @@ pub enum Ended<T> {
     Overdue(Signal),
 }
 
-/// Runs `job` on a thread that may block, until it returns, panics, or is `grace` late after a signal. The process ends then, and
-/// `abandon` does what a job that hangs cannot: it removes the file of its transfer from under it. That is done too when this future is
-/// dropped before its end, by a panic beside the job: no disk becomes complete while the process ends with a failure.
+/// Runs `job` on a thread that may block, until it returns, panics, or is `grace` late after a
+/// signal. The process ends then, and `abandon` does what a job that hangs cannot: it removes the
+/// file of its transfer from under it. That is done too when this future is dropped before its
+/// end, by a panic beside the job: no disk becomes complete while the process ends with a
+/// failure.
 pub async fn run<T, F>(shutdown: &Shutdown, grace: Duration, abandon: fn(), job: F) -> Ended<T>
 where
     T: Send + 'static,

@@ -113,7 +113,8 @@ pub fn lanes() -> impl Iterator<Item = Result<Runtime, CannotStart>> {
 fn runtime() -> Result<Runtime, CannotStart> {
     let mut builder = Builder::new_multi_thread();
     coalesce::wake_ups(&mut builder).worker_threads(1).enable_all();
-    // tokio returns an error if there is no epoll, and panics if there is no thread or no socket pair for signals.
+    // tokio returns an error if there is no epoll, and panics if there is no thread or no socket
+    // pair for signals.
     panics::guard(|| builder.build())
         .map_err(|panicked| panicked.words)
         .and_then(|built| built.map_err(|error| error.to_string()))

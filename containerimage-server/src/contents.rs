@@ -16,8 +16,9 @@ use tokio::sync::mpsc;
 /// Bytes that are read at once: few enough to stay in the processor's cache on their way to the socket.
 const CHUNK_BYTES: u64 = 256 << 10;
 
-/// The bytes of `range`, read as they are wanted. A file that has become shorter breaks the answer. A disk may be slow, and nothing
-/// else may wait for it: a thread reads, and is a chunk ahead.
+/// The bytes of `range`, read as they are wanted. A file that has become shorter breaks the
+/// answer. A disk may be slow, and nothing else may wait for it: a thread reads, and is a chunk
+/// ahead.
 pub(crate) fn of(
     file: Arc<File>,
     range: Range<u64>,

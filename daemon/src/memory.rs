@@ -2,10 +2,11 @@
 
 use std::fs;
 
-/// Bytes of memory of this process that belong to no file: what counts towards a limit and cannot be written back. `None` where the
-/// kernel does not tell.
+/// Bytes of memory of this process that belong to no file: what counts towards a limit and cannot
+/// be written back. `None` where the kernel does not tell.
 pub fn anonymous_bytes() -> Option<u64> {
-    // Counted page by page. The numbers of `statm` lag behind by some hundred pages for each CPU (Linux 6.2, `percpu_counter`).
+    // Counted page by page. The numbers of `statm` lag behind by some hundred pages for each CPU
+    // (Linux 6.2, `percpu_counter`).
     in_rollup(&fs::read_to_string("/proc/self/smaps_rollup").ok()?)
 }
 

@@ -12,7 +12,8 @@ thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A panic that was caught. Its sentence is that of the first one of the process, of which a later one may be a consequence.
+/// A panic that was caught. Its sentence is that of the first one of the process, of which a
+/// later one may be a consequence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", first())]
 pub struct Panicked {
@@ -20,7 +21,8 @@ pub struct Panicked {
     pub words: String,
 }
 
-/// Replaces what Rust prints of a panic: a guarded one is reported by the caller of [`guard`], any other is logged at once.
+/// Replaces what Rust prints of a panic: a guarded one is reported by the caller of [`guard`],
+/// any other is logged at once.
 pub fn catch() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic

@@ -56,7 +56,8 @@ pub async fn connect(
     Ok(stream)
 }
 
-/// The addresses of `host`, with `port`. The error is a [`ThreadError`] if no thread can be had that asks for them.
+/// The addresses of `host`, with `port`. The error is a [`ThreadError`] if no thread can be had
+/// that asks for them.
 pub async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);

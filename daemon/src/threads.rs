@@ -1,8 +1,10 @@
-//! Threads, which a system may refuse: the limit of a pod's or node's processes (`pids`) counts them.
+//! Threads, which a system may refuse: the limit of a pod's or node's processes (`pids`) counts
+//! them.
 //!
-//! tokio makes threads as well, for `spawn_blocking` and what rests on it (`lookup_host`, `tokio::fs`). If it gets none, it panics, or
-//! leaves the work in a queue that no thread takes it from: a job waited there for ever. So our programs use neither; `ci/boundaries`
-//! looks for them.
+//! tokio makes threads as well, for `spawn_blocking` and what rests on it (`lookup_host`,
+//! `tokio::fs`). If it gets none, it panics, or leaves the work in a queue that no thread takes
+//! it from: a job waited there for ever. So our programs use neither; `ci/boundaries` looks for
+//! them.
 
 use std::io;
 use std::thread::Builder;
@@ -35,7 +37,8 @@ pub fn start(work: impl FnOnce() + Send + 'static) -> Result<(), ThreadError> {
     started.map(drop).map_err(ThreadError::Refused)
 }
 
-/// Begins `work` on a thread of its own, where it may block; the future waits for its value. When that is dropped, the work goes on.
+/// Begins `work` on a thread of its own, where it may block; the future waits for its value. When
+/// that is dropped, the work goes on.
 pub fn run<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = Result<T, ThreadError>> {

@@ -27,8 +27,9 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 /// times as much memory because its server sends a little at a time.
 pub const SMALL_BYTES: usize = CHUNK_BYTES / 4;
 
-/// Chunks for which the pool takes address space at once: more than are ever on their way in ordinary transfers. Memory is taken by
-/// huge page, when a chunk of it is used for the first time.
+/// Chunks for which the pool takes address space at once: more than are ever on their way in
+/// ordinary transfers. Memory is taken by huge page, when a chunk of it is used for the first
+/// time.
 const POOL_CHUNKS: usize = 64;
 
 /// Free chunks of the process, the one used last on top.
@@ -38,8 +39,9 @@ static FREE: Mutex<Vec<MmapMut>> = Mutex::new(Vec::new());
 fn take() -> MmapMut {
     let mut free = FREE.lock();
     if free.is_empty() {
-        // Each is a mapping of its own, so that it can be given back, and all are there before the first is used: the kernel puts
-        // mappings that are made one after the other side by side and makes one of them, in which there is room for huge pages.
+        // Each is a mapping of its own, so that it can be given back, and all are there before
+        // the first is used: the kernel puts mappings that are made one after the other side by
+        // side and makes one of them, in which there is room for huge pages.
         free.extend((0..POOL_CHUNKS).map(|_| map()));
     }
     free.pop().unwrap_or_else(map)
@@ -55,7 +57,8 @@ fn map() -> MmapMut {
     memory
 }
 
-/// Gives the memory of free chunks back to the system: for a process that lives on after a transfer.
+/// Gives the memory of free chunks back to the system: for a process that lives on after a
+/// transfer.
 pub fn give_back() {
     let free = std::mem::take(&mut *FREE.lock());
     drop(free);

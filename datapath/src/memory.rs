@@ -112,8 +112,8 @@ impl Budget {
         PROCESS.get_or_init(|| Self::of_process(bytes));
     }
 
-    /// Leaves `bytes` less than at first for what follows: memory that the process holds for something else. The next call replaces
-    /// this one.
+    /// Leaves `bytes` less than at first for what follows: memory that the process holds for
+    /// something else. The next call replaces this one.
     pub fn take_off(&self, bytes: u64) {
         self.0.taken_off.store(bytes, Ordering::Relaxed);
     }

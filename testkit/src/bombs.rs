@@ -51,8 +51,8 @@ pub fn all() -> Vec<Bomb> {
     ]
 }
 
-/// Files that take as much of the `available` bytes for an image as each can, and some that ask for more. All of them are refused: what
-/// is not too large is cut short.
+/// Files that take as much of the `available` bytes for an image as each can, and some that ask
+/// for more. All of them are refused: what is not too large is cut short.
 pub fn to_the_brim(available: usize) -> Vec<Bomb> {
     const ENTRY: usize = 24;
     let bomb = |name, mut bytes: Vec<u8>, is_cut: bool| {
@@ -114,8 +114,9 @@ fn long(log: u32, bytes: &[u8]) -> Vec<u8> {
     tools::filter("zstd", ["-c", "-q", "-1", &format!("--long={log}")], bytes)
 }
 
-/// Layers of zstd with windows of these sizes, the outermost first. A skippable frame of 150 MiB follows each frame but the outermost:
-/// while it passes, the window of its own layer looks unused, and those around it fill up.
+/// Layers of zstd with windows of these sizes, the outermost first. A skippable frame of 150 MiB
+/// follows each frame but the outermost: while it passes, the window of its own layer looks
+/// unused, and those around it fill up.
 fn windows(logs: &[u32], content: Vec<u8>) -> Vec<u8> {
     const SKIPPED: usize = 150 * MIB;
     let mut bytes = content;

@@ -52,11 +52,11 @@ pub const TRANSFERS: [i64; 16] = [
 ///
 /// Left out is what the kernel never does, because a program may wait for ever after it:
 ///
-/// * errors of reads, writes and waits on a runtime's own eventfd and epoll: the kernel has them for
-///   wrong arguments only;
+/// * errors of reads, writes and waits on a runtime's own eventfd and epoll: the kernel has them
+///   for wrong arguments only;
 /// * EINTR for ever: no call would ever do anything;
-/// * EAGAIN, or a part of what was asked for, from a socket that could do more: tokio takes both for
-///   "nothing left" or "no room", and waits until epoll says that this has changed;
+/// * EAGAIN, or a part of what was asked for, from a socket that could do more: tokio takes both
+///   for "nothing left" or "no room", and waits until epoll says that this has changed;
 /// * getsockname, by which a server logs the port that a test connects to.
 pub const GROUPS: [Group; 14] = [
     Group {

@@ -24,7 +24,8 @@ const MOST_BYTES: usize = 2 << 20;
 /// Bytes of an answer that are not counted below. Few PVCs have a tenth of it.
 const FREE_BYTES: usize = 64 << 10;
 
-/// Bytes beyond that of all answers together: more are refused, so that many lookups at a time do not hold many times [`MOST_BYTES`].
+/// Bytes beyond that of all answers together: more are refused, so that many lookups at a time do
+/// not hold many times [`MOST_BYTES`].
 const MOST_BULK_BYTES: usize = 8 << 20;
 
 /// The cause of every failure below.

@@ -1,8 +1,9 @@
-//! Limits of the number and speed of uploads, in total and for each client. Off unless configured or derived from the memory, except
-//! for requests to one PVC.
+//! Limits of the number and speed of uploads, in total and for each client. Off unless configured
+//! or derived from the memory, except for requests to one PVC.
 //!
-//! An upload that makes no progress, because its client or its upload server hangs, keeps its place only until another one needs it:
-//! a client that is gone is not noticed as long as the upload server takes nothing.
+//! An upload that makes no progress, because its client or its upload server hangs, keeps its
+//! place only until another one needs it: a client that is gone is not noticed as long as the
+//! upload server takes nothing.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -20,12 +21,13 @@ use crate::token::Grant;
 /// Requests to one PVC at a time. Its upload server takes one upload; an owner of a token shall not take all connections.
 const MOST_FOR_CLAIM: usize = 32;
 
-/// One in this number of the uploads that memory allows may be for one PVC, and [`LEAST_FOR_CLAIM`] requests in any case: an upload,
-/// and a question about it.
+/// One in this number of the uploads that memory allows may be for one PVC, and
+/// [`LEAST_FOR_CLAIM`] requests in any case: an upload, and a question about it.
 const CLAIM_SHARE: usize = 4;
 const LEAST_FOR_CLAIM: usize = 2;
 
-/// Time without progress after which an upload is given up when all places are taken and another upload wants one.
+/// Time without progress after which an upload is given up when all places are taken and another
+/// upload wants one.
 pub(crate) const STALLED: Duration = Duration::from_secs(30);
 
 /// Limits that an administrator sets; `None` is no limit.
@@ -71,8 +73,8 @@ struct Client {
 /// The progress of an upload.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// Time of the last byte that has passed, or for which the limits of speed have held back the next; `None` when all bytes have
-    /// passed, and only the upload server has something to do.
+    /// Time of the last byte that has passed, or for which the limits of speed have held back the
+    /// next; `None` when all bytes have passed, and only the upload server has something to do.
     last: Mutex<Option<Instant>>,
     /// Cancelled when the upload has to make room.
     pub(crate) give_up: CancellationToken,
@@ -132,7 +134,8 @@ pub(crate) enum Excess {
 }
 
 impl Limits {
-    /// `by_memory` is the number of uploads that the memory of the proxy allows; it holds unless `allowed` has another one.
+    /// `by_memory` is the number of uploads that the memory of the proxy allows; it holds unless
+    /// `allowed` has another one.
     pub(crate) fn new(allowed: Allowed, by_memory: Option<NonZeroUsize>) -> Arc<Self> {
         let by_memory = by_memory.filter(|_| allowed.uploads.is_none());
         let share = by_memory.map(|most| most.get() / CLAIM_SHARE);

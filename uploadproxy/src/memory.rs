@@ -1,17 +1,20 @@
-//! Shares of the memory that the cgroup allows: how many uploads and connections there may be at a time.
+//! Shares of the memory that the cgroup allows: how many uploads and connections there may be at
+//! a time.
 
 use std::num::NonZeroUsize;
 
 /// Memory of a proxy without clients (12 to 16 MiB), and of answers of the API server (`api`).
 const RESERVED_BYTES: u64 = 32 << 20;
 
-/// Memory of an upload whose upload server does not read while its client sends as fast as it can: what one read of TLS has brought
-/// (256 KiB), the read buffer of HTTP and the frames in front of and behind it (128 KiB each), the write buffer (64 KiB), and records
-/// that have not left (128 KiB). Measured were 0.80 MiB. The kernel's socket buffers come on top where the cgroup counts them.
+/// Memory of an upload whose upload server does not read while its client sends as fast as it
+/// can: what one read of TLS has brought (256 KiB), the read buffer of HTTP and the frames in
+/// front of and behind it (128 KiB each), the write buffer (64 KiB), and records that have not
+/// left (128 KiB). Measured were 0.80 MiB. The kernel's socket buffers come on top where the
+/// cgroup counts them.
 const UPLOAD_BYTES: u64 = 896 << 10;
 
-/// Memory of another connection: 36 KiB without a request, and up to this while a client whose request was refused continues to send:
-/// the same, up to the frame behind HTTP's buffer.
+/// Memory of another connection: 36 KiB without a request, and up to this while a client whose
+/// request was refused continues to send: the same, up to the frame behind HTTP's buffer.
 const CONNECTION_BYTES: u64 = 512 << 10;
 
 /// Numbers of clients that fit into a limit of memory.

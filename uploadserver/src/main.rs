@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use tikv_jemallocator::Jemalloc;
 use uploadserver::{cli, pod};
 
-/// Memory of an upload can be given back when the upload has ended. Of a map of 11 million clusters, glibc kept 131 MiB in small free
-/// blocks, so that the next upload was killed at a limit of 256 MiB.
+/// Memory of an upload can be given back when the upload has ended. Of a map of 11 million
+/// clusters, glibc kept 131 MiB in small free blocks, so that the next upload was killed at a
+/// limit of 256 MiB.
 #[global_allocator]
 static MEMORY: Jemalloc = Jemalloc;
 

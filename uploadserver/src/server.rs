@@ -65,8 +65,8 @@ impl Server {
         }
     }
 
-    /// Begins an upload, if none is in progress: its bytes go into the intake. The job ends however its thread ends, also if the system
-    /// gives none; the place is free then.
+    /// Begins an upload, if none is in progress: its bytes go into the intake. The job ends
+    /// however its thread ends, also if the system gives none; the place is free then.
     pub(crate) fn begin(self: &Arc<Self>, plan: Plan) -> Result<(Arc<Job>, Intake), Occupied> {
         let job = Arc::new(Job::new(
             plan,

@@ -20,7 +20,8 @@ use crate::intake::Received;
 use crate::job::{Content, Job, Success, Wrapping};
 use crate::memory;
 
-/// Writes what comes out of `received`. Returns when it is complete and on the disk, or nothing of it is left, on the disk or in memory.
+/// Writes what comes out of `received`. Returns when it is complete and on the disk, or nothing
+/// of it is left, on the disk or in memory.
 pub(crate) fn write(config: &Config, job: &Job, received: Received) -> Result<Success, UploadFailed> {
     volume::limits::of_next_transfer();
     let written = transferred(config, job, &received);

@@ -25,18 +25,18 @@ pub fn of_command(wanted: Option<u64>) {
     Budget::limit_process(wanted.unwrap_or(PROCESS_BYTES.min(allowed)));
 }
 
-/// Memory that a process keeps after its first transfer, and that the reserve covers: connections, and what the allocator has for each
-/// thread. An upload server keeps 4 MiB.
+/// Memory that a process keeps after its first transfer, and that the reserve covers:
+/// connections, and what the allocator has for each thread. An upload server keeps 4 MiB.
 const KEPT_BYTES: u64 = 8 << 20;
 
-/// Takes what the process still holds of its earlier transfers off what the image of the next one may ask for. To be said before each
-/// transfer.
+/// Takes what the process still holds of its earlier transfers off what the image of the next one
+/// may ask for. To be said before each transfer.
 pub fn of_next_transfer() {
     Budget::default().take_off(left_bytes());
 }
 
-/// Bytes of memory that earlier transfers have left: those beyond what the process had when this was asked for the first time, and
-/// beyond what it keeps anyway.
+/// Bytes of memory that earlier transfers have left: those beyond what the process had when this
+/// was asked for the first time, and beyond what it keeps anyway.
 pub fn left_bytes() -> u64 {
     static FRESH: OnceLock<u64> = OnceLock::new();
     let Some(held) = daemon::memory::anonymous_bytes() else {

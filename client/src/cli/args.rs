@@ -110,7 +110,8 @@ pub(super) struct ImportArgs {
     #[arg(value_name = "TARGET")]
     pub(super) target: Target,
 
-    /// The server of an s3:// address, such as https://minio.example.org:9000 [default: https://s3.us-east-1.amazonaws.com]
+    /// The server of an s3:// address, such as https://minio.example.org:9000 [default:
+    /// https://s3.us-east-1.amazonaws.com]
     #[arg(long, value_name = "URL", value_parser = endpoint, help_heading = "Source")]
     pub(super) endpoint: Option<Url>,
 
@@ -263,7 +264,8 @@ impl From<ClusterArgs> for Reach {
     }
 }
 
-/// A server of objects. CDI takes the first part of the path for the bucket, so that there can be none here.
+/// A server of objects. CDI takes the first part of the path for the bucket, so that there can be
+/// none here.
 fn endpoint(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     let is_server = matches!(url.scheme(), "http" | "https")

@@ -75,7 +75,8 @@ async fn token(arguments: TokenArgs) -> Result<(), CommandFailed> {
     let cluster = Cluster::connect(&arguments.cluster.into()).await?;
     let target = &arguments.target;
     let token = cluster.token(target.name()).await?;
-    // CDI gives tokens for claims that do not exist. Behind the request, and no failure of its own: the right to look is another one.
+    // CDI gives tokens for claims that do not exist. Behind the request, and no failure of its
+    // own: the right to look is another one.
     if cluster.look(target).await.is_ok_and(|found| found.is_empty()) {
         return Err(cluster.not_found(target).into());
     }

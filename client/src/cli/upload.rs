@@ -128,7 +128,8 @@ async fn upload(arguments: UploadArgs, view: View) -> Result<Option<Sent>, Comma
     sent.map(Some)
 }
 
-/// Removes a volume that was made for a failed upload, if that `is_useless`: else an upload that resumes needs it.
+/// Removes a volume that was made for a failed upload, if that `is_useless`: else an upload that
+/// resumes needs it.
 async fn clean_up(cluster: &Cluster, target: &Target, uid: &ObjectUid, is_useless: bool) {
     if !is_useless {
         tracing::warn!("{target} stays as it is: an upload with --no-create goes on, or begins again");

@@ -88,7 +88,8 @@ impl Cluster {
         Ok(CdiConfig::read(&config.ok_or(ClusterError::NoCdi)?))
     }
 
-    /// True if the volumes of a class, or of the default classes, are formatted with xfs, as far as that is known and may be asked.
+    /// True if the volumes of a class, or of the default classes, are formatted with xfs, as far
+    /// as that is known and may be asked.
     pub async fn is_xfs(&self, class: Option<&str>) -> bool {
         let classes = match class {
             Some(class) => self

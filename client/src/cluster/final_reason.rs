@@ -1,7 +1,8 @@
 //! Reasons for which an import fails again however often CDI retries it.
 
-/// Words of pods, ours and CDI's, about sources that answer, and whose answer another request does not change. Not among them is
-/// what passes by itself: no answer, no address (a Service that is made later), 5xx, 429 and 408.
+/// Words of pods, ours and CDI's, about sources that answer, and whose answer another request
+/// does not change. Not among them is what passes by itself: no answer, no address (a Service
+/// that is made later), 5xx, 429 and 408.
 const REFUSALS: [&str; 16] = [
     // HTTP: not found, gone, and who asks is not known or may not.
     "got 404",
@@ -19,7 +20,8 @@ const REFUSALS: [&str; 16] = [
     "name unknown",
     "unauthorized",
     "authentication required",
-    // Certificates, in the words of rustls and of Go: an authority is added by --cert-configmap, for the next pod only.
+    // Certificates, in the words of rustls and of Go: an authority is added by --cert-configmap,
+    // for the next pod only.
     "invalid peer certificate",
     "x509: certificate signed by unknown authority",
     "x509: certificate is valid for",
@@ -40,8 +42,9 @@ pub(crate) enum FinalReason {
 }
 
 impl FinalReason {
-    /// The reason in what a pod said that CDI has restarted so many times. A source must have refused twice: the Secret, the object or
-    /// the right may have been made a moment too late for the first attempt.
+    /// The reason in what a pod said that CDI has restarted so many times. A source must have
+    /// refused twice: the Secret, the object or the right may have been made a moment too late
+    /// for the first attempt.
     pub(crate) fn of(sentence: &str, restarts: u64) -> Option<Self> {
         if sentence.contains(TOO_SMALL) {
             return Some(Self::NoSpace);

@@ -5,7 +5,8 @@ use url::Url;
 
 use super::object::object_of;
 
-/// Amazon's S3. CDI's importer takes the region from this form of the name, and signs for a region "s3" without it.
+/// Amazon's S3. CDI's importer takes the region from this form of the name, and signs for a
+/// region "s3" without it.
 const AMAZON: &str = "https://s3.us-east-1.amazonaws.com";
 
 /// What serves a source, as CDI's API names it.
@@ -72,7 +73,8 @@ pub enum ImportError {
 }
 
 impl Import {
-    /// The source at the address that a user writes. `endpoint` is the server of an `s3://` address.
+    /// The source at the address that a user writes. `endpoint` is the server of an `s3://`
+    /// address.
     pub fn new(address: &str, endpoint: Option<&Url>) -> Result<Self, ImportError> {
         let kind = match address.split_once("://").map(|(scheme, _)| scheme) {
             Some("http" | "https") => ImportKind::Http,
@@ -101,7 +103,8 @@ impl Import {
         })
     }
 
-    /// Fails if there is a value without a field in CDI's API, whose server would drop it without a word.
+    /// Fails if there is a value without a field in CDI's API, whose server would drop it without
+    /// a word.
     pub fn check(&self) -> Result<(), ImportError> {
         let (flag, schemes) = match self.kind {
             ImportKind::Registry | ImportKind::S3 | ImportKind::Gcs if self.checksum.is_some() => {

@@ -21,8 +21,8 @@ pub struct FileSystem {
     pub is_xfs: bool,
 }
 
-/// The size to request so that a disk of `disk_bytes` fits on ext4 and xfs. CDI multiplies the size of a DataVolume by its overhead;
-/// a claim is taken as it is.
+/// The size to request so that a disk of `disk_bytes` fits on ext4 and xfs. CDI multiplies the
+/// size of a DataVolume by its overhead; a claim is taken as it is.
 pub fn request(kind: Kind, disk_bytes: u64, mode: VolumeMode, file_system: FileSystem) -> u64 {
     let disk = round_up(disk_bytes);
     if mode == VolumeMode::Block {
@@ -41,22 +41,24 @@ pub fn request(kind: Kind, disk_bytes: u64, mode: VolumeMode, file_system: FileS
 
 /// The size of a volume whose file system has room for a file of `disk` bytes.
 ///
-/// CDI's overhead of 6 % alone is too small for disks below 2 GiB. Measured with mke2fs 1.47.0 (`-m 0`, as kubelet formats) and
-/// mkfs.xfs 6.1.0: MiB of the volume that statfs does not offer.
+/// CDI's overhead of 6 % alone is too small for disks below 2 GiB. Measured with mke2fs 1.47.0
+/// (`-m 0`, as kubelet formats) and mkfs.xfs 6.1.0: MiB of the volume that statfs does not offer.
 ///
 /// | volume, MiB | 2    | 16   | 32   | 64    | 256   | 300   | 640    | 1024   | 2048   | 8192   | 131072  |
 /// | ----------- | ---- | ---- | ---- | ----- | ----- | ----- | ------ | ------ | ------ | ------ | ------- |
 /// | ext4        | 1.13 | 2.59 | 7.42 | 10.57 | 30.10 | 32.90 | 39.81  | 66.61  | 118.17 | 244.56 | 3157.02 |
 /// | xfs         |      |      |      |       |       | 80.91 | 100.26 | 102.97 | 110.11 | 152.95 | 1009.68 |
 fn with_metadata(disk: u64, is_xfs: bool) -> u64 {
-    // ext4 below 512 MiB: 6.25 % for inodes, 2 % reserved clusters, a journal of 1 or (from 32 MiB on) 4 MiB, spare group descriptors.
+    // ext4 below 512 MiB: 6.25 % for inodes, 2 % reserved clusters, a journal of 1 or (from 32
+    // MiB on) 4 MiB, spare group descriptors.
     let small = disk.saturating_add(disk / 10).saturating_add(8 * MIB);
     // Two MiB below the limit, since the result is rounded up twice: by `request` and by CDI.
     if !is_xfs && small <= XFS_MIN_BYTES - 2 * MIB {
         return small;
     }
-    // xfs has a log of 64 MiB, of 1 % in larger volumes. ext4 has 1.6 % for inodes, 16 MiB of reserved clusters, and a journal of up to
-    // 1 GiB, which is largest in proportion at 128 GiB: 2.4 % altogether.
+    // xfs has a log of 64 MiB, of 1 % in larger volumes. ext4 has 1.6 % for inodes, 16 MiB of
+    // reserved clusters, and a journal of up to 1 GiB, which is largest in proportion at 128 GiB:
+    // 2.4 % altogether.
     let large = disk.saturating_add(disk / 32).saturating_add(88 * MIB);
     large.max(XFS_MIN_BYTES)
 }

@@ -127,7 +127,8 @@ impl Cluster {
         if is_chosen || is_forced || text(claim, "/status/phase") == Some("Bound") {
             return false;
         }
-        // The binding mode of the class says the same, but users of one namespace may not read classes.
+        // The binding mode of the class says the same, but users of one namespace may not read
+        // classes.
         let events = self.events_about(claim).await;
         events
             .first()
@@ -142,7 +143,8 @@ impl Cluster {
         valid.next().map(|event| event.message)
     }
 
-    /// The events of this very object, the newest first. Events outlive their objects, and CDI makes others of the same name.
+    /// The events of this very object, the newest first. Events outlive their objects, and CDI
+    /// makes others of the same name.
     async fn events_about(&self, object: &Value) -> Vec<Event> {
         // Of plain letters: it becomes part of a selector.
         match text(object, "/metadata/uid").map(str::parse::<ObjectUid>) {

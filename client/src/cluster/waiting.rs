@@ -33,7 +33,8 @@ pub enum Waiting {
 }
 
 impl Waiting {
-    /// What is left to wait for once all bytes were sent: claims are bound anew, and the pod and its claim disappear.
+    /// What is left to wait for once all bytes were sent: claims are bound anew, and the pod and
+    /// its claim disappear.
     pub(crate) fn after_transfer(self) -> Self {
         match self {
             Self::Cluster(_) | Self::Crashing(_) => self,

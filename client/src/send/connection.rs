@@ -141,7 +141,8 @@ impl Proxy {
         self.was_reached.load(Ordering::Relaxed)
     }
 
-    /// Connects once. A proxy that cannot be reached now may be reached later; only its certificate is final.
+    /// Connects once. A proxy that cannot be reached now may be reached later; only its
+    /// certificate is final.
     pub(crate) async fn check_certificate(&self) -> Result<(), NoProxy> {
         match timeout(HANDSHAKE_PATIENCE, self.connect::<Empty<Bytes>>()).await {
             Ok(Err(Lost::Untrusted(words))) => Err(self.untrusted(words)),

@@ -46,8 +46,8 @@ const STALL: Duration = Duration::from_secs(60);
 /// Uploads that are begun anew because the server does not know them any more: its pod was started anew.
 const MAX_BEGINNINGS: u32 = 10;
 
-/// Reasons in answers of upload servers, CDI's and ours, that are about the volume: CDI has the same status and the same first words for
-/// every image that it refuses.
+/// Reasons in answers of upload servers, CDI's and ours, that are about the volume: CDI has the
+/// same status and the same first words for every image that it refuses.
 const TOO_SMALL: [&str; 2] = ["A larger PVC is required", "no space left on device"];
 
 /// An upload that did not come to its end.

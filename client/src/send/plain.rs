@@ -18,7 +18,8 @@ impl Sending<'_> {
     /// Sends all of it, and from the beginning again when that breaks.
     pub(super) async fn in_one_request(&self, patience: &mut Patience<'_>) -> Result<Sent, SendFailed> {
         if !self.is_archive {
-            // The 404 that is known comes from a proxy or a server that is not ours: it does not tell which of the two.
+            // The 404 that is known comes from a proxy or a server that is not ours: it does not
+            // tell which of the two.
             tracing::warn!(
                 "uploads cannot be resumed here: the upload proxy or the upload server does not support it; after a break the upload \
                  starts over"

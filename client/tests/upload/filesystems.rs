@@ -1,4 +1,5 @@
-//! Volumes that are made for an image have room for it on ext4 and xfs, with the tools by which kubelet formats them.
+//! Volumes that are made for an image have room for it on ext4 and xfs, with the tools by which
+//! kubelet formats them.
 
 use std::fs::File;
 use std::path::Path;
@@ -47,13 +48,15 @@ fn requested(image: &Path, target: &str, class: &str) -> u64 {
     daemon::quantity::parse_bytes(size.or_fail(&finished.stdout)).or_fail(&finished.stdout)
 }
 
-/// The claim that CDI makes of a DataVolume of `bytes` (`GetRequiredSpace`, with its default overhead of 6 %).
+/// The claim that CDI makes of a DataVolume of `bytes` (`GetRequiredSpace`, with its default
+/// overhead of 6 %).
 fn inflated(bytes: u64) -> u64 {
     let hundredths = u128::from(bytes.next_multiple_of(MIB)) * 106;
     u64::try_from(hundredths.div_ceil(100)).or_fail("a size")
 }
 
-/// Formats a volume of `bytes`, and says how many of them a pod may use. Fails unless a file of `disk` bytes fits.
+/// Formats a volume of `bytes`, and says how many of them a pod may use. Fails unless a file of
+/// `disk` bytes fits.
 fn usable(folder: &Path, bytes: u64, mkfs: &[&str], disk: u64) -> u64 {
     let device = LoopDevice::empty(folder, bytes / 512 * 512, 512);
     let words = mkfs[1..].iter().map(AsRef::as_ref);
@@ -116,7 +119,8 @@ fn a_volume_for_a_disk_has_room_for_it_on_ext4_and_xfs() {
                 line += &format!(", xfs {usable}");
             }
             println!("{line}");
-            // Not much more than by CDI's 6 % alone: the metadata of xfs, or where only ext4 can be, a tenth and 10 MiB.
+            // Not much more than by CDI's 6 % alone: the metadata of xfs, or where only ext4 can
+            // be, a tenth and 10 MiB.
             let spare = match class {
                 "on-xfs" => XFS_MIN_BYTES + XFS_MIN_BYTES / 10,
                 _ if claim < XFS_MIN_BYTES => disk / 20 + 10 * MIB,

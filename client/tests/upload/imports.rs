@@ -1,4 +1,5 @@
-//! Imports: sizes of disks that are looked at from here, and sources as CDI's API and the importer take them.
+//! Imports: sizes of disks that are looked at from here, and sources as CDI's API and the
+//! importer take them.
 
 use std::path::Path;
 

@@ -168,7 +168,8 @@ pub struct Outgoing<E> {
 }
 
 impl<E: Send + 'static> Outgoing<E> {
-    /// Begins to `read`, and to encode it on `encoders` threads, or on fewer if the system gives no more.
+    /// Begins to `read`, and to encode it on `encoders` threads, or on fewer if the system gives
+    /// no more.
     pub fn start(
         read: impl FnOnce(&mut Outlet<'_>) -> Result<(), E> + Send + 'static,
         encoding: Encoding,

@@ -23,7 +23,8 @@ pub const fn kinds(stage: Stage) -> &'static [&'static str] {
     }
 }
 
-/// A thread that the system does not give: the limit of a pod's or node's processes (`pids`) counts threads.
+/// A thread that the system does not give: the limit of a pod's or node's processes (`pids`)
+/// counts threads.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot start a thread of the transfer: {}; raise the limit of processes (pids of the pod or node, or ulimit -u)",
@@ -63,7 +64,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The stage to blame; a checksum mismatch is the source's, a stop and a missing thread are of no stage.
+    /// The stage to blame; a checksum mismatch is the source's, a stop and a missing thread are
+    /// of no stage.
     pub fn stage(&self) -> Option<Stage> {
         match self {
             Self::Source(_) | Self::Checksum { .. } => Some(Stage::Source),
@@ -74,7 +76,8 @@ impl Error {
         }
     }
 
-    /// The stage to blame, and which of its [`kinds`] of trouble this is; those of no stage are none.
+    /// The stage to blame, and which of its [`kinds`] of trouble this is; those of no stage are
+    /// none.
     pub fn trouble(&self) -> Option<(Stage, &'static str)> {
         let kind = match self {
             Self::Source(error) if error.kind() == SourceErrorKind::Stopped => return None,

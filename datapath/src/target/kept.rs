@@ -31,7 +31,8 @@ pub const MAX_MARKS: usize = 128;
 /// Ends of marks are multiples of this, so that any device can be zeroed from there on.
 pub const MARK_BYTES: u64 = 1 << 20;
 
-/// The checksum of marks. It finds damage and no forgery: a client may write whatever it likes anyway.
+/// The checksum of marks. It finds damage and no forgery: a client may write whatever it likes
+/// anyway.
 const CRC: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
 /// A checksum of the part of a disk between its first [`HELD_BYTES`] and `end`.
@@ -169,9 +170,10 @@ static ZERO_MAPS: LazyLock<Vec<StateMap>> = LazyLock::new(|| {
     successors(Some(one), twice).take(64).collect()
 });
 
-/// Adds `count` zeros, in time that grows with the logarithm of their number. A hole of 7 TiB took 100 s of processor byte by byte and
-/// takes 4 µs like this; `checksum_combine` of the library, which makes the maps anew in each call, took 1 to 4 ms for each hole: too
-/// much for a file of many.
+/// Adds `count` zeros, in time that grows with the logarithm of their number. A hole of 7 TiB
+/// took 100 s of processor byte by byte and takes 4 µs like this; `checksum_combine` of the
+/// library, which makes the maps anew in each call, took 1 to 4 ms for each hole: too much for a
+/// file of many.
 fn add_zeros(crc: &mut Digest, count: u64) {
     let maps = ZERO_MAPS.iter().enumerate();
     let maps = maps.filter(|(power, _)| count >> power & 1 == 1);
@@ -298,7 +300,8 @@ mod tests {
         fn any_number_of_zeros_gives_what_the_library_combines(count in any::<u64>(), state in any::<u64>()) {
             let mut crc = Digest::new_with_init_state(CRC, state);
             add_zeros(&mut crc, count);
-            // Combining takes the masks off the first checksum and adds the second: none is left of either (they are the same here).
+            // Combining takes the masks off the first checksum and adds the second: none is left
+            // of either (they are the same here).
             prop_assert_eq!(crc.get_state(), checksum_combine(CRC, state, 0, count));
         }
     }

@@ -59,8 +59,8 @@ fn fault(status: u16, text: &str) -> Reply {
     )
 }
 
-/// An engine that is its own image server, and as bare as the one of CDI's tests: what no import needs is not found, and a disk
-/// has nothing but a size.
+/// An engine that is its own image server, and as bare as the one of CDI's tests: what no import
+/// needs is not found, and a disk has nothing but a size.
 fn engine(attack: Attack) -> Adversary {
     Adversary::start(move |request, _| attack(request).unwrap_or_else(|| honest(request)))
 }

@@ -1,5 +1,6 @@
-//! Every program with 1, 2, 3… threads or open files, until it does not notice any more: it always ends with a sentence and a code of the
-//! table, a disk is complete only if the program says so, and a server serves again when the limit is lifted.
+//! Every program with 1, 2, 3… threads or open files, until it does not notice any more: it
+//! always ends with a sentence and a code of the table, a disk is complete only if the program
+//! says so, and a server serves again when the limit is lifted.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +22,8 @@ use testkit::upload_proxy::beside;
 /// No program of ours wants more than this while it does little.
 const MOST: u64 = 40;
 
-/// Attempts one after the other that a limit has not changed, after which larger ones are not tried.
+/// Attempts one after the other that a limit has not changed, after which larger ones are not
+/// tried.
 const UNCHANGED: u32 = 3;
 
 /// The codes of `app::exit`, without those of signals.

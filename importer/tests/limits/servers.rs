@@ -21,7 +21,8 @@ const SHORT: Duration = Duration::from_secs(3);
 /// Time for a request when there is enough.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Attempts that are answered as they should be under the limit, after which larger ones are not tried.
+/// Attempts that are answered as they should be under the limit, after which larger ones are not
+/// tried.
 const UNCHANGED: u32 = 2;
 
 /// A part of the answer, and of the line in the log, if there are too few threads.
@@ -29,7 +30,8 @@ const NO_THREAD: &str = "cannot start a thread";
 
 const IMPORTER: &str = env!("CARGO_BIN_EXE_cdi-importer");
 
-/// Asks the server at an address for what it is there for, within a time: the status, and the words with it.
+/// Asks the server at an address for what it is there for, within a time: the status, and the
+/// words with it.
 type Ask = Box<dyn Fn(SocketAddr, Duration) -> io::Result<(u16, String)>>;
 
 /// A server in a folder of its own.

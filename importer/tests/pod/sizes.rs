@@ -1,4 +1,5 @@
-//! VMware disks in stages, where vSphere, VMware's library and the target do not agree on the size of the disk.
+//! VMware disks in stages, where vSphere, VMware's library and the target do not agree on the
+//! size of the disk.
 
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -9,7 +10,8 @@ use super::pod::MIB;
 use super::vsphere::with_nbdkit;
 use super::warm::{GUEST_BYTES, Guest, Import};
 
-/// An import whose nbdkit finds the stand-in where VMware's library is expected: no plugin for tests is there.
+/// An import whose nbdkit finds the stand-in where VMware's library is expected: no plugin for
+/// tests is there.
 fn import_without_test_plugin(vsphere: &Tracked, config: &str) -> Import {
     let mut import = Import::new(vsphere, config, false);
     let plugin = import.pod.path("plugin.so");
@@ -75,7 +77,8 @@ fn a_disk_that_grew_between_the_stages_is_refused_by_a_target_that_did_not() {
     import.assert_refused("16777216");
 }
 
-/// CDI's own tests with a vSphere that tracks changes: 2 GiB for vSphere, 46137344 bytes for the side-car's plugin.
+/// CDI's own tests with a vSphere that tracks changes: 2 GiB for vSphere, 46137344 bytes for the
+/// side-car's plugin.
 #[test]
 fn a_plugin_for_tests_may_serve_less_than_vsphere_tells_but_never_less_than_what_changed() {
     let folder = tempfile::tempdir().or_fail("a folder");

@@ -41,7 +41,8 @@ fn what_a_guest_wrote_is_the_disk_whatever_it_looks_like() {
     assert!(!finished.stderr.contains("secret"), "{}", finished.stderr);
 }
 
-/// CDI's own tests: the simulator, a thumbprint that is not one, and a side-car that brings a plugin and a disk.
+/// CDI's own tests: the simulator, a thumbprint that is not one, and a side-car that brings a
+/// plugin and a disk.
 #[test]
 fn what_the_test_image_of_cdi_brings_is_enough_for_a_whole_disk_and_for_stages() {
     let vsphere = Vsphere::start_as_vcsim();

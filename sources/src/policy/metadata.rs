@@ -13,7 +13,8 @@ use url::{Host, Url};
 use super::{Face, Policy};
 use crate::error::invalid;
 
-/// Addresses of metadata services and of other services of a node that hand out its identity, from the documentation of each cloud.
+/// Addresses of metadata services and of other services of a node that hand out its identity,
+/// from the documentation of each cloud.
 const IPV4_ADDRESSES: [Ipv4Addr; 9] = [
     // Amazon, Google, Azure, Oracle, OpenStack, DigitalOcean, Hetzner, IBM and others.
     Ipv4Addr::new(169, 254, 169, 254),
@@ -31,7 +32,8 @@ const IPV4_ADDRESSES: [Ipv4Addr; 9] = [
     Ipv4Addr::new(192, 0, 0, 192),
 ];
 
-/// The same over IPv6, apart from addresses that contain one of the above (Oracle, OpenStack, Akamai).
+/// The same over IPv6, apart from addresses that contain one of the above (Oracle, OpenStack,
+/// Akamai).
 const IPV6_ADDRESSES: [Ipv6Addr; 5] = [
     // Amazon's, and the credentials of EKS pods.
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
@@ -42,8 +44,9 @@ const IPV6_ADDRESSES: [Ipv6Addr; 5] = [
     Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),
 ];
 
-/// Octets at which an IPv6 address contains an IPv4 address: 6to4 (RFC 3056 §2), the six layouts of NAT64 (RFC 6052 §2.2), the last of
-/// which is that of mapped, compatible and ISATAP addresses too. A network chooses its own NAT64 prefix, so any prefix counts.
+/// Octets at which an IPv6 address contains an IPv4 address: 6to4 (RFC 3056 §2), the six layouts
+/// of NAT64 (RFC 6052 §2.2), the last of which is that of mapped, compatible and ISATAP addresses
+/// too. A network chooses its own NAT64 prefix, so any prefix counts.
 const EMBEDDED_AT: [[usize; 4]; 7] = [
     [2, 3, 4, 5],
     [4, 5, 6, 7],
@@ -75,7 +78,8 @@ impl Policy {
         Ok(())
     }
 
-    /// The resolver of names. In a pod it leaves out the metadata services: other names may lead to the same addresses.
+    /// The resolver of names. In a pod it leaves out the metadata services: other names may lead
+    /// to the same addresses.
     pub fn resolver(&self) -> Arc<dyn Resolve> {
         Arc::new(Resolver { face: self.face })
     }

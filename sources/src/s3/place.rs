@@ -83,7 +83,8 @@ impl Place {
     }
 }
 
-/// The URL of the object at `address`, `s3://BUCKET/KEY`, on a server, in the form that CDI's API and importers take: a path.
+/// The URL of the object at `address`, `s3://BUCKET/KEY`, on a server, in the form that CDI's API
+/// and importers take: a path.
 pub fn url_at(server: &Url, address: &str) -> Result<Url, SourceError> {
     let refused = |reason: String| invalid(format!("unable to parse \"{}\": {reason}", redacted(address)));
     let names = address.split_once("://").map_or(address, |(_, names)| names);

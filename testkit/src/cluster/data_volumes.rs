@@ -6,7 +6,8 @@ use super::Cluster;
 use super::cdi::CDI_CONFIG;
 
 impl Cluster {
-    /// Makes DataVolume known. Sources that CDI's API refuses are refused, and fields that it does not know are dropped.
+    /// Makes DataVolume known. Sources that CDI's API refuses are refused, and fields that it
+    /// does not know are dropped.
     #[track_caller]
     pub fn install_data_volumes(&self) {
         let open = |properties: Value| json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": properties});
@@ -58,10 +59,11 @@ impl Cluster {
     }
 }
 
-/// Sources that a cluster fetches, by the types of CDI's API, and what its webhook demands of their URLs.
+/// Sources that a cluster fetches, by the types of CDI's API, and what its webhook demands of
+/// their URLs.
 fn sources() -> Value {
-    // `validateSourceURL`: ParseRequestURI of Go, which wants whole percent-encodings, and one of three schemes; and
-    // `validateDataVolumeSourceRegistry`.
+    // `validateSourceURL`: ParseRequestURI of Go, which wants whole percent-encodings, and one of
+    // three schemes; and `validateDataVolumeSourceRegistry`.
     let fetched = r"^(http|https|gs)://([^%]|%[0-9A-Fa-f]{2})+$";
     let registry = r"^(docker|oci-archive)://([^%]|%[0-9A-Fa-f]{2})+$";
     let source = |pattern: &str, fields: &[&str]| {

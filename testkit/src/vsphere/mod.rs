@@ -43,7 +43,8 @@ impl Vsphere {
         Self::start_with(&[])
     }
 
-    /// The same with the certificate of the program `vcsim`, as in CDI's tests: an RSA key of 1024 bits.
+    /// The same with the certificate of the program `vcsim`, as in CDI's tests: an RSA key of
+    /// 1024 bits.
     pub fn start_as_vcsim() -> Self {
         Self::start_with(&["own-certificate"])
     }
@@ -118,8 +119,8 @@ fn compile(source: &str, plugin: &Path) {
     tools::run("gcc", args.into_iter().chain([plugin.to_owned(), source]));
 }
 
-/// Puts the plugin below `root` where a side-car image for tests brings it, and `config`, which is for the plugin. VMware's
-/// library is not there, as it is not in CDI's image for tests.
+/// Puts the plugin below `root` where a side-car image for tests brings it, and `config`, which
+/// is for the plugin. VMware's library is not there, as it is not in CDI's image for tests.
 pub fn bring_library(root: &Path, config: &str) {
     for folder in ["opt/testing", "vddk-args"] {
         std::fs::create_dir_all(root.join(folder)).or_fail(folder);
@@ -128,8 +129,9 @@ pub fn bring_library(root: &Path, config: &str) {
     std::fs::write(root.join("vddk-args/vddk-config-file"), config).or_fail("the configuration");
 }
 
-/// Puts below `root` what CDI's image for tests (`vddk-test`) copies to the volume of the side-car, and nothing else: a plugin
-/// that insists on the arguments of CDI's importer, and the only disk that it serves.
+/// Puts below `root` what CDI's image for tests (`vddk-test`) copies to the volume of the
+/// side-car, and nothing else: a plugin that insists on the arguments of CDI's importer, and the
+/// only disk that it serves.
 pub fn bring_test_image(root: &Path, disk: &Path) {
     std::fs::create_dir_all(root.join("opt/testing")).or_fail("a folder");
     compile("bare.c", &root.join(TEST_PLUGIN));

@@ -316,7 +316,8 @@ pub fn fault(kind: &str, text: &str) -> Reply {
     )
 }
 
-/// Blocks that differ, joined where they touch: start and length. Behind the end of a disk that grew, it was zero.
+/// Blocks that differ, joined where they touch: start and length. Behind the end of a disk that
+/// grew, it was zero.
 fn differences(before: &Path, now: &Path) -> Vec<(u64, u64)> {
     let (old, new) = (open(before), open(now));
     let (old_end, end) = (length(before), length(now));

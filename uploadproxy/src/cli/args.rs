@@ -113,7 +113,8 @@ pub(super) struct ServerArgs {
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Server")]
     pub(super) metrics: Option<SocketAddr>,
 
-    /// Uploads at a time [default: as many as the cgroup's memory limit allows; without one any number]
+    /// Uploads at a time [default: as many as the cgroup's memory limit allows; without one any
+    /// number]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub(super) max_uploads: Option<NonZeroUsize>,
 

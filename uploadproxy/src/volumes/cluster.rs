@@ -28,14 +28,16 @@ const PORT: u16 = 8443;
 /// Time for which a look at a PVC is shared with others who ask. Less than [`INTERVAL`], so that a request that waits alone looks each time.
 const SHARED: Duration = Duration::from_millis(250);
 
-/// Time for which a lookup may hold one of the places for prompt ones: an API server answers within a few milliseconds.
+/// Time for which a lookup may hold one of the places for prompt ones: an API server answers
+/// within a few milliseconds.
 const PROMPT: Duration = Duration::from_millis(250);
 
-/// Prompt lookups at the same time. A burst of n slow ones delays the others by n times [`PROMPT`], divided by this.
+/// Prompt lookups at the same time. A burst of n slow ones delays the others by n times
+/// [`PROMPT`], divided by this.
 const PROMPT_LOOKUPS: usize = 32;
 
-/// Lookups at the same time that take longer. They have places of their own: in common places 60 lookups that hang made every second
-/// upload to other PVCs fail after ten seconds.
+/// Lookups at the same time that take longer. They have places of their own: in common places 60
+/// lookups that hang made every second upload to other PVCs fail after ten seconds.
 const SLOW_LOOKUPS: usize = 32;
 
 /// The PVCs of all namespaces.
@@ -126,7 +128,8 @@ impl Claims {
         seen
     }
 
-    /// Asks the API server, in one of the places for prompt lookups as long as this one may be prompt.
+    /// Asks the API server, in one of the places for prompt lookups as long as this one may be
+    /// prompt.
     async fn ask(&self, api: &Api<PersistentVolumeClaim>, pvc: &str, is_slow: &mut bool) -> Seen {
         let mut answer = pin!(look(api, pvc));
         if !*is_slow {
@@ -138,7 +141,8 @@ impl Claims {
             // Before the wait, which may end with this request.
             *is_slow = true;
         }
-        // Without a place the API server's answer is not waited for, because it takes memory. The caller asks again a second later.
+        // Without a place the API server's answer is not waited for, because it takes memory. The
+        // caller asks again a second later.
         let Ok(_place) = self.slow.try_acquire() else {
             return Ok(None);
         };

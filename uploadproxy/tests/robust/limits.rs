@@ -61,7 +61,8 @@ fn uploads_in_excess_are_refused_until_one_ends() {
 fn a_stalled_upload_makes_room_when_there_is_none() {
     const STALLED: Duration = Duration::from_secs(30);
     let front = front(&["--max-uploads", "2"]);
-    // One whose upload server does not read, from a client that is gone, and one that is still sending.
+    // One whose upload server does not read, from a client that is gone, and one that is still
+    // sending.
     front.upstream.follow(Script::stop(Reads::Head, Then::Hang));
     let mut stalled = front.server.connect();
     stalled

@@ -33,7 +33,8 @@ const STUCK: Duration = Duration::from_secs(1);
 /// Times that a client comes before it gives up.
 const TRIES: usize = 10;
 
-/// User memory that one stalled upload may hold: what the derived limit of uploads is computed with.
+/// User memory that one stalled upload may hold: what the derived limit of uploads is computed
+/// with.
 const STALLED_BYTES: u64 = 896 << 10;
 
 /// Memory that may stay when all uploads have ended.
@@ -41,7 +42,8 @@ const STAYS_BYTES: u64 = 16 << 20;
 
 /// What became of an upload.
 enum Fate {
-    /// Bytes were accepted until the upload server's end was full. The connection stays open while this lives.
+    /// Bytes were accepted until the upload server's end was full. The connection stays open
+    /// while this lives.
     Stalled { _connection: Box<TlsStream<TcpStream>> },
     /// This answer.
     Answered(String),
@@ -250,7 +252,8 @@ fn a_thousand_stalled_uploads_get_no_proxy_killed() {
         let peak = group.peak_bytes();
         println!("limit {limit}: {peak} in the cgroup beside clients that continue to send");
 
-        // The end of what a client has sent does not reach a proxy that has stopped reading: the upload servers end it.
+        // The end of what a client has sent does not reach a proxy that has stopped reading: the
+        // upload servers end it.
         let Scripted {
             server,
             proxy,

@@ -1,4 +1,5 @@
-//! A system that gives no more threads: every upload has an answer, and the next one is taken when there are threads again.
+//! A system that gives no more threads: every upload has an answer, and the next one is taken
+//! when there are threads again.
 
 use std::time::Duration;
 
@@ -16,8 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// More threads than an upload wants beside those of a server at rest.
 const MOST: u64 = 20;
 
-/// Sends `request` to a server that may have 0, 1, 2… threads more than at rest, until those are enough for an answer of `success`.
-/// Each attempt before has to be refused in a sentence, and to leave the server free and the volume empty.
+/// Sends `request` to a server that may have 0, 1, 2… threads more than at rest, until those are
+/// enough for an answer of `success`. Each attempt before has to be refused in a sentence, and to
+/// leave the server free and the volume empty.
 #[track_caller]
 fn few_threads(request: &Request, body: &[u8], success: u16) -> (UploadPod, PidsCgroup, Server) {
     let pod = UploadPod::new(BINARY);

@@ -222,7 +222,8 @@ fn a_worker_has_the_limits_of_its_pod() {
     assert_eq!(ended.log, "599998464\n75000 100000 ", "{}", ended.code);
 }
 
-/// Programs that do nothing: the cloner takes more than its image may have, the proxy needs libraries.
+/// Programs that do nothing: the cloner takes more than its image may have, the proxy needs
+/// libraries.
 fn write_programs(folder: &Path) {
     for (name, bytes, link) in [
         ("cdi-cloner", 25_000_000, "-static"),
