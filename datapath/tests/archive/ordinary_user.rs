@@ -171,7 +171,7 @@ fn a_root_that_the_archive_closes_is_closed_in_the_end() {
     as_ordinary_user(
         "ordinary_user::a_root_that_the_archive_closes_is_closed_in_the_end",
         || {
-            let dir = tempfile::tempdir().unwrap();
+            let dir = fast_folder();
             let tar = Tape::default().directory("./", 0o500).file("x", b"x").end();
             unpack_to(dir.path(), &tar).unwrap();
             assert_eq!(mode(dir.path()) & 0o7777, 0o500);
