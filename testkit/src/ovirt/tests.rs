@@ -149,7 +149,8 @@ fn only_who_logged_in_is_served_and_a_disk_is_transferred_once_at_a_time() {
     };
     assert!(stranger.ask("", None).contains("Unauthorized"));
     let client = Client::log_in(&engine);
-    assert!(client.ask("", None).contains("oVirt"));
+    // The root of the API, which CDI's own stand-in does not have either.
+    assert!(client.ask("", None).contains("Entity not found"));
     let body = format!("{TRANSFER}<disk id=\"{DISK_ID}\"/></image_transfer>");
     let start = || client.ask("/imagetransfers", Some(&body));
     assert!(start().contains("Disk is locked"));
