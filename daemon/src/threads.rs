@@ -37,8 +37,8 @@ pub fn start(work: impl FnOnce() + Send + 'static) -> Result<(), ThreadError> {
     started.map(drop).map_err(ThreadError::Refused)
 }
 
-/// Begins `work` on a thread of its own, where it may block; the future waits for its value. When
-/// that is dropped, the work goes on.
+/// Begins `work` on a thread of its own, where it may block. The future waits for its value;
+/// dropping the future does not stop the work.
 pub fn run<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = Result<T, ThreadError>> {

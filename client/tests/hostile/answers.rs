@@ -23,7 +23,7 @@ const LIST_TIME: Duration = Duration::from_secs(80);
 
 type Page = fn(usize) -> String;
 
-/// A page of a list that goes on, with these items.
+/// A page of a list with these items, and a token for the next page.
 fn page(items: &str, next: usize) -> String {
     format!(r#"{{"kind": "List", "metadata": {{"continue": "page-{next}"}}, "items": [{items}]}}"#)
 }

@@ -171,9 +171,8 @@ static ZERO_MAPS: LazyLock<Vec<StateMap>> = LazyLock::new(|| {
 });
 
 /// Adds `count` zeros, in time that grows with the logarithm of their number. A hole of 7 TiB
-/// took 100 s of processor byte by byte and takes 4 µs like this; `checksum_combine` of the
-/// library, which makes the maps anew in each call, took 1 to 4 ms for each hole: too much for a
-/// file of many.
+/// took 100 s of processor byte by byte and takes 4 µs like this. `checksum_combine` of the library
+/// computes the maps in each call and took 1 to 4 ms for each hole: too much for a file with many.
 fn add_zeros(crc: &mut Digest, count: u64) {
     let maps = ZERO_MAPS.iter().enumerate();
     let maps = maps.filter(|(power, _)| count >> power & 1 == 1);
