@@ -22,6 +22,13 @@ use crate::wait;
 /// The words before the port in what chromedriver prints once it listens.
 const LISTENING: &str = "started successfully on port ";
 
+/// The words with which chromedriver exits when the port that it chose is taken.
+const NO_PORT: &str = "port not available";
+
+/// Starts of chromedriver. It binds a free port of IPv6 and then the same port of IPv4, and exits when another
+/// program has taken that one meanwhile.
+const START_ATTEMPTS: usize = 10;
+
 /// Time that chromedriver may take to listen, and for one command; the first one starts the browser.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -35,7 +42,6 @@ pub struct Browser {
     /// `/session/ID`
     session: String,
     profile: TempDir,
-    printed: Output,
 }
 
 impl Browser {
@@ -44,36 +50,17 @@ impl Browser {
     pub fn start() -> Self {
         let chromium = tools::find("chromium");
         let profile = tempfile::tempdir().or_fail("a folder for the browser's profile");
-        let mut driver = Command::new(tools::find("chromedriver"))
-            .arg("--port=0")
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .or_fail("chromedriver");
-        let printed = driver.stdout.take().map(Output::collect);
-        let printed = printed.or_fail("a piped standard output");
+        let (driver, port) = (0..START_ATTEMPTS)
+            .find_map(|_| start_driver())
+            .or_fail("chromedriver found no free port");
         let mut browser = Self {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             driver,
             session: String::new(),
             profile,
-            printed,
         };
-        browser.address.set_port(browser.wait_for_port());
         browser.session = browser.begin_session(&chromium);
         browser
-    }
-
-    fn wait_for_port(&self) -> u16 {
-        let line = self.printed.wait_for(LISTENING, PATIENCE);
-        let port = line
-            .split(LISTENING)
-            .nth(1)
-            .map(|rest| rest.trim_end_matches('.'));
-        port.and_then(|port| port.parse().ok())
-            .or_fail(format!("a port in {line:?}"))
     }
 
     fn begin_session(&self, chromium: &Path) -> String {
@@ -223,6 +210,33 @@ impl Drop for Browser {
         rustix::process::kill_process_group(Pid::from_child(&self.driver), Signal::KILL).ok();
         self.driver.wait().ok();
     }
+}
+
+/// A chromedriver that listens, and its port; nothing if it found no free port.
+#[track_caller]
+fn start_driver() -> Option<(Child, u16)> {
+    let mut driver = Command::new(tools::find("chromedriver"))
+        .arg("--port=0")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .or_fail("chromedriver");
+    let printed = driver.stdout.take().map(Output::collect);
+    let printed = printed.or_fail("a piped standard output");
+    let Some(line) = printed.wait_for_or_end(LISTENING, PATIENCE) else {
+        driver.wait().or_fail("the end of chromedriver");
+        let said = printed.text();
+        assert!(said.contains(NO_PORT), "chromedriver has ended: {said}");
+        return None;
+    };
+    let port = line
+        .split(LISTENING)
+        .nth(1)
+        .map(|rest| rest.trim_end_matches('.'));
+    let port = port.and_then(|port| port.parse().ok());
+    Some((driver, port.or_fail(format!("a port in {line:?}"))))
 }
 
 /// An element of the page that is open.
