@@ -248,14 +248,21 @@ mod tests {
             })
         };
         let kept = chunk(0, b"kept");
-        let chunks: Vec<Bytes> = (0..POOL_CHUNKS).map(|_| chunk(0, b"bytes")).collect();
-        let places: Vec<usize> = chunks.iter().map(|chunk| chunk.as_ptr().addr()).collect();
-        assert!(places.iter().all(|place| mapped(*place)));
-        drop(chunks);
-        give_back();
-        // Other tests of this process may have taken a few of them, or of their places, meanwhile.
-        let left = places.iter().filter(|place| mapped(**place)).count();
-        assert!(left < POOL_CHUNKS / 2, "{left} of {POOL_CHUNKS} chunks are there");
+        let left_after_giving_back = || {
+            let chunks: Vec<Bytes> = (0..POOL_CHUNKS).map(|_| chunk(0, b"bytes")).collect();
+            let places: Vec<usize> = chunks.iter().map(|chunk| chunk.as_ptr().addr()).collect();
+            assert!(places.iter().all(|place| mapped(*place)));
+            drop(chunks);
+            give_back();
+            places.iter().filter(|place| mapped(**place)).count()
+        };
+        // Other tests of this process take chunks and addresses meanwhile: 47 of 64 were mapped again
+        // once. Chunks that are never given back stay mapped in each attempt.
+        let fewest = (0..20).map(|_| left_after_giving_back()).min();
+        assert!(
+            fewest < Some(POOL_CHUNKS / 2),
+            "{fewest:?} of {POOL_CHUNKS} chunks are there"
+        );
         assert!(kept.starts_with(b"kept"));
     }
 
