@@ -19,7 +19,7 @@ pub const COMMAND_GRACE: Duration = Duration::from_secs(2);
 pub enum Ended<T> {
     /// It returned; after a signal that is the answer to being stopped.
     Returned(T),
-    /// It panicked, which is a bug, or the system gave no thread for it. The sentence says which.
+    /// The job panicked, which is a bug, or the system refused its thread. The sentence says which.
     Failed(String),
     /// It did not return within the grace time after a signal.
     Overdue(Signal),

@@ -37,7 +37,8 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// A browser with one window and a profile of its own. It trusts every certificate, and ends when it is dropped.
 pub struct Browser {
-    driver: Child,
+    /// Dropped after the session has been ended.
+    _driver: Driver,
     address: SocketAddr,
     /// `/session/ID`
     session: String,
@@ -51,11 +52,11 @@ impl Browser {
         let chromium = tools::find("chromium");
         let profile = tempfile::tempdir().or_fail("a folder for the browser's profile");
         let (driver, port) = (0..START_ATTEMPTS)
-            .find_map(|_| start_driver())
+            .find_map(|_| Driver::start())
             .or_fail("chromedriver found no free port");
         let mut browser = Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-            driver,
+            _driver: driver,
             session: String::new(),
             profile,
         };
@@ -207,36 +208,45 @@ impl Drop for Browser {
     fn drop(&mut self) {
         // Chromium has a process group of its own: the driver ends it with the session.
         self.command("DELETE", &self.session, &Value::Null).ok();
-        rustix::process::kill_process_group(Pid::from_child(&self.driver), Signal::KILL).ok();
-        self.driver.wait().ok();
     }
 }
 
-/// A chromedriver that listens, and its port; nothing if it found no free port.
-#[track_caller]
-fn start_driver() -> Option<(Child, u16)> {
-    let mut driver = Command::new(tools::find("chromedriver"))
-        .arg("--port=0")
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .or_fail("chromedriver");
-    let printed = driver.stdout.take().map(Output::collect);
-    let printed = printed.or_fail("a piped standard output");
-    let Some(line) = printed.wait_for_or_end(LISTENING, PATIENCE) else {
-        driver.wait().or_fail("the end of chromedriver");
-        let said = printed.text();
-        assert!(said.contains(NO_PORT), "chromedriver has ended: {said}");
-        return None;
-    };
-    let port = line
-        .split(LISTENING)
-        .nth(1)
-        .map(|rest| rest.trim_end_matches('.'));
-    let port = port.and_then(|port| port.parse().ok());
-    Some((driver, port.or_fail(format!("a port in {line:?}"))))
+/// A running chromedriver with a process group of its own, which ends when this is dropped.
+struct Driver(Child);
+
+impl Driver {
+    /// Returns a chromedriver that listens, and its port; `None` if it found no free port.
+    #[track_caller]
+    fn start() -> Option<(Self, u16)> {
+        let process = Command::new(tools::find("chromedriver"))
+            .arg("--port=0")
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut driver = Self(process.or_fail("chromedriver"));
+        let printed = driver.0.stdout.take().map(Output::collect);
+        let printed = printed.or_fail("a piped standard output");
+        let Some(line) = printed.wait_for_or_end(LISTENING, PATIENCE) else {
+            let said = printed.text();
+            assert!(said.contains(NO_PORT), "chromedriver has ended: {said}");
+            return None;
+        };
+        let port = line
+            .split(LISTENING)
+            .nth(1)
+            .map(|rest| rest.trim_end_matches('.'));
+        let port = port.and_then(|port| port.parse().ok());
+        Some((driver, port.or_fail(format!("a port in {line:?}"))))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        rustix::process::kill_process_group(Pid::from_child(&self.0), Signal::KILL).ok();
+        self.0.wait().ok();
+    }
 }
 
 /// An element of the page that is open.
