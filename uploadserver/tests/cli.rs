@@ -32,11 +32,10 @@ fn curl(certs: &Path, with_certificate: bool, address: &str, image: &Path) -> St
             path("client.key"),
         ]);
     }
-    let port = address.rsplit(':').next().unwrap_or_default();
     words.extend([
         "--data-binary".to_owned(),
         format!("@{}", image.display()),
-        format!("https://localhost:{port}/v1beta1/upload"),
+        format!("https://{address}/v1beta1/upload"),
     ]);
     tools::run("curl", words)
 }

@@ -1,7 +1,7 @@
 //! Values, as people write them on command lines.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
@@ -19,13 +19,14 @@ pub fn listen(text: &str) -> Result<(String, u16), String> {
 
 /// The URL by which a client on this machine finds a server that listens on `address`.
 pub fn url(address: SocketAddr) -> String {
-    // The name is in the certificates that servers make for themselves.
+    // By number: `localhost` has an address of each family, and at the other one somebody else's
+    // server may have the same port. Certificates that servers make for themselves have both.
     let host = match address.ip() {
-        ip if ip.is_loopback() || ip.is_unspecified() => "localhost".to_owned(),
-        IpAddr::V6(ip) => format!("[{ip}]"),
-        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
     };
-    format!("https://{host}:{}", address.port())
+    format!("https://{}", SocketAddr::new(host, address.port()))
 }
 
 /// A time of at least a second: a whole number with `s`, `m` or `h`, or without for seconds.
@@ -111,9 +112,10 @@ mod tests {
     #[test]
     fn a_url_has_brackets_around_an_ipv6_address() {
         for (address, url_of_it) in [
-            ("127.0.0.1:1", "https://localhost:1"),
-            ("[::1]:1", "https://localhost:1"),
-            ("0.0.0.0:1", "https://localhost:1"),
+            ("127.0.0.1:1", "https://127.0.0.1:1"),
+            ("[::1]:1", "https://[::1]:1"),
+            ("0.0.0.0:1", "https://127.0.0.1:1"),
+            ("[::]:1", "https://[::1]:1"),
             ("192.0.2.1:1", "https://192.0.2.1:1"),
             ("[fd00::2]:1", "https://[fd00::2]:1"),
         ] {
