@@ -104,7 +104,7 @@ pub(crate) async fn run(
     if tally.is_broken() {
         return Err(match tally.take_failure() {
             Some(error) => error.into(),
-            None => CloneError::Internal(daemon::panics::first()),
+            None => CloneError::Internal(program::panics::first()),
         });
     }
     match answer {
@@ -118,5 +118,5 @@ pub(crate) async fn run(
 /// Threads that encode.
 pub(crate) fn encoders() -> NonZeroUsize {
     let most = NonZeroUsize::MIN.saturating_add(MAX_ENCODERS - 1);
-    app::job::data_threads().min(most)
+    program::job::data_threads().min(most)
 }

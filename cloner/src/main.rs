@@ -4,9 +4,9 @@
 
 use std::process::ExitCode;
 
-use app::face;
 use cloner::{cli, pod};
-use daemon::env::ProcessEnv;
+use program::env::ProcessEnv;
+use program::face;
 
 fn main() -> ExitCode {
     let name = std::env::args_os().next().unwrap_or_default();

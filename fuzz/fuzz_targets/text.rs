@@ -2,9 +2,9 @@
 
 #![no_main]
 
-use daemon::quantity;
 use datapath::digest::Checksum;
 use libfuzzer_sys::fuzz_target;
+use program::quantity;
 
 fuzz_target!(|text: &str| {
     if let Ok(checksum) = text.parse::<Checksum>() {

@@ -5,14 +5,14 @@
 
 use std::process::ExitCode;
 
-use daemon::env::ProcessEnv;
 use importer::populator::Populator;
 use importer::{cli, pod};
+use program::env::ProcessEnv;
 
 fn main() -> ExitCode {
     let name = std::env::args_os().next().unwrap_or_default();
     if let Some(populator) = Populator::named(&name) {
-        return populator.main(&app::face::arguments(), &ProcessEnv);
+        return populator.main(&program::face::arguments(), &ProcessEnv);
     }
-    app::face::run(pod::SOURCE_VARIABLE, cli::main, pod::main)
+    program::face::run(pod::SOURCE_VARIABLE, cli::main, pod::main)
 }

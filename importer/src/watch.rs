@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use daemon::metrics::{Counter, Progress, Registry};
 use datapath::Error;
 use datapath::facts::ImageFacts;
 use datapath::observe::{Observer, Phase, Stage};
+use program::metrics::{Counter, Progress, Registry};
 use volume::figures::Figures;
 use volume::watch::{self, Phases};
 use volume::wording::Made;
@@ -96,7 +96,7 @@ impl Observer for Watch {
 
 #[cfg(test)]
 mod tests {
-    use daemon::metrics::IMPORT_PROGRESS;
+    use program::metrics::IMPORT_PROGRESS;
 
     use super::*;
 

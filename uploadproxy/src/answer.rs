@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use daemon::body;
-use daemon::listener::Peer;
-use daemon::reply;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
+use https::body;
+use https::listener::Peer;
+use https::reply;
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use app::cluster;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use hyper::body::{Body, Frame, SizeHint};
 use kube::{Client, Config};
+use program::cluster;
 use tokio::time::{Sleep, sleep};
 use tower::Service;
 use tower::layer::layer_fn;

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::tls::{Profile, ServerFiles, TlsError};
+use https::tls::{Profile, ServerFiles, TlsError};
 use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio::time::interval;
@@ -78,7 +78,7 @@ fn build(files: &ServerFiles, profile: &Profile) -> Result<Arc<ServerConfig>, Tl
 
 #[cfg(test)]
 mod tests {
-    use daemon::tls::AuthorityFiles;
+    use https::tls::AuthorityFiles;
     use tokio::time::timeout;
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use daemon::tls::{Profile, ServerFiles};
+use https::tls::{Profile, ServerFiles};
 use tokio::sync::watch;
 
 use crate::identity::Identity;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use daemon::metrics::{Counter, Gauge, Registry};
+use program::metrics::{Counter, Gauge, Registry};
 
 use crate::outcome::Outcome;
 

@@ -3,9 +3,9 @@
 
 use std::net::IpAddr;
 
-use daemon::cdi::{CONTENT_HEADER, ENCODING_HEADER};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, Version, request};
+use program::cdi::{CONTENT_HEADER, ENCODING_HEADER};
 
 use crate::volumes::Place;
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::tls::{self, IdentityError, Roots};
+use https::tls::{self, IdentityError, Roots};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use parking_lot::Mutex;
@@ -217,7 +217,7 @@ impl Identity {
         };
         let map = match timeout(patience, api.get(name)).await {
             Ok(Ok(map)) => map,
-            Ok(Err(error)) => return Err(complain(daemon::report::chain(&error))),
+            Ok(Err(error)) => return Err(complain(program::report::chain(&error))),
             Err(_) => return Err(complain(format!("no answer in {} s", patience.as_secs()))),
         };
         let bundle = map.data.and_then(|mut data| data.remove(BUNDLE_KEY));
@@ -249,7 +249,7 @@ fn read(path: &PathBuf) -> Result<Vec<u8>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use daemon::tls::AuthorityFiles;
+    use https::tls::AuthorityFiles;
 
     use super::*;
 

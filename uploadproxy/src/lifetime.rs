@@ -5,11 +5,11 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use app::start::{self, CannotStart};
-use daemon::listener::{self, BindError, Lanes, Settings};
-use daemon::metrics::server as metrics;
-use daemon::signal::Shutdown;
-use daemon::tls::TlsError;
+use https::listener::{self, BindError, Lanes, Settings};
+use https::metrics;
+use https::tls::TlsError;
+use program::signal::Shutdown;
+use program::start::{self, CannotStart};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::answer::{self, Proxy};
@@ -97,7 +97,7 @@ pub(crate) async fn run(
 
 /// The clients that the memory of this process allows, if that is limited.
 fn shares(allowed: &Allowed) -> Option<Shares> {
-    let limit_bytes = daemon::cgroup::memory_bytes()?;
+    let limit_bytes = program::cgroup::memory_bytes()?;
     let shares = Shares::of(limit_bytes);
     match allowed.uploads {
         Some(given) if given > shares.uploads => tracing::warn!(

@@ -1,7 +1,7 @@
 //! The page for browsers: static files, in the program itself.
 
-use daemon::reply::{self, Reply};
 use http::{HeaderName, HeaderValue, StatusCode, header};
+use https::reply::{self, Reply};
 
 /// A file of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

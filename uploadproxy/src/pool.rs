@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use daemon::reply::LINGER;
+use https::reply::LINGER;
 use hyper::client::conn::http1::SendRequest;
 use parking_lot::Mutex;
 use rustls::ClientConfig;

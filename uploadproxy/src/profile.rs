@@ -1,7 +1,7 @@
 //! TLS versions and cipher suites that the cluster allows: CDI's configuration, followed while the proxy runs.
 
-use daemon::tls::Profile;
 use futures_util::{Stream, StreamExt};
+use https::tls::Profile;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
@@ -58,7 +58,7 @@ async fn take_next(
             Some(Err(error)) => {
                 tracing::warn!(
                     "cannot watch CDI's configuration: {}",
-                    daemon::report::chain(&error)
+                    program::report::chain(&error)
                 );
             }
             None => return false,

@@ -141,7 +141,7 @@ impl Drop for RequestBody {
         if self.gate.is_none()
             && let Some(body) = self.body.take()
         {
-            daemon::reply::drain(body, Some(self.exchange.engagement.clone()));
+            https::reply::drain(body, Some(self.exchange.engagement.clone()));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The paths of the proxy.
 
-use daemon::cdi::{self, ARCHIVES, RESUMABLE, STATUS};
+use program::cdi::{self, ARCHIVES, RESUMABLE, STATUS};
 
 use crate::page::Asset;
 

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::{sockets, tls};
 use http::{Request, Response, StatusCode, header};
+use https::tls;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use program::sockets;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::oneshot;
@@ -186,7 +187,7 @@ impl Upstreams {
         let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(
-                    error = daemon::report::chain(&error),
+                    error = program::report::chain(&error),
                     "a connection to an upload server failed"
                 );
             }
@@ -207,6 +208,6 @@ fn failed(error: &hyper::Error) -> NoAnswer {
     NoAnswer::Transport(if error.is_incomplete_message() {
         "EOF".to_owned()
     } else {
-        daemon::report::chain(error)
+        program::report::chain(error)
     })
 }

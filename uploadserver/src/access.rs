@@ -1,7 +1,7 @@
 //! The right to upload.
 
-use daemon::listener::Peer;
-use daemon::tls::common_name;
+use https::listener::Peer;
+use https::tls::common_name;
 
 /// The one client that is expected.
 #[derive(Debug, Clone, PartialEq, Eq)]

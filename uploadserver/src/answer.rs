@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::cdi::{CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADER, FILES_CLONE, FRAMES};
-use daemon::listener::{Engagement, Peer};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use https::listener::{Engagement, Peer};
 use hyper::body::{Body, Incoming};
+use program::cdi::{CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADER, FILES_CLONE, FRAMES};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 

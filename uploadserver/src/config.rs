@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use daemon::tls::{Profile, ServerFiles};
 use datapath::floor::SpeedLimit;
+use https::tls::{Profile, ServerFiles};
 use volume::Wanted;
 
 use crate::access::Access;

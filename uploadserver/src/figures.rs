@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use daemon::metrics::{Counter, Gauge, Registry};
 use datapath::memory;
+use program::metrics::{Counter, Gauge, Registry};
 use volume::figures::Figures as Transfers;
 
 use crate::job::Job;

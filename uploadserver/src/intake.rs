@@ -229,7 +229,7 @@ impl ReceivedBody {
 
 /// The client's end of the connection is gone.
 pub(crate) fn gone(error: &dyn std::error::Error) -> SourceError {
-    tracing::debug!("the client is gone: {}", daemon::report::chain(error));
+    tracing::debug!("the client is gone: {}", program::report::chain(error));
     SourceError::new(SourceErrorKind::Length, "unexpected EOF")
 }
 

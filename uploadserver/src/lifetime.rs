@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use app::job::OnDrop;
-use daemon::listener::{self, BindError, Settings};
-use daemon::signal::{Shutdown, Signal};
-use daemon::tls::TlsError;
 use datapath::target;
+use https::listener::{self, BindError, Settings};
+use https::tls::TlsError;
+use program::job::OnDrop;
+use program::signal::{Shutdown, Signal};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 

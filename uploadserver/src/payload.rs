@@ -11,11 +11,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use daemon::listener::Engagement;
 use datapath::digest::Checksum;
 use datapath::error::{SourceError, SourceErrorKind};
 use http::HeaderMap;
 use http_body_util::BodyExt;
+use https::listener::Engagement;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;

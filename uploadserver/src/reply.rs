@@ -1,7 +1,7 @@
 //! The answers to uploads.
 
-pub(crate) use daemon::reply::{LINGER, Reply, drain, empty, not_found, refuse, text, typed};
 use http::{StatusCode, header};
+pub(crate) use https::reply::{LINGER, Reply, drain, empty, not_found, refuse, text, typed};
 
 use crate::failure::UploadFailed;
 use crate::job::Job;

@@ -1,9 +1,9 @@
 //! Headers that would change the meaning of a body: a part, in a coding, of an impossible length. What is not understood
 //! is refused before anything is taken.
 
-use daemon::body::{self, TooLarge};
 use datapath::decode::CONTENT_CODINGS;
 use http::{HeaderMap, Request, StatusCode, header};
+use https::body::{self, TooLarge};
 use hyper::body::Body;
 
 use crate::failure::UploadFailed;
@@ -33,7 +33,7 @@ pub(crate) enum Refused {
     /// RFC 9110 §14.5: a part must not be taken for the whole.
     #[error(
         "Content-Range says that this is a part: send all of it at once, or its parts to {}",
-        daemon::cdi::RESUMABLE
+        program::cdi::RESUMABLE
     )]
     Part,
     /// RFC 9110 §15.5.16.

@@ -1,6 +1,6 @@
 //! The paths of the server.
 
-use daemon::cdi;
+use program::cdi;
 
 /// The meaning of a path. Paths match exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(crate) fn find(path: &str) -> Route<'_> {
 
 #[cfg(test)]
 mod tests {
-    use daemon::cdi::RESUMABLE;
+    use program::cdi::RESUMABLE;
 
     use super::*;
 

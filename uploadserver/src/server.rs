@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use app::job::POD_GRACE;
-use daemon::{panics, threads};
 use datapath::target;
 use http::StatusCode;
 use parking_lot::Mutex;
+use program::job::POD_GRACE;
+use program::{panics, threads};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 

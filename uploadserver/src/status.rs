@@ -81,7 +81,7 @@ impl Status {
             resume: job
                 .resumable
                 .is_some()
-                .then(|| format!("{}/{}", daemon::cdi::RESUMABLE, job.id)),
+                .then(|| format!("{}/{}", program::cdi::RESUMABLE, job.id)),
         }
     }
 }

@@ -133,7 +133,7 @@ fn transfer_to(
     kept: Option<Arc<Kept>>,
 ) -> Result<(), Error> {
     let writing = Writing {
-        workers: app::job::data_threads(),
+        workers: program::job::data_threads(),
         scratch: scratch(config),
         kept,
         ..Writing::default()

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use app::command_line::LogArgs;
-use app::progress::ProgressArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use datapath::encode::Encoding;
+use program::command_line::LogArgs;
+use program::progress::ProgressArgs;
 
 use crate::clone::Choice;
 

@@ -1,9 +1,9 @@
 //! A command that failed: one sentence, and the exit code that goes with it.
 
-use app::command_line::Failed;
-use app::exit::Exit;
-use app::start::CannotStart;
-use daemon::signal::{Shutdown, Signal};
+use program::command_line::Failed;
+use program::exit::Exit;
+use program::signal::{Shutdown, Signal};
+use program::start::CannotStart;
 
 use crate::clone::CloneError;
 

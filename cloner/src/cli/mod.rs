@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use app::command_line::{self, Failed};
-use app::progress::Display;
-use app::start;
-use daemon::threads;
 use datapath::storage::Storage;
 use indicatif::BinaryBytes;
+use program::command_line::{self, Failed};
+use program::progress::Display;
+use program::start;
+use program::threads;
 use tokio::runtime::Handle;
 
 use self::args::{Cli, CloneArgs, Command, PackArgs, SourceArgs};
@@ -142,7 +142,7 @@ fn pack(arguments: &PackArgs) -> Result<(), CommandFailed> {
         let Ok(part) = part else {
             return Err(match tally.take_failure() {
                 Some(error) => CommandFailed::Source(error.to_string()),
-                None => CommandFailed::Internal(daemon::panics::first()),
+                None => CommandFailed::Internal(program::panics::first()),
             });
         };
         io::stdout()

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use app::progress::{Watched, emit};
 use indicatif::BinaryBytes;
+use program::progress::{Watched, emit};
 use serde::Serialize;
 
 use crate::source::Tally;

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use daemon::cdi;
-use daemon::env::{Strings, go_bool};
-use daemon::flags::{FlagError, Flags};
-use daemon::secret::Secret;
+use program::cdi;
+use program::env::{Strings, go_bool};
+use program::flags::{FlagError, Flags};
+use program::secret::Secret;
 
 use super::names::{CONTENT_TYPE_FLAG, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG};
 use crate::client::Identity;

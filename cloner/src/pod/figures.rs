@@ -1,7 +1,7 @@
 //! The metrics of a clone besides its progress, under the names that all our pods have.
 
-use daemon::metrics::{Counter, Registry, Seconds};
 use datapath::observe::Stage;
+use program::metrics::{Counter, Registry, Seconds};
 
 use crate::clone::CloneError;
 use crate::source::Tally;

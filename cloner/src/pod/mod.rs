@@ -12,15 +12,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use app::exit::Exit;
-use app::metrics;
-use app::start;
-use daemon::env::Strings;
-use daemon::flags::{Flags, OwnFlag};
-use daemon::metrics::{CLONE_PROGRESS, Progress, Registry};
-use daemon::paths::Paths;
-use daemon::report;
-use daemon::signal::{Shutdown, Signal};
+use https::metrics;
+use program::env::Strings;
+use program::exit::Exit;
+use program::flags::{Flags, OwnFlag};
+use program::metrics::{CLONE_PROGRESS, Progress, Registry};
+use program::paths::Paths;
+use program::report;
+use program::signal::{Shutdown, Signal};
+use program::start;
 
 use self::config::Config;
 use self::figures::Figures;

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use daemon::cdi;
-use daemon::env::Strings;
+use program::cdi;
+use program::env::Strings;
 
 use super::names::{CONTENT_TYPE_FLAG, MODE_VARIABLE, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG};
 use crate::estimate::{self, Count};

@@ -82,11 +82,11 @@ impl Source {
         }
     }
 
-    /// The value of [`daemon::cdi::CONTENT_HEADER`].
+    /// The value of [`program::cdi::CONTENT_HEADER`].
     pub(crate) fn content_type(&self) -> &'static str {
         match self {
-            Self::Device(_) => daemon::cdi::DEVICE_CLONE,
-            Self::Files(_) => daemon::cdi::FILES_CLONE,
+            Self::Device(_) => program::cdi::DEVICE_CLONE,
+            Self::Files(_) => program::cdi::FILES_CLONE,
         }
     }
 

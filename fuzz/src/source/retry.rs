@@ -1,1 +1,1 @@
-../../../sources/src/retry.rs
+../../../crates/sources/src/retry.rs

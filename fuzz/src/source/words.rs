@@ -1,1 +1,1 @@
-../../../sources/src/words.rs
+../../../crates/sources/src/words.rs

@@ -1,1 +1,1 @@
-../../../sources/src/xml.rs
+../../../crates/sources/src/xml.rs

@@ -14,7 +14,7 @@ pub const PORT: u16 = 8443;
 
 /// GET `path` from the pod at `pod`.
 pub fn get(network: &Network, pod: Ipv4Addr, path: &str) -> io::Result<Response> {
-    let config = daemon::tls::insecure_client_config().or_fail("TLS without verification");
+    let config = https::tls::insecure_client_config().or_fail("TLS without verification");
     let tcp = network.connect(SocketAddr::from((pod, PORT)))?;
     let mut connection = Connection::over(tcp, pod.into(), &Arc::new(config))?;
     connection.exchange(&Request::new("GET", path), &[])

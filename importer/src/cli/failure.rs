@@ -3,12 +3,12 @@
 use std::fmt;
 use std::io::ErrorKind;
 
-use app::command_line::Failed;
-use app::exit::Exit;
-use app::start::CannotStart;
-use daemon::signal::Signal;
 use datapath::Error;
 use datapath::error::{SourceError, SourceErrorKind};
+use program::command_line::Failed;
+use program::exit::Exit;
+use program::signal::Signal;
+use program::start::CannotStart;
 
 /// A command that did not succeed.
 #[derive(Debug)]

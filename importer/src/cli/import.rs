@@ -4,8 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use app::command_line::Failed;
-use app::progress::Display;
 use datapath::floor::SpeedLimit;
 use datapath::observe::Observer;
 use datapath::options::{self, Reading, Writing};
@@ -13,6 +11,8 @@ use datapath::source::Source;
 use datapath::target;
 use datapath::transfer::{self, Report};
 use indicatif::BinaryBytes;
+use program::command_line::Failed;
+use program::progress::Display;
 
 use super::args::{ContentArgs, ConvertArgs, ImportArgs, Route, WriteArgs};
 use super::event::Event;
@@ -97,7 +97,7 @@ fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<
         ..Reading::default()
     };
     let writing = Writing {
-        workers: arguments.threads.unwrap_or_else(app::job::data_threads),
+        workers: arguments.threads.unwrap_or_else(program::job::data_threads),
         route: match arguments.route {
             Route::Auto => options::Route::Auto,
             Route::OnePass => options::Route::OnePass,

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use daemon::space::ALIGNMENT_BYTES;
 use datapath::inspect::{Inspection, inspect};
 use datapath::options::Reading;
 use indicatif::BinaryBytes;
+use program::space::ALIGNMENT_BYTES;
 use serde_json::{Value, json};
 
 use super::args::InfoArgs;
@@ -134,7 +134,7 @@ fn volume_size(virtual_size: u64, overhead: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use daemon::space::usable_space;
+    use program::space::usable_space;
 
     use super::*;
 

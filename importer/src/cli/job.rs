@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use app::progress::{Display, Progress};
 use datapath::observe::Observer;
 use datapath::options::{Reading, Writing};
 use datapath::source::Source;
+use program::progress::{Display, Progress};
 
 use super::args::{JobArgs, SourceArgs};
 use super::failure::CommandFailed;
@@ -51,7 +51,7 @@ pub(super) fn reading(
 /// Settings of what is written.
 pub(super) fn writing(arguments: &JobArgs) -> Writing {
     Writing {
-        workers: arguments.threads.unwrap_or_else(app::job::data_threads),
+        workers: arguments.threads.unwrap_or_else(program::job::data_threads),
         ..Writing::default()
     }
 }

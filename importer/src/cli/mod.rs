@@ -18,11 +18,11 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use app::command_line;
-use app::job::{self as background, COMMAND_GRACE, Ended};
-use app::start;
 use datapath::facts::ImageFacts;
 use datapath::target;
+use program::command_line;
+use program::job::{self as background, COMMAND_GRACE, Ended};
+use program::start;
 
 use self::args::{Cli, Command};
 use self::failure::CommandFailed;

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::env::{ProcessEnv, Strings};
-use daemon::paths::Paths;
-use daemon::tls::{self, Roots};
 use datapath::error::errno_text;
 use datapath::options::Payload;
 use datapath::source::Source;
+use https::tls::{self, Roots};
+use program::env::{ProcessEnv, Strings};
+use program::paths::Paths;
 use sources::Credentials;
 use sources::file::FileSource;
 use sources::http::{Header, parse_header};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use daemon::env::{EnvReader, ProcessEnv, Strings};
+use program::env::{EnvReader, ProcessEnv, Strings};
 use sources::Credentials;
 use sources::glance::{Access, Names};
 use url::Url;

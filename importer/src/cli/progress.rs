@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use app::progress::{Watched, emit};
 use indicatif::BinaryBytes;
+use program::progress::{Watched, emit};
 
 use super::event::Event;
 use super::watch::Watch;

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use daemon::paths::Paths;
-use daemon::report::Termination;
 use datapath::observe::Observer;
 use datapath::options::{Payload, Reading, Writing};
 use datapath::source::Source;
 use datapath::{Error, archive, delta, target, transfer};
+use program::paths::Paths;
+use program::report::Termination;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use volume::Volume;
@@ -162,7 +162,7 @@ impl Import {
 
     fn writing(&self) -> Writing {
         Writing {
-            workers: app::job::data_threads(),
+            workers: program::job::data_threads(),
             scratch: self.scratch(),
             ..Writing::default()
         }

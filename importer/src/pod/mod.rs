@@ -13,16 +13,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use app::exit::Exit;
-use app::job::{self, Ended, POD_GRACE};
-use app::metrics;
-use app::start;
-use daemon::env::Strings;
-use daemon::metrics::{IMPORT_PROGRESS, Registry};
-use daemon::paths::Paths;
-use daemon::report::{self, Termination};
-use daemon::signal::{Shutdown, Signal};
 use datapath::target;
+use https::metrics;
+use program::env::Strings;
+use program::exit::Exit;
+use program::job::{self, Ended, POD_GRACE};
+use program::metrics::{IMPORT_PROGRESS, Registry};
+use program::paths::Paths;
+use program::report::{self, Termination};
+use program::signal::{Shutdown, Signal};
+use program::start;
 use tokio::runtime::Handle;
 use volume::Volume;
 use volume::wording;
@@ -45,7 +45,7 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
 async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
     let registry = Registry::default();
     metrics::serve(env, registry.clone(), shutdown.token()).await;
-    tracing::info!(version = *daemon::VERSION, "Starting importer");
+    tracing::info!(version = *program::VERSION, "Starting importer");
 
     volume::limits::of_pod();
     let paths = Paths::from_env(env);

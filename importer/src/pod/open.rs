@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use daemon::report::{self, Termination};
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::observe::Observer;
 use datapath::source::Source;
+use program::report::{self, Termination};
 use sources::http::read_secret_headers;
 use sources::vddk::VddkInfo;
 use sources::{Network, Opened, Place, Remarks};

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use daemon::env::{EnvReader, Strings};
-use daemon::flags::{Flags, OwnFlag};
-use daemon::tls::{self, Roots};
 use datapath::floor::SpeedLimit;
+use https::tls::{self, Roots};
+use program::env::{EnvReader, Strings};
+use program::flags::{Flags, OwnFlag};
 use sources::policy::Policy;
 use sources::proxy::ProxyConfig;
 use sources::{Network, Place};

@@ -14,15 +14,15 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use app::exit::Exit;
-use app::job::{self, Ended, POD_GRACE};
-use app::metrics;
-use app::start;
-use daemon::env::Strings;
-use daemon::flags::{Flags, OwnFlag};
-use daemon::metrics::{OPENSTACK_PROGRESS, OVIRT_PROGRESS, Registry};
-use daemon::signal::{Shutdown, Signal};
 use datapath::target;
+use https::metrics;
+use program::env::Strings;
+use program::exit::Exit;
+use program::flags::{Flags, OwnFlag};
+use program::job::{self, Ended, POD_GRACE};
+use program::metrics::{OPENSTACK_PROGRESS, OVIRT_PROGRESS, Registry};
+use program::signal::{Shutdown, Signal};
+use program::start;
 use volume::wording::Made;
 
 use self::config::Config;
@@ -81,7 +81,7 @@ impl Populator {
     async fn run(self, flags: Flags, env: &dyn Strings, shutdown: Shutdown) -> Exit {
         let registry = Registry::default();
         metrics::serve(env, registry.clone(), shutdown.token()).await;
-        tracing::info!(version = *daemon::VERSION, "Starting {}", self.program());
+        tracing::info!(version = *program::VERSION, "Starting {}", self.program());
         volume::limits::of_pod();
         let config = match Config::read(self, &flags, env, shutdown.token()) {
             Ok(config) => config,

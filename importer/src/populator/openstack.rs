@@ -1,7 +1,7 @@
 //! `openstack-populator`: an image of an OpenStack cloud.
 
-use daemon::env::EnvReader;
-use daemon::flags::{Flags, OwnFlag};
+use program::env::EnvReader;
+use program::flags::{Flags, OwnFlag};
 use sources::Place;
 use sources::glance::{Access, GlanceOptions, Names};
 

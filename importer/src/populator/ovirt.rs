@@ -1,8 +1,8 @@
 //! `ovirt-populator`: a disk of an oVirt engine.
 
-use daemon::env::{EnvReader, go_bool};
-use daemon::flags::{Flags, OwnFlag};
-use daemon::secret::Secret;
+use program::env::{EnvReader, go_bool};
+use program::flags::{Flags, OwnFlag};
+use program::secret::Secret;
 use sources::imageio::api_of_engine;
 use sources::{Checkpoints, Credentials, Place};
 

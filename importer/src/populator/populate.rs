@@ -57,7 +57,7 @@ pub(super) fn populate(config: Config, watch: &Arc<Watch>) -> Result<(), NotPopu
         ..Reading::default()
     };
     let writing = Writing {
-        workers: app::job::data_threads(),
+        workers: program::job::data_threads(),
         ..Writing::default()
     };
     let report = transfer::transfer(&*opened.source, Payload::default(), &options, &reading, &writing)

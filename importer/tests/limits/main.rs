@@ -26,7 +26,7 @@ const MOST: u64 = 40;
 /// tried.
 const UNCHANGED: u32 = 3;
 
-/// The codes of `app::exit`, without those of signals.
+/// The codes of `program::exit`, without those of signals.
 const CODES: [i32; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 255];
 
 /// The code by which a shell or loader tells that a program could not even be started.

@@ -143,7 +143,7 @@ fn upload_servers() {
             .arg(folder.path().join("data"))
             .arg("--self-signed")
             .arg(folder.path());
-        let config = Arc::new(daemon::tls::insecure_client_config().unwrap());
+        let config = Arc::new(https::tls::insecure_client_config().unwrap());
         Service {
             program,
             listening: "Running server on ",

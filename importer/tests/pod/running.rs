@@ -25,7 +25,7 @@ fn controller_reads(text: &str) -> Option<f64> {
 
 /// Asks for the metrics of `pod`; gets none while it is not there.
 fn scraper(pod: &Pod) -> impl Fn() -> Option<String> {
-    let tls = daemon::tls::insecure_client_config().or_fail("TLS");
+    let tls = https::tls::insecure_client_config().or_fail("TLS");
     let client = reqwest::Client::builder()
         .no_proxy()
         .tls_backend_preconfigured(tls)

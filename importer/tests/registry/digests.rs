@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::scene::MIB;
 
 fn network(handle: Handle) -> Arc<Network> {
-    let tls = Arc::new(daemon::tls::insecure_client_config().or_fail("TLS"));
+    let tls = Arc::new(https::tls::insecure_client_config().or_fail("TLS"));
     Arc::new(Network {
         insecure: true,
         patience: Patience {

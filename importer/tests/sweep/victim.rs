@@ -12,7 +12,7 @@ use testkit::process::{Finished, Program};
 pub(crate) const IMPORTER: &str = env!("CARGO_BIN_EXE_cdi-importer");
 
 /// Time for a run, on a busy machine; the longest one waits 10 s for its server
-/// (`app::job::POD_GRACE` and others).
+/// (`program::job::POD_GRACE` and others).
 const DEADLINE: Duration = Duration::from_secs(40);
 
 /// The largest exit code of the table, below those of signals.

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
-use app::command_line::ServerOutputArgs;
-use app::command_line::values::{LISTEN, Time, byte_rate, listen};
 use clap::{Args, Parser, Subcommand, ValueHint};
+use program::command_line::ServerOutputArgs;
+use program::command_line::values::{LISTEN, Time, byte_rate, listen};
 
 use crate::limits::Allowed;
 use crate::names;

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
-use app::command_line::values::url;
-use app::start::{self, CannotStart};
-use daemon::cdi::{CLIENT_NAME, UPLOAD};
-use daemon::signal::Shutdown;
-use daemon::tls::{AuthorityFiles, ServerFiles};
+use https::tls::{AuthorityFiles, ServerFiles};
+use program::cdi::{CLIENT_NAME, UPLOAD};
+use program::command_line::values::url;
+use program::signal::Shutdown;
+use program::start::{self, CannotStart};
 use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -119,7 +119,7 @@ fn token_key(dir: &Path) -> Result<KeyPair, DevFailed> {
     }
     let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
     let public = dir.join("token.pub");
-    daemon::tls::write_private(&path, &key.serialize_pem()).map_err(serve::ServeFailed::from)?;
+    https::tls::write_private(&path, &key.serialize_pem()).map_err(serve::ServeFailed::from)?;
     std::fs::write(&public, key.public_key_pem())
         .map_err(|source| DevFailed::Write { path: public, source })?;
     Ok(key)

@@ -8,8 +8,8 @@ mod token;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use app::command_line::{self, Failed};
-use app::exit::Exit;
+use program::command_line::{self, Failed};
+use program::exit::Exit;
 
 use self::args::{Cli, Command};
 

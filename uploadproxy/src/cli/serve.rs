@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use app::start::{self, CannotStart};
-use daemon::cdi::CLIENT_NAME;
-use daemon::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
+use https::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
+use program::cdi::CLIENT_NAME;
+use program::start::{self, CannotStart};
 use tokio::sync::watch;
 
 use super::PROGRAM;

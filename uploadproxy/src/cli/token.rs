@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &TokenArgs) -> Result<(), TokenFailed> {
         path: arguments.key.clone(),
         source,
     })?;
-    Ok(app::command_line::print(format!("{token}\n").as_bytes())?)
+    Ok(program::command_line::print(format!("{token}\n").as_bytes())?)
 }
 
 /// A file as text.

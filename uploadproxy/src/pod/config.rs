@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use app::cluster::{self, NoCluster};
-use app::command_line::values;
-use daemon::env::{EnvErrors, EnvReader, Strings};
-use daemon::flags::Flags;
-use daemon::paths::Paths;
-use daemon::tls::ServerFiles;
+use https::tls::ServerFiles;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use program::cluster::{self, NoCluster};
+use program::command_line::values;
+use program::env::{EnvErrors, EnvReader, Strings};
+use program::flags::Flags;
+use program::paths::Paths;
 
 use super::KEY_VARIABLE;
 use crate::api;

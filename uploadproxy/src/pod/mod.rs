@@ -5,12 +5,12 @@ mod config;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use app::cluster;
-use app::exit::Exit;
-use daemon::env::Strings;
-use daemon::flags::Flags;
-use daemon::paths::Paths;
-use daemon::signal::Shutdown;
+use program::cluster;
+use program::env::Strings;
+use program::exit::Exit;
+use program::flags::Flags;
+use program::paths::Paths;
+use program::signal::Shutdown;
 
 use crate::lifetime;
 
@@ -21,14 +21,14 @@ const PROGRAM: &str = "cdi-uploadproxy";
 
 /// Runs the upload proxy of a cluster with flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    app::start::start(PROGRAM, &cluster::FLAGS, arguments, env, |flags, shutdown| {
+    program::start::start(PROGRAM, &cluster::FLAGS, arguments, env, |flags, shutdown| {
         run(flags, env, shutdown)
     })
 }
 
 async fn run(flags: Flags, env: &dyn Strings, shutdown: Shutdown) -> Exit {
     let paths = Paths::from_env(env);
-    tracing::info!(version = *daemon::VERSION, "Starting upload proxy");
+    tracing::info!(version = *program::VERSION, "Starting upload proxy");
     let reading = config::read(&flags, env, &paths);
     let config = match shutdown.token().run_until_cancelled(reading).await {
         Some(Ok(config)) => config,

@@ -180,7 +180,7 @@ async fn get(
     api.get_opt(name).await.map_err(|error| {
         let words = match error {
             kube::Error::Api(status) => status.message,
-            other => daemon::report::chain(&other),
+            other => program::report::chain(&other),
         };
         Unavailable::Api(printable::line(&words, WORDS_CHARS))
     })

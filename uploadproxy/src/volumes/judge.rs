@@ -64,7 +64,7 @@ pub(super) fn judge(asked: &str, pvc: &PersistentVolumeClaim) -> Result<Option<C
         return Err(Unavailable::Finished(asked.to_owned()));
     }
     let ready = annotations.get(POD_READY);
-    if !ready.is_some_and(|ready| daemon::env::go_bool(ready).unwrap_or(false)) {
+    if !ready.is_some_and(|ready| program::env::go_bool(ready).unwrap_or(false)) {
         return Ok(None);
     }
     match annotations.get(CONTENT_TYPE).map_or("", String::as_str) {

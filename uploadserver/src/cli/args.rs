@@ -3,11 +3,11 @@
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
-use app::command_line::ServerOutputArgs;
-use app::command_line::values::{LISTEN, Time, byte_rate, listen};
 use clap::{Args, Parser, Subcommand, ValueHint};
-use daemon::cdi::CLIENT_NAME;
 use datapath::floor::SPEED_TIME;
+use program::cdi::CLIENT_NAME;
+use program::command_line::ServerOutputArgs;
+use program::command_line::values::{LISTEN, Time, byte_rate, listen};
 
 use crate::config::{RESUME, STALL};
 
@@ -79,7 +79,7 @@ pub(super) struct ServeArgs {
     pub(super) force: bool,
 
     /// Make the disk this large (500Mi, 20Gi, 2e9); an image that is larger is refused
-    #[arg(long, value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Target")]
+    #[arg(long, value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Target")]
     pub(super) size: Option<u64>,
 
     /// Allocate the whole disk, zeros included
@@ -115,7 +115,7 @@ pub(super) struct ServeArgs {
     pub(super) speed_limit: Option<NonZeroU64>,
 
     /// The limit of its memory.
-    #[arg(long, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Server")]
+    #[arg(long, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Server")]
     pub(super) memory: Option<u64>,
 
     /// Use the certificates in this folder: ca.crt, server.crt, server.key, client.crt and client.key. They are made if

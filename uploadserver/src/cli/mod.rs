@@ -6,7 +6,7 @@ mod serve;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use app::command_line;
+use program::command_line;
 
 use self::args::{Cli, Command};
 

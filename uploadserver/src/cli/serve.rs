@@ -4,15 +4,15 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use app::command_line::values::url;
-use app::command_line::{Failed, complain, print};
-use app::exit::Exit;
-use app::start::{self, CannotStart};
-use daemon::cdi::UPLOAD;
-use daemon::signal::Signal;
-use daemon::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
 use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::target;
+use https::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
+use program::cdi::UPLOAD;
+use program::command_line::values::url;
+use program::command_line::{Failed, complain, print};
+use program::exit::Exit;
+use program::signal::Signal;
+use program::start::{self, CannotStart};
 use volume::Wanted;
 
 use super::PROGRAM;

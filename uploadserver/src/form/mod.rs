@@ -8,9 +8,9 @@ mod parts;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use daemon::listener::Engagement;
 use datapath::error::{SourceError, SourceErrorKind};
 use http_body_util::BodyExt;
+use https::listener::Engagement;
 use hyper::body::Incoming;
 use multer::Field;
 use tokio::sync::Mutex;

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use daemon::env::{EnvErrors, EnvReader, Strings};
-use daemon::paths::{self, Paths};
-use daemon::tls::{Profile, ServerFiles};
-use daemon::{quantity, space};
+use https::tls::{Profile, ServerFiles};
+use program::env::{EnvErrors, EnvReader, Strings};
+use program::paths::{self, Paths};
+use program::{quantity, space};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use volume::Wanted;

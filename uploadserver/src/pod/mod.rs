@@ -6,11 +6,11 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use app::exit::Exit;
-use daemon::env::Strings;
-use daemon::paths::Paths;
-use daemon::report::{self, Termination};
-use daemon::signal::Shutdown;
+use program::env::Strings;
+use program::exit::Exit;
+use program::paths::Paths;
+use program::report::{self, Termination};
+use program::signal::Shutdown;
 
 use self::config::ConfigError;
 use crate::job::Success;
@@ -23,7 +23,7 @@ const PROGRAM: &str = "cdi-uploadserver";
 
 /// Runs the upload server of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    app::start::start(PROGRAM, &[], arguments, env, |_, shutdown| run(env, shutdown))
+    program::start::start(PROGRAM, &[], arguments, env, |_, shutdown| run(env, shutdown))
 }
 
 async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
@@ -46,7 +46,7 @@ async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
         }
     };
     tracing::info!(
-        version = *daemon::VERSION,
+        version = *program::VERSION,
         destination = %config.destination.disk.display(),
         "Starting upload server"
     );

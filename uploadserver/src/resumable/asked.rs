@@ -1,9 +1,9 @@
 //! The meaning of a request's headers, in both protocols: tus 1.0.0 (<https://tus.io/protocols/resumable-upload>) and
 //! draft-ietf-httpbis-resumable-upload.
 
-use daemon::cdi::MARKS_HEADER;
 use datapath::target::{MAX_MARKS, Mark};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use program::cdi::MARKS_HEADER;
 
 pub(super) const TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
 pub(super) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");

@@ -9,10 +9,10 @@ pub(crate) mod turn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::listener::Peer;
 use datapath::digest::Checksum;
 use datapath::error::SourceErrorKind;
 use http::{Method, Request, StatusCode};
+use https::listener::Peer;
 use hyper::body::{Body, Incoming};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{sleep_until, timeout};

@@ -1,9 +1,9 @@
 //! The answers of both protocols, and what they refuse beside what the headers of their own say.
 
-use daemon::body;
-use daemon::cdi::{KEPT_HEADER, KEPT_LATER, RESUMABLE};
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
+use https::body;
 use hyper::body::Incoming;
+use program::cdi::{KEPT_HEADER, KEPT_LATER, RESUMABLE};
 
 use super::asked::{
     Asked, Dialect, Refused, TUS_RESUMABLE, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, VERSION,

@@ -98,7 +98,7 @@ fn limits(container: &Container) -> Vec<String> {
     let limits = resources.limits.unwrap_or_default();
     let mut words = Vec::new();
     if let Some(memory) = limits.get("memory") {
-        let bytes = daemon::quantity::parse_bytes(&memory.0).or_fail(&memory.0);
+        let bytes = program::quantity::parse_bytes(&memory.0).or_fail(&memory.0);
         // No swap: both together.
         words.extend([format!("--memory={bytes}b"), format!("--memory-swap={bytes}b")]);
     }

@@ -7,8 +7,8 @@ mod write;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use app::command_line::LogArgs;
 use clap::{Args, Parser, Subcommand, ValueHint};
+use program::command_line::LogArgs;
 use sources::vddk::RUN_WITH_PARENT;
 
 use self::help::{
@@ -31,7 +31,7 @@ pub const DEFAULT_OVERHEAD: f64 = 0.06;
 #[command(name = "cdi-importer")]
 pub struct Cli {
     /// The limit of its memory.
-    #[arg(long, global = true, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Transfer")]
+    #[arg(long, global = true, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Transfer")]
     pub memory: Option<u64>,
 
     /// The command.

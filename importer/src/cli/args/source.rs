@@ -4,11 +4,11 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use app::command_line::values::byte_rate;
 use clap::{Args, ValueHint};
 use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::options::Payload;
 use diskimage::Format;
+use program::command_line::values::byte_rate;
 use sources::Patience;
 use sources::place::schemes;
 

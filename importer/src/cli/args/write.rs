@@ -3,11 +3,11 @@
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
-use app::command_line::OutputArgs;
-use app::command_line::values::byte_rate;
-use app::progress::ProgressArgs;
 use clap::{Args, ValueEnum, ValueHint};
 use datapath::digest::Checksum;
+use program::command_line::OutputArgs;
+use program::command_line::values::byte_rate;
+use program::progress::ProgressArgs;
 
 /// The options for writing a disk, shared by `import` and `convert`.
 #[derive(Debug, Args)]
@@ -41,7 +41,7 @@ pub struct WriteArgs {
     pub force: bool,
 
     /// Make the disk this large (500Mi, 20Gi, 2e9); an image that is larger is refused. Files only
-    #[arg(long, value_name = "QUANTITY", value_parser = daemon::quantity::parse_bytes, help_heading = "Target")]
+    #[arg(long, value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Target")]
     pub size: Option<u64>,
 
     /// Route through an image

@@ -4,10 +4,10 @@ mod source;
 
 use std::path::PathBuf;
 
-use daemon::env::{EnvErrors, EnvReader, Strings, go_bool};
-use daemon::{quantity, space};
 use datapath::floor::SpeedLimit;
 use datapath::target::Cache;
+use program::env::{EnvErrors, EnvReader, Strings, go_bool};
+use program::{quantity, space};
 use sources::pod::PROXY;
 use volume::Wanted;
 use volume::limits;

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use daemon::env::{EnvReader, Strings};
-use daemon::paths::Paths;
 use datapath::digest::Checksum;
+use program::env::{EnvReader, Strings};
+use program::paths::Paths;
 use sources::http::parse_header;
 use sources::objects::ObjectOptions;
 use sources::place::STORES;

@@ -1,0 +1,27 @@
+//! The formats that are read, beside the documents that list them.
+
+use diskimage::Format;
+
+fn document(name: &str) -> String {
+    let path = format!("{}/../../{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn every_format_that_is_read_has_its_row_in_the_documentation() {
+    let (formats, readme) = (document("docs/formats.md"), document("README.md").to_lowercase());
+    for format in Format::read() {
+        let (flag, qemu) = (format.flag(), format.qemu_name());
+        let is_row = |line: &str| {
+            let place = line.split('|').nth(2).unwrap_or_default();
+            [flag, qemu]
+                .iter()
+                .all(|name| place.contains(&format!("`{name}`")))
+        };
+        assert!(
+            formats.lines().any(is_row),
+            "docs/formats.md has no row for {flag}"
+        );
+        assert!(readme.contains(flag), "README.md does not name {flag}");
+    }
+}

@@ -1,0 +1,178 @@
+//! One connection: its handshake, and its requests.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::answers::{Answer, Outgoing};
+use super::crowd::Place;
+use super::framing::Watched;
+use super::handshake::{self, Wire};
+use super::{Peer, RequestGuard};
+use crate::tls;
+
+/// Time that a client has for its TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes that are read ahead of a handler at most. Of eight uploads at a time, more of them would lie beyond the caches.
+const READ_BYTES: usize = 128 << 10;
+
+/// Bytes of a header, and of the trailers of a request. A token has 1 KB, and a client without one may have as many heads as connections.
+const HEAD_BYTES: u32 = 16 << 10;
+
+/// Bytes of an HTTP/2 body that a client may send ahead of the handler.
+const WINDOW_BYTES: u32 = 1 << 20;
+
+/// Requests that a client may have in progress on one HTTP/2 connection.
+const MAX_STREAMS: u32 = 16;
+
+/// Time without a frame after which an HTTP/2 client is asked for a sign of life; after as long again it is gone.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Time that the end of an answer has to leave when the listener stops.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// An error of any of the layers of a connection, for one line in the log.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+pub(super) struct Connection {
+    pub(super) address: SocketAddr,
+    pub(super) place: Place,
+    pub(super) tls: watch::Receiver<Arc<ServerConfig>>,
+    pub(super) header_timeout: Duration,
+    pub(super) stop: CancellationToken,
+}
+
+impl Connection {
+    pub(super) async fn serve<H, F, B>(self, stream: TcpStream, handler: H)
+    where
+        H: Fn(Peer, Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body + Send + Unpin + 'static,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let address = self.address;
+        program::sockets::prepare(&stream);
+        let handshake = timeout(HANDSHAKE_TIMEOUT, async {
+            handshake::first_byte(&stream).await?;
+            self.place.speaks();
+            // In a box, as HTTP below: a task is as large as the largest thing that it may have to wait for.
+            Box::pin(handshake::accept(stream, &self.tls)).await
+        });
+        let stream = match self.stop.run_until_cancelled(handshake).await {
+            Some(Ok(Ok(stream))) => stream,
+            Some(Ok(Err(error))) => return tracing::info!("TLS handshake error from {address}: {error}"),
+            Some(Err(_)) => return tracing::debug!(%address, "a client did not complete its TLS handshake"),
+            None => return,
+        };
+        self.place.opens();
+        if let Err(error) = Box::pin(self.answer(stream, handler)).await {
+            tracing::debug!(%address, error = program::report::chain(&*error), "a connection failed");
+        }
+    }
+
+    async fn answer<H, F, B>(self, stream: tls::Stream<Wire<TcpStream>>, handler: H) -> Result<(), BoxError>
+    where
+        H: Fn(Peer, Request<Incoming>) -> F + Send + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body + Send + Unpin + 'static,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        // By what TLS has agreed on: the first bytes decide nothing, for they are the client's.
+        let is_http2 = stream.protocol() == Some(tls::ALPN_HTTP2);
+        let certificate = stream.certificate().cloned();
+        let (address, place) = (self.address, self.place.clone());
+        let service = service_fn(move |request| {
+            let guard = RequestGuard::new(&place);
+            let peer = Peer {
+                address,
+                certificate: certificate.clone(),
+                request: Arc::clone(&guard),
+            };
+            // In a box: a future that is awaited in another has its room there twice, and the proxy's had 14 KB.
+            let answer = Box::pin(handler(peer, request));
+            async move { Ok::<_, Infallible>(answer.await.map(|body| Answer::new(body, guard))) }
+        });
+        let stream = Outgoing::new(stream, self.place.clone());
+        if is_http2 {
+            let mut connection = pin!(http2().serve_connection(TokioIo::new(stream), service));
+            tokio::select! {
+                ended = self.drive(connection.as_mut()) => return Ok(ended?),
+                () = self.stop.cancelled() => connection.as_mut().graceful_shutdown(),
+            }
+            self.last_answers(connection.as_mut()).await
+        } else {
+            let io = TokioIo::new(Watched::new(stream));
+            let mut connection = pin!(http1(self.header_timeout).serve_connection(io, service));
+            tokio::select! {
+                ended = self.drive(connection.as_mut()) => return Ok(ended?),
+                () = self.stop.cancelled() => connection.as_mut().graceful_shutdown(),
+            }
+            self.last_answers(connection.as_mut()).await
+        }
+    }
+
+    /// Drives a connection, whose place gets to know when answers have left.
+    async fn drive<C: Future + Unpin>(&self, mut connection: C) -> C::Output {
+        poll_fn(|cx| {
+            self.place
+                .drive(cx, |cx| std::pin::Pin::new(&mut connection).poll(cx))
+        })
+        .await
+    }
+
+    /// Lets a connection end by itself when it has something left to say, and soon when not: a client that has sent half a
+    /// header would keep it open.
+    async fn last_answers<E: Into<BoxError>>(
+        &self,
+        connection: impl Future<Output = Result<(), E>> + Unpin,
+    ) -> Result<(), BoxError> {
+        let ending = self.drive(connection);
+        if self.place.is_busy() {
+            return ending.await.map_err(Into::into);
+        }
+        match timeout(LAST_WORDS, ending).await {
+            Ok(ended) => ended.map_err(Into::into),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+fn http1(header_timeout: Duration) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout)
+        .max_header_size(HEAD_BYTES as usize)
+        .max_buf_size(READ_BYTES);
+    builder
+}
+
+fn http2() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(HEAD_BYTES)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_INTERVAL);
+    builder
+}

@@ -1,0 +1,121 @@
+//! The HTTPS endpoint that CDI's controllers and Prometheus scrape.
+//!
+//! Any path and method is answered with the text of the registry. The work does not depend on it: whatever
+//! goes wrong is logged and the process continues.
+
+use std::future::ready;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode, header};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::listener::{self, Settings};
+use crate::reply::{self, Reply};
+use crate::tls::{SelfSigned, TlsError};
+use program::env::Strings;
+use program::metrics::Registry;
+
+/// The port that pods name `metrics`.
+pub const PORT: u16 = 8443;
+
+/// Another address, so that tests can run side by side. Not documented for users.
+const ADDRESS_VARIABLE: &str = "CDI_WORKERS_TEST_METRICS_ADDR";
+
+/// The name in the certificate. Upstream's, and no client verifies it.
+const CERTIFICATE_NAME: &str = "cloner_target";
+
+/// Time that a client has for the header of its request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Clients that there may be; of more, idle ones are closed.
+const CONNECTIONS: usize = 64;
+
+/// All interfaces on [`PORT`]: IPv6 and IPv4 together, or IPv4 alone on a node without IPv6.
+pub fn addresses() -> [SocketAddr; 2] {
+    [
+        SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT),
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT),
+    ]
+}
+
+/// Serves `registry` where CDI's controllers look for it, until `stop`.
+pub async fn serve(env: &dyn Strings, registry: Registry, stop: &CancellationToken) {
+    let other: Option<SocketAddr> = env.get(ADDRESS_VARIABLE).and_then(|text| text.parse().ok());
+    let addresses = other.map_or_else(|| addresses().to_vec(), |address| vec![address]);
+    start(&addresses, registry, stop.clone()).await;
+}
+
+/// The reasons why there is no endpoint.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("cannot listen on {address}: {source}")]
+    Bind { address: SocketAddr, source: io::Error },
+    #[error("no address to listen on")]
+    NoAddress,
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// Serves `registry` on the first of `addresses` that can be bound, in tasks of their own, until `stop` is
+/// cancelled. Returns the address, or `None` after a warning when there can be no endpoint.
+pub async fn start(
+    addresses: &[SocketAddr],
+    registry: Registry,
+    stop: CancellationToken,
+) -> Option<SocketAddr> {
+    match try_start(addresses, registry, stop).await {
+        Ok(address) => {
+            tracing::info!(%address, "serving metrics");
+            Some(address)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "continuing without metrics");
+            None
+        }
+    }
+}
+
+async fn try_start(
+    addresses: &[SocketAddr],
+    registry: Registry,
+    stop: CancellationToken,
+) -> Result<SocketAddr, StartError> {
+    let tls = SelfSigned::generate(CERTIFICATE_NAME)?.server_config()?;
+    let (socket, address) = bind(addresses).await?;
+    let settings = Settings {
+        connections: CONNECTIONS,
+        header_timeout: HEADER_TIMEOUT,
+        ..Settings::fixed(tls)
+    };
+    tokio::spawn(listener::serve(socket, settings, stop, move |_, _| {
+        ready(respond(&registry))
+    }));
+    Ok(address)
+}
+
+/// Linux serves IPv4 on `[::]` too, unless `net.ipv6.bindv6only` says otherwise.
+async fn bind(addresses: &[SocketAddr]) -> Result<(TcpListener, SocketAddr), StartError> {
+    let mut failure = StartError::NoAddress;
+    for &address in addresses {
+        let bound = TcpListener::bind(address)
+            .await
+            .and_then(|listener| listener.local_addr().map(|address| (listener, address)));
+        match bound {
+            Ok(bound) => return Ok(bound),
+            Err(source) => failure = StartError::Bind { address, source },
+        }
+    }
+    Err(failure)
+}
+
+fn respond(registry: &Registry) -> Reply {
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
+    let mut reply = reply::typed(StatusCode::OK, content_type, registry.encode());
+    // A scrape every few seconds is no reason to keep a connection between them.
+    let close = HeaderValue::from_static("close");
+    reply.headers_mut().insert(header::CONNECTION, close);
+    reply
+}

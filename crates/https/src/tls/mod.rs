@@ -1,0 +1,177 @@
+//! TLS for clients and servers: rustls with the aws-lc-rs provider, version 1.2 or later.
+//!
+//! Clients trust what CDI's Go binaries trust: the system's roots, the folders that the controllers mount, and
+//! a certificate that is itself in one of those, even when it is no CA.
+
+mod authority;
+mod profile;
+mod roots;
+mod self_signed;
+mod server;
+mod stream;
+mod verify;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use authority::{AuthorityFiles, write_private};
+pub use profile::Profile;
+pub use roots::Roots;
+use rustls::client::WantsClientCert;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ConfigBuilder};
+pub use self_signed::SelfSigned;
+pub use server::{ServerFiles, common_name};
+pub use stream::Stream;
+use verify::{KnownCertificates, Trust, Verifier};
+
+use program::crypto::provider;
+use program::paths::Paths;
+
+/// HTTP/1.1 above TLS (RFC 7301 §6): all that our clients speak, for HTTP/2 gains nothing for one long body.
+const ALPN_HTTP1: &[u8] = b"http/1.1";
+
+/// HTTP/2 above TLS (RFC 9113 §3.2).
+pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
+
+/// The reasons why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The folder with CA certificates cannot be read.
+    #[error("Error listing files in {}: {source}", path.display())]
+    ListCerts {
+        /// The folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file in the folder with CA certificates cannot be read.
+    #[error("cannot read the certificates in {}: {source}", path.display())]
+    ReadCert {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file with a certificate or key of our own cannot be used.
+    #[error("cannot use the certificate or key in {}: {source}", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// The mistake in it.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// A certificate or key cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// rustls refused the configuration.
+    #[error("cannot configure TLS: {0}")]
+    Config(#[from] rustls::Error),
+    /// The trusted certificates cannot be used.
+    #[error("cannot configure TLS verification: {0}")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+    /// No certificate could be made for a server of our own.
+    #[error("cannot make a self-signed certificate: {0}")]
+    Generate(#[from] rcgen::Error),
+}
+
+/// A client has no certificate to show.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The certificate cannot be read.
+    #[error("the client certificate cannot be used: {0}")]
+    Certificate(rustls::pki_types::pem::Error),
+    /// The key cannot be read.
+    #[error("the key of the client certificate cannot be used: {0}")]
+    Key(rustls::pki_types::pem::Error),
+    /// Certificate and key do not belong together.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// The client configuration of a pod: verifies against the system's roots, the proxy's folder in `paths` and
+/// `cert_dir` (`IMPORTER_CERT_DIR`), or verifies nothing when `insecure` (`INSECURE_TLS`).
+pub fn pod_client_config(
+    paths: &Paths,
+    cert_dir: Option<&Path>,
+    insecure: bool,
+) -> Result<ClientConfig, TlsError> {
+    if insecure {
+        return insecure_client_config();
+    }
+    let mut roots = Roots::system();
+    roots.add_optional_dir(&paths.proxy_certs());
+    if let Some(cert_dir) = cert_dir {
+        roots.add_dir(cert_dir)?;
+    }
+    client_config(roots)
+}
+
+/// A client configuration that trusts `roots`.
+pub fn client_config(roots: Roots) -> Result<ClientConfig, TlsError> {
+    let provider = provider();
+    let known = KnownCertificates::new(roots, &provider)?;
+    anonymous(provider, Trust::Known(known))
+}
+
+/// A client configuration that trusts the one certificate for which `is_it` has no error.
+pub fn pinned_client_config(
+    is_it: impl Fn(&[u8]) -> Result<(), rustls::Error> + Send + Sync + 'static,
+) -> Result<ClientConfig, TlsError> {
+    anonymous(provider(), Trust::Pinned(Box::new(is_it)))
+}
+
+/// A client configuration that accepts any certificate of any server: the traffic is encrypted, but the reader may be
+/// anyone.
+pub fn insecure_client_config() -> Result<ClientConfig, TlsError> {
+    anonymous(provider(), Trust::Everyone)
+}
+
+/// A client configuration that trusts `roots` and shows the certificate in `certificate_pem`, whose key is in `key_pem`.
+pub fn mutual_client_config(
+    roots: Roots,
+    certificate_pem: &[u8],
+    key_pem: &[u8],
+) -> Result<ClientConfig, IdentityError> {
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(certificate_pem)
+        .collect::<Result<_, _>>()
+        .map_err(IdentityError::Certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(IdentityError::Key)?;
+    let provider = provider();
+    let known = KnownCertificates::new(roots, &provider)?;
+    let mut config = verified(provider, Trust::Known(known))?
+        .with_client_auth_cert(certificates, key)
+        .map_err(TlsError::from)?;
+    config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
+    Ok(config)
+}
+
+fn anonymous(provider: Arc<CryptoProvider>, trust: Trust) -> Result<ClientConfig, TlsError> {
+    let mut config = verified(provider, trust)?.with_no_client_auth();
+    config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
+    Ok(config)
+}
+
+fn verified(
+    provider: Arc<CryptoProvider>,
+    trust: Trust,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
+    let verifier = Arc::new(Verifier {
+        trust,
+        provider: Arc::clone(&provider),
+    });
+    // The safe defaults of rustls are TLS 1.2 and 1.3; it knows nothing older.
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    Ok(builder)
+}

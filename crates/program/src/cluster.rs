@@ -1,0 +1,107 @@
+//! The cluster and the account, by the flags `-kubeconfig` and `-server` of all of CDI's programs.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::vec::IntoIter;
+
+use crate::flags::{Flags, OwnFlag};
+use crate::sockets;
+use http::{Request, Response};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
+use hyper_util::rt::TokioExecutor;
+use kube::Config;
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tower::retry::RetryLayer;
+use tower::util::BoxService;
+use tower::{BoxError, ServiceBuilder, ServiceExt, service_fn};
+
+const KUBECONFIG: &str = "kubeconfig";
+const SERVER: &str = "server";
+
+/// The variable that is asked when the flag is not given.
+const KUBECONFIG_VARIABLE: &str = "KUBECONFIG";
+
+/// The flags themselves.
+pub const FLAGS: [OwnFlag; 2] = [
+    OwnFlag {
+        name: KUBECONFIG,
+        purpose: "path of a kubeconfig; only needed outside of a cluster",
+    },
+    OwnFlag {
+        name: SERVER,
+        purpose: "address of the Kubernetes API server; overrides the one in the kubeconfig",
+    },
+];
+
+/// No way to a cluster, in a sentence.
+#[derive(Debug)]
+pub struct NoCluster(String);
+
+impl fmt::Display for NoCluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoCluster {}
+
+/// The service below a client of the cluster.
+pub type ClusterService = BoxService<Request<Body>, Response<hyper::body::Incoming>, BoxError>;
+
+/// The client by `config`: kube's own but for the look-up of names, for which hyper asks tokio
+/// for a thread, and waits for ever or panics if there is none.
+pub fn client(config: Config) -> Result<ClientBuilder<ClusterService>, kube::Error> {
+    if config.proxy_url.is_some() {
+        // kube is built without proxies, and says so.
+        ClientBuilder::try_from(config.clone())?;
+    }
+    let mut connector = HttpConnector::new_with_resolver(service_fn(addresses));
+    connector.enforce_http(false);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let retry = RetryLayer::new(RetryPolicy::server_retry());
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.default_retry.then_some(retry))
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(Client::builder(TokioExecutor::new()).build(connector));
+    Ok(ClientBuilder::new(service.boxed(), config.default_namespace))
+}
+
+async fn addresses(name: Name) -> io::Result<IntoIter<SocketAddr>> {
+    // The connector sets the port.
+    Ok(sockets::lookup(name.as_str(), 0).await?.into_iter())
+}
+
+/// The configuration of the cluster's client, in which nothing is found twice: the flags, the environment, the pod.
+pub async fn config(flags: &Flags, env: &dyn crate::env::Strings) -> Result<Config, NoCluster> {
+    let complain = |error: &dyn fmt::Display| NoCluster(error.to_string());
+    let given = |name| flags.own(name).map(str::to_owned);
+    let file = given(KUBECONFIG).or_else(|| env.get(KUBECONFIG_VARIABLE));
+    let server = flags.own(SERVER).filter(|server| !server.is_empty());
+    let mut config = match (file.filter(|file| !file.is_empty()), server) {
+        (Some(file), _) => {
+            let read = Kubeconfig::read_from(file).map_err(|error| complain(&error))?;
+            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+                .await
+                .map_err(|error| complain(&error))?
+        }
+        (None, None) => Config::incluster().map_err(|error| complain(&error))?,
+        (None, Some(server)) => Config::new(server.parse().map_err(|error| complain(&error))?),
+    };
+    if let Some(server) = server {
+        config.cluster_url = server.parse().map_err(|error| complain(&error))?;
+    }
+    Ok(config)
+}

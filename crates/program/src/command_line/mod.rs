@@ -1,0 +1,342 @@
+//! The clap frame: how every command line looks, what it can print about itself, how much it says, and how a command fails.
+
+pub mod values;
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use crate::logging::{self, LogFormat, LogOptions};
+use crate::panics;
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+pub use clap_complete::Shell;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::exit::{self, Exit};
+
+/// The colours of help.
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+// The commands of every program. No doc comment: clap would take it for the description of the program that they are added to.
+#[derive(Debug, Subcommand)]
+enum Common {
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page (roff)
+    Man,
+}
+
+/// A command that failed, in a sentence.
+pub trait Failed: Display {
+    /// The exit code that goes with the sentence.
+    fn exit(&self) -> Exit;
+}
+
+/// Runs what `arguments` (without the name of `program`) ask for: a command of `P` by `run`, or one of those that every program has.
+pub fn main<P, E>(
+    program: &'static str,
+    arguments: &[OsString],
+    run: impl FnOnce(P) -> Result<(), E>,
+) -> ExitCode
+where
+    P: Parser,
+    E: Failed,
+{
+    main_with_scripts(program, arguments, |_| None, run)
+}
+
+/// [`main`] of a program that has completion scripts of its own for some shells.
+pub fn main_with_scripts<P, E>(
+    program: &'static str,
+    arguments: &[OsString],
+    script: impl FnOnce(Shell) -> Option<&'static str>,
+    run: impl FnOnce(P) -> Result<(), E>,
+) -> ExitCode
+where
+    P: Parser,
+    E: Failed,
+{
+    panics::catch();
+    panics::guard(|| parse_and_run(program, arguments, script, run)).unwrap_or_else(|panicked| {
+        complain(program, panicked);
+        Exit::Internal.into()
+    })
+}
+
+fn parse_and_run<P, E>(
+    program: &'static str,
+    arguments: &[OsString],
+    script: impl FnOnce(Shell) -> Option<&'static str>,
+    run: impl FnOnce(P) -> Result<(), E>,
+) -> ExitCode
+where
+    P: Parser,
+    E: Failed,
+{
+    let mut command = command::<P>();
+    let words = [OsString::from(program)]
+        .into_iter()
+        .chain(arguments.iter().cloned());
+    let parsed = command.try_get_matches_from_mut(words).and_then(|matches| {
+        match Common::from_arg_matches(&matches) {
+            Ok(common) => Ok(Err(common)),
+            Err(_) => P::from_arg_matches(&matches).map(Ok),
+        }
+    });
+    let exit = match parsed {
+        Ok(Ok(own)) => run(own).map_err(|failed| {
+            complain(program, &failed);
+            failed.exit()
+        }),
+        Ok(Err(common)) => print(&common.text::<P>(program, script)).map_err(|error| {
+            complain(program, format_args!("cannot write to stdout: {error}"));
+            Exit::Internal
+        }),
+        Err(error) => {
+            // Help asked for goes to stdout and is a success, everything else to stderr.
+            let error = error.format(&mut command);
+            error.print().ok();
+            Err(if error.use_stderr() {
+                Exit::Usage
+            } else {
+                Exit::Done
+            })
+        }
+    };
+    exit.err().unwrap_or(Exit::Done).into()
+}
+
+/// The command line `P` with what those of all programs have.
+pub fn command<P: CommandFactory>() -> Command {
+    framed(P::command())
+}
+
+fn framed(own: Command) -> Command {
+    let with_codes = |command: Command| {
+        let help = match command.get_after_help() {
+            Some(examples) => format!("{examples}\n\n{}", exit::HELP),
+            None => exit::HELP.to_owned(),
+        };
+        command.after_help(help)
+    };
+    let own = with_codes(own.mut_subcommands(with_codes));
+    Common::augment_subcommands(own)
+        .version(crate::VERSION.as_str())
+        .styles(STYLES)
+        .max_term_width(100)
+        .arg_required_else_help(true)
+}
+
+impl Common {
+    /// The text that `program` prints, whose command line is `P`, and whose own completion scripts are those of `script`.
+    fn text<P: CommandFactory>(
+        &self,
+        program: &str,
+        script: impl FnOnce(Shell) -> Option<&'static str>,
+    ) -> Vec<u8> {
+        // Anew: in a command that has parsed something `help` has no subcommands.
+        let mut command = command::<P>();
+        let mut text = Vec::new();
+        match self {
+            Self::Completions { shell } => match script(*shell) {
+                Some(script) => text.extend_from_slice(script.as_bytes()),
+                None => clap_complete::generate(*shell, &mut command, program, &mut text),
+            },
+            // Writing to memory does not fail.
+            Self::Man => manual(command, &mut text).unwrap_or_default(),
+        }
+        text
+    }
+}
+
+/// The manual in roff: a page for the program, followed by one for each subcommand.
+fn manual(mut program: Command, page: &mut dyn Write) -> io::Result<()> {
+    program.build();
+    clap_mangen::Man::new(program.clone()).render(page)?;
+    for subcommand in program
+        .get_subcommands()
+        .filter(|command| command.get_name() != "help")
+    {
+        clap_mangen::Man::new(subcommand.clone()).render(page)?;
+    }
+    Ok(())
+}
+
+/// `-v`, with the same steps in every program.
+#[derive(Debug, Clone, Args)]
+pub struct LogArgs {
+    /// Say more: -v what happens (servers say that anyhow), -vv details, -vvv everything
+    #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
+    pub verbose: u8,
+}
+
+/// `-q` and `-v`.
+#[derive(Debug, Clone, Args)]
+pub struct OutputArgs {
+    /// Print nothing but errors
+    #[arg(short, long, help_heading = "Output")]
+    pub quiet: bool,
+
+    /// Verbosity.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// `-q` or `-v` of a server, which says what happens without either.
+#[derive(Debug, Clone, Args)]
+#[command(mut_arg("quiet", |quiet| quiet.conflicts_with("verbose")))]
+pub struct ServerOutputArgs {
+    /// Verbosity.
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl LogArgs {
+    /// Logs of a command of `program` go to stderr from now on: without `-v` there are warnings alone, since it prints what became of it.
+    pub fn begin(&self, program: &'static str) {
+        self.begin_above(program, io::stderr);
+    }
+
+    /// [`LogArgs::begin`] with a writer that steps aside for a progress bar.
+    pub fn begin_above<W>(&self, program: &'static str, writer: W)
+    where
+        W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+    {
+        log(program, verbosity(self.verbose), writer);
+    }
+}
+
+impl ServerOutputArgs {
+    /// Logs of a server go to stderr from now on, which says at least what happens: nothing else tells what became of an upload.
+    pub fn begin(&self, program: &'static str) {
+        let OutputArgs {
+            quiet,
+            log: LogArgs { verbose },
+        } = self.output;
+        let steps = if quiet { 0 } else { verbose.max(1) };
+        log(program, verbosity(steps), io::stderr);
+    }
+}
+
+/// The steps of `-v` in the numbers of klog's.
+fn verbosity(steps: u8) -> u8 {
+    match steps {
+        0 => 0,
+        1 => 1,
+        2 => 3,
+        _ => 5,
+    }
+}
+
+fn log<W>(program: &'static str, verbosity: u8, writer: W)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let options = LogOptions {
+        format: LogFormat::Plain,
+        verbosity,
+        program,
+    };
+    logging::init_with(options, writer);
+    crate::install_provider();
+}
+
+/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
+pub fn print(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// Writes what `program` says of something that is done already. That it cannot be said is no failure: it goes to stderr.
+pub fn print_summary(program: &str, summary: &str) {
+    if let Err(error) = print(summary.as_bytes()) {
+        // The exit code still says it when stderr is closed as well.
+        complain(
+            program,
+            format_args!("done, but stdout cannot be written: {error}"),
+        );
+    }
+}
+
+/// Writes a sentence of `program` to standard error. When that is closed, the exit code still says it.
+pub fn complain(program: &str, sentence: impl Display) {
+    let sentence = sentence.to_string();
+    writeln!(io::stderr(), "{program}: {}", printable::text(&sentence)).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_v_is_a_step_and_there_are_no_more_than_three() {
+        assert_eq!([0, 1, 2, 3, 9].map(verbosity), [0, 1, 3, 5, 5]);
+    }
+
+    /// Does one thing.
+    ///
+    /// At length.
+    #[derive(Parser)]
+    struct Cli {
+        #[command(subcommand)]
+        _command: Own,
+    }
+
+    #[derive(Subcommand)]
+    enum Own {
+        Do,
+    }
+
+    #[test]
+    fn the_frame_leaves_a_program_its_own_description() {
+        let command = framed(Cli::command());
+        let said = |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string);
+        assert_eq!(said(command.get_about()).as_deref(), Some("Does one thing"));
+        let long = said(command.get_long_about());
+        assert_eq!(long.as_deref(), Some("Does one thing.\n\nAt length."));
+    }
+
+    #[test]
+    fn only_a_server_is_either_quiet_or_verbose() {
+        #[derive(Parser)]
+        struct Job {
+            #[command(flatten)]
+            output: OutputArgs,
+        }
+        #[derive(Parser)]
+        struct Server {
+            #[command(flatten)]
+            _output: ServerOutputArgs,
+        }
+        let job = Job::try_parse_from(["job", "-q", "-v"]).unwrap();
+        assert!(job.output.quiet && job.output.log.verbose == 1);
+        for (words, is_allowed) in [(&["-q"][..], true), (&["-vv"], true), (&["-q", "-v"], false)] {
+            let words = ["server"].iter().chain(words);
+            assert_eq!(Server::try_parse_from(words).is_ok(), is_allowed);
+        }
+    }
+
+    #[test]
+    fn a_completion_script_knows_what_help_can_be_asked_for() {
+        let completions = Common::Completions { shell: Shell::Bash };
+        let script = String::from_utf8(completions.text::<Cli>("one", |_| None)).unwrap();
+        for subcommand in ["do", "completions", "man"] {
+            assert!(
+                script.contains(&format!("help,{subcommand})")),
+                "{subcommand}: {script}"
+            );
+        }
+    }
+}

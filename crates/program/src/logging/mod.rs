@@ -1,0 +1,342 @@
+//! Log lines on stderr: klog's shape for pods, plain text for people, JSON for collectors.
+//!
+//! An event becomes one line, written with one call; nothing is buffered. A closed stderr loses lines and
+//! never ends the process. The fields of the spans around an event follow its own.
+
+mod line;
+
+use std::io::{self, Write};
+use std::time::SystemTime;
+
+use line::{Fields, Line};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+/// The crates whose events follow the verbosity; a test compares them with the workspace.
+const OUR_CRATES: [&str; 18] = [
+    "benches",
+    "cloner",
+    "containerimage_server",
+    "datapath",
+    "diskimage",
+    "https",
+    "imagetools",
+    "importer",
+    "kubectl_cdi",
+    "kubelet",
+    "poller",
+    "printable",
+    "program",
+    "sources",
+    "testkit",
+    "uploadproxy",
+    "uploadserver",
+    "volume",
+];
+
+/// The shape of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `I0929 02:13:54.319027       1 job.rs:12] message key=value`, in UTC.
+    Klog,
+    /// `cdi-importer: message key=value`.
+    Plain,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The settings of the log.
+#[derive(Debug, Clone, Copy)]
+pub struct LogOptions {
+    /// The shape of a line.
+    pub format: LogFormat,
+    /// klog's `-v`: 0 warnings and errors, 1 information, 3 debugging, 5 traces.
+    pub verbosity: u8,
+    /// The name before plain lines.
+    pub program: &'static str,
+}
+
+impl LogOptions {
+    /// The least severe level that is shown.
+    pub fn level(&self) -> LevelFilter {
+        match self.verbosity {
+            0 => LevelFilter::WARN,
+            1 | 2 => LevelFilter::INFO,
+            3 | 4 => LevelFilter::DEBUG,
+            _ => LevelFilter::TRACE,
+        }
+    }
+}
+
+/// Logs to stderr from now on. Only the first call of a process has an effect.
+pub fn init(options: LogOptions) {
+    init_with(options, io::stderr);
+}
+
+/// Like [`init`], for a writer of the caller's own: a progress bar must step aside for a line.
+pub fn init_with<W>(options: LogOptions, writer: W)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    if tracing::subscriber::set_global_default(subscriber(options, writer)).is_err() {
+        tracing::debug!("logging was already set up");
+    }
+}
+
+/// A subscriber that writes lines to `writer`; for tests, with `tracing::subscriber::with_default`.
+pub fn subscriber<W>(options: LogOptions, writer: W) -> impl Subscriber + Send + Sync
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    tracing_subscriber::registry().with(LogLayer {
+        options,
+        writer,
+        pid: std::process::id(),
+    })
+}
+
+struct LogLayer<W> {
+    options: LogOptions,
+    writer: W,
+    pid: u32,
+}
+
+impl<W> LogLayer<W> {
+    fn shows(&self, metadata: &Metadata<'_>) -> bool {
+        let limit = match is_ours(metadata.module_path(), metadata.target()) {
+            true => self.options.level(),
+            false => LevelFilter::WARN,
+        };
+        *metadata.level() <= limit
+    }
+}
+
+/// True for an event of our code, which follows the verbosity. All others may only warn: HTTP libraries print headers, and so
+/// credentials, when they debug.
+///
+/// An event under the name of another crate is not ours. Asked once for each place that logs.
+fn is_ours(module: Option<&str>, target: &str) -> bool {
+    let krate = crate_of(target);
+    module.map(crate_of) == Some(krate) && OUR_CRATES.contains(&krate)
+}
+
+/// The crate of a path of modules.
+fn crate_of(path: &str) -> &str {
+    path.split("::").next().unwrap_or(path)
+}
+
+impl<S, W> Layer<S> for LogLayer<W>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> MakeWriter<'a> + 'static,
+{
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        self.shows(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.options.level())
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(id) {
+            let mut fields = Fields::default();
+            attributes.record(&mut fields);
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut line = Line::of(event);
+        for span in context.event_scope(event).into_iter().flatten() {
+            if let Some(fields) = span.extensions().get::<Fields>() {
+                line.inherit(fields);
+            }
+        }
+        let text = match self.options.format {
+            LogFormat::Klog => line.klog(SystemTime::now(), self.pid),
+            LogFormat::Plain => line.plain(self.options.program),
+            LogFormat::Json => line.json(SystemTime::now()),
+        };
+        // A log that cannot be written has nowhere to say so, and the work must go on.
+        self.writer.make_writer().write_all(text.as_bytes()).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// A writer that keeps what it gets.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(format: LogFormat, verbosity: u8, emit: impl FnOnce()) -> String {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let options = LogOptions {
+            format,
+            verbosity,
+            program: "cdi-importer",
+        };
+        tracing::subscriber::with_default(subscriber(options, move || writer.clone()), emit);
+        String::from_utf8(kept.0.lock().clone()).unwrap()
+    }
+
+    fn one_of_each_level() {
+        tracing::error!("e");
+        tracing::warn!("w");
+        tracing::info!("i");
+        tracing::debug!("d");
+        tracing::trace!("t");
+    }
+
+    #[test]
+    fn verbosity_decides_what_is_shown() {
+        for (verbosity, shown) in [
+            (0, "ew"),
+            (1, "ewi"),
+            (2, "ewi"),
+            (3, "ewid"),
+            (4, "ewid"),
+            (5, "ewidt"),
+        ] {
+            let text = logged(LogFormat::Plain, verbosity, one_of_each_level);
+            let letters: String = text.lines().filter_map(|line| line.chars().last()).collect();
+            assert_eq!(letters, shown, "-v={verbosity}");
+        }
+    }
+
+    #[test]
+    fn libraries_may_only_warn() {
+        let text = logged(LogFormat::Plain, 5, || {
+            tracing::info!(target: "hyper::client", "Authorization: Basic secret");
+            tracing::warn!(target: "hyper::client", "careful");
+        });
+        assert_eq!(text, "cdi-importer: warning: careful\n");
+    }
+
+    #[test]
+    fn only_an_event_of_our_crates_under_their_own_name_is_ours() {
+        for (module, target, is_ours) in [
+            ("program", "program", true),
+            ("containerimage_server", "containerimage_server", true),
+            ("hyper::client", "hyper::client", false),
+            ("https::listener", "hyper", false),
+            ("hyper::client", "https::listener", false),
+            ("programmed", "programmed", false),
+        ] {
+            assert_eq!(super::is_ours(Some(module), target), is_ours, "{target}");
+        }
+        assert!(!super::is_ours(None, "program"));
+    }
+
+    #[test]
+    fn every_crate_of_the_workspace_is_known() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+        let (_, members) = manifest.split_once("members = [").unwrap();
+        let (members, _) = members.split_once(']').unwrap();
+        let mut named: Vec<_> = members
+            .split('"')
+            .skip(1)
+            .step_by(2)
+            .map(|folder| {
+                let manifest = fs::read_to_string(root.join(folder).join("Cargo.toml")).unwrap();
+                let (_, name) = manifest.split_once("[package]\nname = \"").unwrap();
+                name.split_once('"').unwrap().0.replace('-', "_")
+            })
+            .collect();
+        named.sort();
+        assert_eq!(named, OUR_CRATES);
+    }
+
+    #[test]
+    fn the_fields_of_spans_follow_those_of_the_event() {
+        let emit = || {
+            let outer = tracing::error_span!("upload", pvc = "disk", id = tracing::field::Empty).entered();
+            tracing::info!("begun");
+            outer.record("id", 7);
+            let _inner = tracing::error_span!("source", host = "a b", pvc = "other").entered();
+            tracing::warn!(host = "mine", "slow");
+        };
+        assert_eq!(
+            logged(LogFormat::Plain, 1, emit),
+            "cdi-importer: begun pvc=disk\ncdi-importer: warning: slow host=mine pvc=other id=7\n"
+        );
+        assert_eq!(
+            logged(LogFormat::Plain, 0, emit),
+            "cdi-importer: warning: slow host=mine pvc=other id=7\n",
+            "the names are there at every verbosity"
+        );
+        let text = logged(LogFormat::Json, 0, emit);
+        assert!(
+            text.contains("\"id\":7") && text.contains("\"host\":\"mine\""),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn klog_lines_carry_this_file_and_its_line() {
+        let text = logged(LogFormat::Klog, 1, || {
+            tracing::info!(bytes = 12, "Starting {}", "importer")
+        });
+        let (prefix, message) = text.split_once("] ").unwrap();
+        assert_eq!(message, "Starting importer bytes=12\n");
+        let (head, place) = prefix.rsplit_once(' ').unwrap();
+        assert!(place.starts_with("logging/mod.rs:"), "{place}");
+        assert!(
+            head.starts_with('I') && head.ends_with(&format!(" {:>7}", std::process::id())),
+            "{head}"
+        );
+    }
+
+    #[test]
+    fn a_broken_writer_is_survived() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+        }
+        let options = LogOptions {
+            format: LogFormat::Klog,
+            verbosity: 5,
+            program: "x",
+        };
+        tracing::subscriber::with_default(subscriber(options, || Closed), one_of_each_level);
+    }
+}

@@ -1,0 +1,35 @@
+//! Metrics of one process: what they count ([`Registry`]). The crate `https` has the endpoint that shows them.
+//!
+//! The text format is written by hand: CDI's controllers read the progress line with a regular expression
+//! that allows one label, one space and no exponent, and a series must not exist before it is touched.
+//! Client libraries promise none of that.
+
+mod progress;
+mod registry;
+
+pub use progress::Progress;
+pub use registry::{Counter, Gauge, Registry, Seconds};
+
+/// Name and help text of the importer's progress, as CDI's controllers and alert rules know them.
+pub const IMPORT_PROGRESS: (&str, &str) = (
+    "kubevirt_cdi_import_progress_total",
+    "The import progress in percentage",
+);
+
+/// Name and help text of the cloner's progress.
+pub const CLONE_PROGRESS: (&str, &str) = (
+    "kubevirt_cdi_clone_progress_total",
+    "The clone progress in percentage",
+);
+
+/// Name and help text of the progress of OpenStack's populator, as its controller knows it.
+pub const OPENSTACK_PROGRESS: (&str, &str) = (
+    "kubevirt_cdi_openstack_populator_progress_total",
+    "The progress of the volume that is filled from OpenStack in percentage",
+);
+
+/// Name and help text of the progress of oVirt's populator.
+pub const OVIRT_PROGRESS: (&str, &str) = (
+    "kubevirt_cdi_ovirt_progress_total",
+    "The progress of the volume that is filled from oVirt in percentage",
+);

@@ -1,0 +1,204 @@
+//! Images of an OpenStack cloud: Keystone says who asks and where Glance is, Glance has the bytes.
+//!
+//! ```text
+//!  Access ─► Session (Keystone) ─► token, catalogue ─► Image (Glance) ─► HttpSource: its bytes, verified
+//!               ▲                                                           │
+//!               └── renews the token, once for each request that is answered 401
+//! ```
+
+mod access;
+mod catalog;
+mod image;
+mod session;
+mod values;
+
+use std::sync::Arc;
+
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::Source;
+use url::Url;
+
+pub use self::access::Access;
+use self::session::Session;
+pub use self::values::Names;
+use super::http::{Continuity, HttpConfig, HttpSource, parse_endpoint};
+use super::network::Network;
+use super::objects::StoredObject;
+use crate::error::invalid;
+use crate::words::plain;
+
+/// An image of a cloud, and the way to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GlanceOptions {
+    /// The tokens of the identity service: `https://HOST:5000/v3/auth/tokens`.
+    tokens: Url,
+    image_id: String,
+    access: Access,
+}
+
+impl GlanceOptions {
+    /// The image `image_id` of the cloud whose identity service is at `endpoint`, with or without `/v3`.
+    pub fn new(endpoint: &str, image_id: &str, access: Access) -> Result<Self, SourceError> {
+        Self::at(parse_endpoint(endpoint)?, image_id, access)
+    }
+
+    /// The image in `glance+https://HOST:5000/v3?image=ID`.
+    pub fn parse(address: &str, access: Access) -> Result<Self, SourceError> {
+        let unusable =
+            || invalid("an OpenStack image is named by glance+https://IDENTITY-SERVICE:5000/v3?image=ID");
+        let endpoint = address.split_once('+').ok_or_else(unusable)?.1;
+        let mut url = Url::parse(endpoint).map_err(|_| unusable())?;
+        let mut query = url.query_pairs().into_owned();
+        let image_id = match (query.next(), query.next()) {
+            (Some((name, id)), None) if name == "image" => id,
+            _ => return Err(unusable()),
+        };
+        url.set_query(None);
+        Self::at(url, &image_id, access)
+    }
+
+    fn at(mut url: Url, image_id: &str, access: Access) -> Result<Self, SourceError> {
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(invalid(
+                "the URL of an identity service holds no user and no password: they are given beside it",
+            ));
+        }
+        // As a segment of a path, these would name another thing.
+        if matches!(image_id, "" | "." | "..") {
+            return Err(invalid("the id of the OpenStack image is missing"));
+        }
+        url.set_query(None);
+        url.set_fragment(None);
+        Ok(Self {
+            tokens: below(&url, "v3", &["auth", "tokens"]),
+            image_id: image_id.to_owned(),
+            access,
+        })
+    }
+
+    /// The identity service.
+    pub fn identity(&self) -> &Url {
+        &self.tokens
+    }
+}
+
+/// The address of `path` below `base`, which names the version of its API or not.
+fn below(base: &Url, version: &str, path: &[&str]) -> Url {
+    let mut url = base.clone();
+    let is_versioned = base
+        .path()
+        .trim_end_matches('/')
+        .ends_with(&format!("/{version}"));
+    // Fails only for URLs that cannot be a base, which those of HTTP are.
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty();
+        segments.extend((!is_versioned).then_some(version));
+        segments.extend(path);
+    }
+    url
+}
+
+/// Logs in, looks the image up and opens its bytes. Blocks.
+pub fn open(options: &GlanceOptions, network: &Arc<Network>) -> Result<StoredObject, SourceError> {
+    let what = format!("OpenStack image {}", plain(&options.image_id));
+    open_as(&what, options, network).map_err(|error| match error.kind() {
+        SourceErrorKind::Stopped => error,
+        kind => SourceError::caused(kind, &what, error),
+    })
+}
+
+fn open_as(what: &str, options: &GlanceOptions, network: &Arc<Network>) -> Result<StoredObject, SourceError> {
+    let session = Session::new(options.tokens.clone(), options.access.clone(), network)?;
+    let path = ["images", &options.image_id, "file"];
+    let (image, url) = network.block_on(async {
+        let service = session.log_in().await?;
+        let image = session.describe(below(&service, "v2", &path[..2])).await?;
+        Ok((image, below(&service, "v2", &path)))
+    })?;
+    image.check_status()?;
+    let checksum = image.checksum()?;
+    if checksum.is_none() {
+        tracing::warn!("{what} has no hash that is known here: nothing can be verified");
+    }
+    let config = HttpConfig {
+        dialect: Some(Arc::new(session)),
+        name: Some(what.to_owned()),
+        is_checked: network.is_checked || checksum.is_some(),
+        // Glance answers without a validator. It never changes the bytes that it keeps, but some images lie elsewhere: that they
+        // are the same still, only the hash proves.
+        continuity: match checksum {
+            Some(_) => Continuity::Immutable,
+            None => Continuity::default(),
+        },
+        ..HttpConfig::at(url, network)
+    };
+    let http = HttpSource::open(config)?;
+    image.check_length(http.length())?;
+    Ok(StoredObject {
+        http,
+        checksum,
+        what: what.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use program::env::EnvReader;
+
+    use super::*;
+
+    fn access() -> Access {
+        let values = HashMap::from([("token".to_owned(), "t".to_owned())]);
+        Access::read(&mut EnvReader::new(&values), Names::Secret).unwrap()
+    }
+
+    #[test]
+    fn an_identity_service_is_named_with_and_without_its_version() {
+        for (endpoint, tokens) in [
+            ("https://h:5000", "https://h:5000/v3/auth/tokens"),
+            ("https://h:5000/v3/", "https://h:5000/v3/auth/tokens"),
+            ("http://h/identity/v3?x#y", "http://h/identity/v3/auth/tokens"),
+            ("http://h/identity/", "http://h/identity/v3/auth/tokens"),
+        ] {
+            let options = GlanceOptions::new(endpoint, "1", access()).unwrap();
+            assert_eq!(options.identity().as_str(), tokens);
+        }
+        for (endpoint, id) in [
+            ("ftp://h", "1"),
+            ("h:5000", "1"),
+            ("https://u:hidden@h", "1"),
+            ("https://h", ".."),
+        ] {
+            let error = GlanceOptions::new(endpoint, id, access())
+                .unwrap_err()
+                .to_string();
+            assert!(!error.contains("hidden"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_one_segment_of_a_path() {
+        let service = Url::parse("https://h/image").unwrap();
+        let url = below(&service, "v2", &["images", "../a/b?c#d", "file"]);
+        assert_eq!(url.as_str(), "https://h/image/v2/images/..%2Fa%2Fb%3Fc%23d/file");
+    }
+
+    #[test]
+    fn an_address_names_cloud_and_image() {
+        let options = GlanceOptions::parse("glance+http://h:5000/v3?image=a%20b", access()).unwrap();
+        assert_eq!(options.image_id, "a b");
+        for address in [
+            "glance+http://h",
+            "glance+http://?image=1",
+            "glance+http://h?image=1&image=2",
+        ] {
+            let error = GlanceOptions::parse(address, access()).unwrap_err().to_string();
+            assert!(
+                error.starts_with("an OpenStack image is named by glance+https://"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A session with a cloud: a token for the proof of who asks.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datapath::error::{SourceError, SourceErrorKind};
+use http::{HeaderValue, Method, StatusCode, header};
+use program::secret::Secret;
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use url::Url;
+
+use super::access::{Access, Question};
+use super::catalog::Granted;
+use super::image::Image;
+use crate::error::invalid;
+use crate::http::{Agent, Answer, Dialect, RefusedRequest, USER_AGENT, Verdict, keeps_promise, status_text};
+use crate::network::Network;
+use crate::words::plain;
+
+/// The largest document: a catalogue with a hundred services in ten regions has 300 KiB.
+const MAX_DOCUMENT_BYTES: usize = 1 << 20;
+
+/// The token of requests (Keystone).
+const TOKEN: &str = "x-auth-token";
+
+/// The token that an answer, or a question to Keystone, is about.
+const SUBJECT: &str = "x-subject-token";
+
+/// Speaks to one cloud as one user.
+pub(super) struct Session {
+    agent: Agent,
+    network: Arc<Network>,
+    /// `…/v3/auth/tokens`
+    tokens: Url,
+    access: Access,
+    /// None once it was refused.
+    token: Mutex<Option<HeaderValue>>,
+}
+
+impl Session {
+    /// A session that has not begun.
+    pub(super) fn new(tokens: Url, access: Access, network: &Arc<Network>) -> Result<Self, SourceError> {
+        Ok(Self {
+            agent: Agent::new(network, USER_AGENT)?,
+            network: Arc::clone(network),
+            tokens,
+            access,
+            token: Mutex::default(),
+        })
+    }
+
+    /// Gets the first token; gives the endpoint of the image service.
+    pub(super) async fn log_in(&self) -> Result<Url, SourceError> {
+        let (token, granted) = self.ask_for_token().await?;
+        *self.token.lock().await = Some(token);
+        let endpoint = granted.image_service(&self.access)?;
+        keeps_promise(&self.tokens, &endpoint, self.network.is_checked)?.warn();
+        Ok(endpoint)
+    }
+
+    /// The description of an image, which is at `url`.
+    pub(super) async fn describe(&self, url: Url) -> Result<Image, SourceError> {
+        let token = self.token_for(&url).await?;
+        let make = || {
+            let request = self.agent.request(Method::GET, url.clone());
+            request.header(TOKEN, token.clone())
+        };
+        let answer = self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?;
+        let does = match answer.status {
+            StatusCode::OK => return Image::parse(&answer.body),
+            StatusCode::NOT_FOUND => "has no such image, or not for this project",
+            _ => "does not describe the image",
+        };
+        Err(refused("image", does, &answer, self.access.secret().1))
+    }
+
+    /// The token, if it may go to `url`; a new one if the last one was refused.
+    async fn token_for(&self, url: &Url) -> Result<HeaderValue, SourceError> {
+        self.network.policy.reveal("the token of OpenStack", url)?;
+        let mut token = self.token.lock().await;
+        match &*token {
+            Some(token) => Ok(token.clone()),
+            None => {
+                let (renewed, _) = self.ask_for_token().await?;
+                *token = Some(renewed.clone());
+                Ok(renewed)
+            }
+        }
+    }
+
+    async fn ask_for_token(&self) -> Result<(HeaderValue, Granted), SourceError> {
+        let (noun, secret) = self.access.secret();
+        self.network
+            .policy
+            .reveal(&format!("{noun} of OpenStack"), &self.tokens)?;
+        let (answer, given) = match self.access.question() {
+            Question::New(document) => {
+                let document = document.to_string();
+                let make = || {
+                    let request = self.agent.request(Method::POST, self.tokens.clone());
+                    let request = request.header(header::CONTENT_TYPE, "application/json");
+                    request.body(document.clone())
+                };
+                (self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?, None)
+            }
+            Question::About(token) => {
+                let unusable = || invalid("the token of OpenStack holds a character that no token has");
+                let token = header_value(token.expose().as_bytes()).ok_or_else(unusable)?;
+                let make = || {
+                    let request = self.agent.request(Method::GET, self.tokens.clone());
+                    request
+                        .header(TOKEN, token.clone())
+                        .header(SUBJECT, token.clone())
+                };
+                let answer = self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?;
+                (answer, Some(token))
+            }
+        };
+        match answer.status {
+            StatusCode::OK | StatusCode::CREATED => {}
+            StatusCode::UNAUTHORIZED => {
+                return Err(refused("identity", &format!("refuses {noun}"), &answer, secret));
+            }
+            _ => return Err(refused("identity", "gives no token", &answer, secret)),
+        }
+        let unusable = || invalid(format!("{} gives no usable token", service("identity", &answer)));
+        let told = || header_value(answer.headers.get(SUBJECT)?.as_bytes());
+        let token = given.or_else(told).ok_or_else(unusable)?;
+        // Its own words are not repeated: they are what the service makes of a document with a password.
+        let granted = serde_json::from_slice(&answer.body).map_err(|error| unusable().because(error))?;
+        Ok((token, granted))
+    }
+}
+
+/// Adds the token, and asks for a new one when the image service takes it no more.
+#[async_trait]
+impl Dialect for Session {
+    async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
+        let token = self.token_for(request.url()).await?;
+        request.headers_mut().insert(TOKEN, token);
+        Ok(())
+    }
+
+    async fn refused(&self, refusal: RefusedRequest<'_>) -> Verdict {
+        if refusal.status != StatusCode::UNAUTHORIZED {
+            return Verdict::Plain;
+        }
+        *self.token.lock().await = None;
+        Verdict::Again(None)
+    }
+}
+
+/// The error for an answer that is not what was asked for; without the words of the service if these repeat the `secret`.
+fn refused(kind: &str, does: &str, answer: &Answer, secret: &Secret) -> SourceError {
+    #[derive(Deserialize)]
+    struct Document {
+        error: Said,
+    }
+    #[derive(Deserialize)]
+    struct Said {
+        message: String,
+    }
+    let said = serde_json::from_slice(&answer.body).map(|document: Document| document.error.message);
+    let said = said.ok().filter(|said| !said.contains(secret.expose()));
+    let said = said.map(|said| format!(": {}", plain(&said))).unwrap_or_default();
+    let message = format!(
+        "{} {does}: {}{said}",
+        service(kind, answer),
+        status_text(answer.status)
+    );
+    SourceError::new(SourceErrorKind::Status(answer.status.as_u16()), message)
+}
+
+/// `the identity service keystone.example`.
+fn service(kind: &str, answer: &Answer) -> String {
+    format!("the {kind} service {}", answer.url.host_str().unwrap_or_default())
+}
+
+/// A token as a header; none for what is no token.
+fn header_value(token: &[u8]) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_bytes(token)
+        .ok()
+        .filter(|value| !value.is_empty())?;
+    value.set_sensitive(true);
+    Some(value)
+}

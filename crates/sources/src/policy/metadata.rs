@@ -1,0 +1,208 @@
+//! The services at which a machine learns who it is. The pod asks none of them, whatever endpoint a DataVolume names and wherever a
+//! server leads: their answers are the node's identity, and would end up on the disk.
+
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use datapath::error::SourceError;
+use program::sockets;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use url::{Host, Url};
+
+use super::{Face, Policy};
+use crate::error::invalid;
+
+/// Addresses of metadata services and of other services of a node that hand out its identity,
+/// from the documentation of each cloud.
+const IPV4_ADDRESSES: [Ipv4Addr; 9] = [
+    // Amazon, Google, Azure, Oracle, OpenStack, DigitalOcean, Hetzner, IBM and others.
+    Ipv4Addr::new(169, 254, 169, 254),
+    // GKE's metadata server on the node, to which it redirects the address above.
+    Ipv4Addr::new(169, 254, 169, 252),
+    // Credentials of ECS tasks, and of EKS pods.
+    Ipv4Addr::new(169, 254, 170, 2),
+    Ipv4Addr::new(169, 254, 170, 23),
+    // Azure's WireServer.
+    Ipv4Addr::new(168, 63, 129, 16),
+    // Alibaba, Tencent, Scaleway, Oracle's older cloud.
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(169, 254, 0, 23),
+    Ipv4Addr::new(169, 254, 42, 42),
+    Ipv4Addr::new(192, 0, 0, 192),
+];
+
+/// The same over IPv6, apart from addresses that contain one of the above (Oracle, OpenStack,
+/// Akamai).
+const IPV6_ADDRESSES: [Ipv6Addr; 5] = [
+    // Amazon's, and the credentials of EKS pods.
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),
+    // Google, Alibaba, Scaleway.
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd00, 0x100, 0, 0, 0, 0, 0x100, 0x200),
+    Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),
+];
+
+/// Octets at which an IPv6 address contains an IPv4 address: 6to4 (RFC 3056 §2), the six layouts
+/// of NAT64 (RFC 6052 §2.2), the last of which is that of mapped, compatible and ISATAP addresses
+/// too. A network chooses its own NAT64 prefix, so any prefix counts.
+const EMBEDDED_AT: [[usize; 4]; 7] = [
+    [2, 3, 4, 5],
+    [4, 5, 6, 7],
+    [5, 6, 7, 9],
+    [6, 7, 9, 10],
+    [7, 9, 10, 11],
+    [9, 10, 11, 12],
+    [12, 13, 14, 15],
+];
+
+/// The prefix of Teredo, whose addresses end with the complement of an IPv4 address (RFC 4380 §4).
+const TEREDO: [u8; 4] = [0x20, 0x01, 0, 0];
+
+/// Google's names for the metadata service, which a proxy might look up.
+const NAMES: [&str; 2] = ["metadata.google.internal", "metadata.goog"];
+
+impl Policy {
+    /// Checks that `url` may be asked at all.
+    pub fn visit(&self, url: &Url) -> Result<(), SourceError> {
+        let is_metadata = match url.host() {
+            Some(Host::Ipv4(ip)) => is_metadata(ip.into()),
+            Some(Host::Ipv6(ip)) => is_metadata(ip.into()),
+            Some(Host::Domain(name)) => NAMES.contains(&name.trim_end_matches('.')),
+            None => false,
+        };
+        if self.face == Face::Pod && is_metadata {
+            return Err(invalid(refusal(url.host_str().unwrap_or_default())));
+        }
+        Ok(())
+    }
+
+    /// The resolver of names. In a pod it leaves out the metadata services: other names may lead
+    /// to the same addresses.
+    pub fn resolver(&self) -> Arc<dyn Resolve> {
+        Arc::new(Resolver { face: self.face })
+    }
+}
+
+fn is_metadata(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => IPV4_ADDRESSES.contains(&ip),
+        IpAddr::V6(ip) => IPV6_ADDRESSES.contains(&ip) || embedded(ip).any(|ip| IPV4_ADDRESSES.contains(&ip)),
+    }
+}
+
+/// IPv4 addresses to which a translator or tunnel may send what is sent to `ip`.
+fn embedded(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
+    let octets = ip.octets();
+    let at = move |places: [usize; 4]| places.map(|place| octets[place]);
+    let teredo = octets
+        .starts_with(&TEREDO)
+        .then(|| at([12, 13, 14, 15]).map(|octet| !octet));
+    EMBEDDED_AT.into_iter().map(at).chain(teredo).map(Ipv4Addr::from)
+}
+
+fn refusal(name: &str) -> String {
+    format!("{name} is the metadata service of this machine, which an import does not ask")
+}
+
+/// A resolver whose threads may be refused.
+struct Resolver {
+    face: Face,
+}
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let is_pod = self.face == Face::Pod;
+        Box::pin(async move {
+            let found = sockets::lookup(name.as_str(), 0).await?;
+            let is_refused = |found: &SocketAddr| is_pod && is_metadata(found.ip());
+            let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_refused);
+            if others.is_empty() && !own.is_empty() {
+                return Err(Box::<dyn Error + Send + Sync>::from(refusal(name.as_str())));
+            }
+            Ok(Box::new(others.into_iter()) as Addrs)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn metadata_services_are_known_however_they_are_written() {
+        let pod = Policy::pod(&HashMap::<String, String>::new(), true);
+        for url in [
+            "http://169.254.169.254/latest/meta-data/",
+            "http://169.254.169.254:80/",
+            "https://2852039166/",
+            "http://0xa9.0xfe.0xa9.0xfe/",
+            "http://[::ffff:169.254.169.254]/",
+            "http://[fd00:ec2::254]/",
+            "http://[fd00:c1::a9fe:a9fe]/opc/v2/",
+            "http://[fe80::a9fe:a9fe]/openstack/",
+            "http://[fd00:a9fe:a9fe::1]/",
+            "http://[fd00:100::100:200]/",
+            "http://100.100.100.200/",
+            "http://169.254.169.252:988/",
+            "http://169.254.170.2/v2/credentials",
+            "http://metadata.google.internal/computeMetadata/v1/",
+            "http://METADATA.google.internal./",
+        ] {
+            let url = Url::parse(url).unwrap();
+            assert!(pod.visit(&url).is_err(), "{url}");
+            assert!(
+                Policy::default().visit(&url).is_ok(),
+                "the command line is its owner's: {url}"
+            );
+        }
+        for url in [
+            "http://169.254.20.10/",
+            "http://[64:ff9b::a9fe:140a]/",
+            "http://[2001:db8::1]/",
+            "http://metadata/",
+            "http://metadata.google.internal.example/",
+        ] {
+            assert!(pod.visit(&Url::parse(url).unwrap()).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn metadata_services_are_known_behind_translators_and_tunnels() {
+        let pod = Policy::pod(&HashMap::<String, String>::new(), true);
+        for ip in [
+            // Mapped, compatible, translated (RFC 2765).
+            "::ffff:a9fe:a9fe",
+            "::a9fe:a9fe",
+            "::ffff:0:a9fe:a9fe",
+            // NAT64: well-known, for local use in any layout, and a network's own prefix.
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::a9fe:a9fe",
+            "64:ff9b:1:a9fe:a9:fe00::",
+            "64:ff9b:1:ffa9:fe:a9fe::",
+            "64:ff9b:1:0:a9:fea9:fe00:0",
+            "2001:db8:a9fe:a9fe::",
+            "2001:db8:a9:fea9:fe::",
+            "2001:db8:1:2:3:4:a83f:8110",
+            // 6to4, ISATAP, Teredo.
+            "2002:a9fe:a9fe::1",
+            "2001:db8::5efe:a9fe:a9fe",
+            "2001::1:0:5601:5601",
+        ] {
+            assert!(is_metadata(ip.parse().unwrap()), "{ip}");
+            let url = Url::parse(&format!("http://[{ip}]/latest/meta-data")).unwrap();
+            assert!(pod.visit(&url).is_err(), "{url}");
+        }
+        for ip in [
+            "64:ff9b::c000:201",
+            "2002:c000:201::1",
+            "2001:db8::5601:5601",
+            "::1",
+        ] {
+            assert!(!is_metadata(ip.parse().unwrap()), "{ip}");
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! Disks of VMware machines, through nbdkit and VMware's library (VDDK).
+//!
+//! ```text
+//!  VddkSource ── open: vSphere (SOAP): which machine, snapshot, file, changes ──► Nbdkit (a child) ──► NbdSource over its socket
+//! ```
+//!
+//! With an earlier checkpoint the bytes are the ranges that changed since then, one after the other.
+
+mod answer;
+mod areas;
+mod body;
+mod change_id;
+mod changes;
+mod disk;
+mod log;
+mod nbdkit;
+mod pin;
+mod program;
+mod soap;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapath::changes::Changes;
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::{Body, Source};
+use url::Url;
+
+use self::body::{DiskBody, Reading};
+use self::change_id::BEGIN_ANEW;
+use self::disk::{Earlier, Found};
+pub use self::log::VddkInfo;
+use self::nbdkit::{Disk, Nbdkit};
+pub use self::nbdkit::{Installation, RUN_WITH_PARENT};
+use self::pin::Thumbprint;
+pub use self::program::END_LIMIT;
+use self::soap::Session;
+use super::nbd::{NbdSource, NbdUri};
+use super::network::Network;
+use super::retry::lookup;
+use crate::checkpoints::Checkpoints;
+use crate::error::invalid;
+
+/// The disk, and the way to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VddkOptions {
+    /// vCenter or ESXi; its API is at `/sdk` below.
+    pub endpoint: Url,
+    /// The machine's uuid: of its instance, or of its BIOS.
+    pub uuid: String,
+    /// The disk's file: `[datastore1] vm/disk.vmdk`.
+    pub backing_file: String,
+    /// The thumbprint of the server's certificate, which the library wants to know.
+    pub thumbprint: Option<String>,
+    /// The snapshot to read, and that which the target already holds: by its name or the name of its object, the latter also by
+    /// its change id.
+    pub checkpoints: Checkpoints,
+    /// True if certificates of servers are verified with those that the user has given: without them, nothing is known
+    /// about the server but its thumbprint.
+    pub has_certificates: bool,
+    /// Places of programs and libraries.
+    pub installation: Installation,
+}
+
+/// Particulars that come with an address.
+#[derive(Debug, Clone, Default)]
+pub struct VddkParticulars {
+    /// The thumbprint of the server's certificate.
+    pub thumbprint: Option<String>,
+    /// True if certificates were given to verify servers with.
+    pub has_certificates: bool,
+    /// Places of programs and libraries.
+    pub installation: Installation,
+}
+
+impl VddkOptions {
+    /// The disk at `vddk+https://VCENTER/?vm=UUID&disk=FILE`. The server is known by the thumbprint, if there is one and no
+    /// certificates are given, else by the certificate that it shows.
+    pub fn parse(
+        address: &str,
+        checkpoints: Checkpoints,
+        particulars: VddkParticulars,
+    ) -> Result<Self, SourceError> {
+        let VddkParticulars {
+            thumbprint,
+            has_certificates,
+            installation,
+        } = particulars;
+        let parsed = address
+            .get("vddk+".len()..)
+            .and_then(|address| Url::parse(address).ok());
+        let parts = parsed.and_then(|mut endpoint| {
+            let part = |name| {
+                let mut pairs = endpoint.query_pairs();
+                pairs
+                    .find(|(key, _)| key == name)
+                    .map(|(_, value)| value.into_owned())
+            };
+            let (uuid, backing_file) = (part("vm")?, part("disk")?);
+            endpoint.set_query(None);
+            Some((endpoint, uuid, backing_file))
+        });
+        let (endpoint, uuid, backing_file) = parts.ok_or_else(|| {
+            invalid(
+                "a VMware disk is named by vddk+https://VCENTER/?vm=UUID&disk=[DATASTORE] FOLDER/FILE.vmdk",
+            )
+        })?;
+        Ok(Self {
+            endpoint,
+            uuid,
+            backing_file,
+            has_certificates: has_certificates || thumbprint.is_none(),
+            thumbprint,
+            checkpoints,
+            installation,
+        })
+    }
+}
+
+/// A disk that nbdkit serves. All methods block; do not call them inside an asynchronous task.
+pub struct VddkSource {
+    // Before nbdkit, so that its connections are closed before nbdkit ends.
+    disk: NbdSource,
+    nbdkit: Nbdkit,
+    changes: Option<Changes>,
+    reading: Reading,
+    name: String,
+}
+
+impl VddkSource {
+    /// Finds the disk, starts nbdkit for it and connects to that. To be called on the thread that the source lives on.
+    pub fn open(options: &VddkOptions, network: &Arc<Network>) -> Result<Self, SourceError> {
+        check_architecture(std::env::consts::ARCH)?;
+        if options.checkpoints.previous.is_some() && options.checkpoints.current.is_none() {
+            return Err(invalid("previous checkpoint set without current"));
+        }
+        let Some(credentials) = &network.credentials else {
+            return Err(invalid("vSphere needs a user name and a password"));
+        };
+        let tls = trust(options, network)?;
+        let network = network.but(|network| network.tls = tls);
+        let (found, changes) = network.block_on(find(options, &network))?;
+        let disk = Disk {
+            server: options.endpoint.host_str().unwrap_or_default(),
+            user: credentials.user(),
+            password: credentials.password(),
+            thumbprint: options.thumbprint.as_deref(),
+            machine: &found.machine.name,
+            snapshot: found.snapshot.as_ref().map(|snapshot| snapshot.name.as_str()),
+            file: &found.disk.file,
+        };
+        // Waits for nbdkit end when it ends, not when patience does.
+        let gone = network.stop.child_token();
+        let nbdkit = Nbdkit::start(&options.installation, &disk, &network.stop, gone.clone())?;
+        let name = match &disk.snapshot {
+            Some(snapshot) => format!("{} of {} in {snapshot}", disk.file, options.uuid),
+            None => format!("{} of {}", disk.file, options.uuid),
+        };
+        let reading = Reading {
+            endpoint: options.endpoint.clone(),
+            network: Arc::clone(&network),
+            log: nbdkit.log(),
+            gone: gone.clone(),
+            found,
+        };
+        let uri = NbdUri::unix(&nbdkit.socket(), "");
+        let disk = match NbdSource::at(uri, &network.but(|network| network.stop = gone)) {
+            Ok(disk) => disk,
+            Err(error) => {
+                // The socket tells only that nbdkit is gone; its log tells what the library did not like.
+                nbdkit.end();
+                return Err(reading.explained(error));
+            }
+        };
+        let is_test = options.installation.is_for_tests();
+        let changes = changes
+            .map(|changes| on_exported(changes, &disk, is_test))
+            .transpose()?;
+        Ok(Self {
+            disk,
+            nbdkit,
+            changes,
+            reading,
+            name,
+        })
+    }
+
+    /// Words of the library about itself so far; complete when the first byte has been read.
+    pub fn info(&self) -> VddkInfo {
+        self.nbdkit.info()
+    }
+
+    /// Returns a function that tells what [`VddkSource::info`] does, also after the source is gone.
+    pub fn informer(&self) -> impl Fn() -> VddkInfo + use<> {
+        let log = self.nbdkit.log();
+        move || log.info()
+    }
+}
+
+impl Source for VddkSource {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn length(&self) -> Option<u64> {
+        match &self.changes {
+            Some(changes) => Some(changes.bytes()),
+            None => self.disk.length(),
+        }
+    }
+
+    fn is_ranged(&self) -> bool {
+        self.changes.is_none()
+    }
+
+    fn is_disk(&self) -> bool {
+        true
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        self.changes.as_ref()
+    }
+
+    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+        let bytes = match &self.changes {
+            Some(changes) => self.disk.selected(changes.ranges()),
+            None => self.disk.body()?,
+        };
+        Ok(Box::new(DiskBody {
+            bytes,
+            reading: self.reading.clone(),
+            is_checked: false,
+        }))
+    }
+
+    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        let bytes = self.disk.read_range(range);
+        bytes.map_err(|error| self.reading.explained(error))
+    }
+}
+
+/// The disk, and what changed on it if an earlier state of it is given.
+async fn find(
+    options: &VddkOptions,
+    network: &Arc<Network>,
+) -> Result<(Found, Option<Changes>), SourceError> {
+    let mut session = Session::open(&options.endpoint, network).await?;
+    let (uuid, file) = (&options.uuid, &options.backing_file);
+    let found = lookup(disk::find(&mut session, uuid, file, &options.checkpoints)).await;
+    let found = match found {
+        Ok(found) => {
+            let is_test = options.installation.is_for_tests();
+            changes_of(&mut session, found, is_test, network).await
+        }
+        Err(error) => Err(error),
+    };
+    session.close().await;
+    found
+}
+
+async fn changes_of(
+    session: &mut Session,
+    found: Found,
+    is_test: bool,
+    network: &Network,
+) -> Result<(Found, Option<Changes>), SourceError> {
+    tracing::info!(?found, "vSphere knows the disk");
+    let since = match &found.since {
+        None => return Ok((found, None)),
+        // CDI's own tests import from VMware's simulator in stages, with a plugin for tests. It is nowhere else believed.
+        Some(Earlier::Same) if is_test => return Ok((found, Changes::new(0, []))),
+        Some(Earlier::Same) => {
+            return Err(invalid(format!(
+                "vSphere tells neither the size of the disk {} nor what changed on it: {BEGIN_ANEW}",
+                found.disk.file
+            )));
+        }
+        Some(Earlier::Tracked(since)) => since,
+    };
+    let capacity = found.disk.capacity.ok_or_else(|| {
+        invalid(format!(
+            "vSphere does not tell the size of the disk {}",
+            found.disk.file
+        ))
+    })?;
+    // No byte comes meanwhile, so the patience is that of the bytes.
+    let limit = network.patience.no_progress_limit;
+    let changes = tokio::time::timeout(limit, changes::query(session, &found, since, capacity)).await;
+    let changes = changes.unwrap_or_else(|_| {
+        let message = format!(
+            "vSphere did not tell within {} s what changed since {since}",
+            limit.as_secs()
+        );
+        Err(SourceError::new(SourceErrorKind::Stalled, message))
+    })?;
+    tracing::info!(
+        "{} bytes of {capacity} changed since {since}, in {} areas",
+        changes.bytes(),
+        changes.ranges().len()
+    );
+    Ok((found, Some(changes)))
+}
+
+/// `changes`, as those of the disk that nbdkit exports.
+fn on_exported(changes: Changes, disk: &NbdSource, is_test: bool) -> Result<Changes, SourceError> {
+    let (exported, told) = (disk.length().unwrap_or_default(), changes.disk_bytes());
+    let agreed = if is_test {
+        // In CDI's tests the plugin serves a file of 46137344 bytes, whatever disk vSphere names:
+        // one of 2 GiB. All changes have to lie in that file. That the target has room for the
+        // file is checked before anything is written.
+        Changes::new(exported, changes.ranges().iter().cloned())
+    } else {
+        // Both are the size of one disk in one snapshot. If they differ, vSphere and the library
+        // look at different disks, or at states before and after a resize, and the bytes that
+        // would be read are not those that changed. Upstream copies them.
+        (exported == told).then_some(changes)
+    };
+    agreed.ok_or_else(|| {
+        let message = format!(
+            "the disk has {told} bytes for vSphere and {exported} for the VDDK library: it was resized, so import it anew"
+        );
+        SourceError::new(SourceErrorKind::Changed, message)
+    })
+}
+
+/// Certificates that the user has given win over the thumbprint; with neither, the server is not known.
+fn trust(options: &VddkOptions, network: &Arc<Network>) -> Result<Arc<rustls::ClientConfig>, SourceError> {
+    let verified = options.has_certificates || network.insecure;
+    // CDI's own tests give "testprint", with a plugin for tests in place of the library: there it is none. Elsewhere it is refused, for
+    // who gives a thumbprint wants no other server.
+    let is_test = options.installation.is_for_tests();
+    let thumbprint = options
+        .thumbprint
+        .as_ref()
+        .filter(|text| !is_test || Thumbprint::is_meant(text));
+    match thumbprint {
+        Some(thumbprint) if !verified => Thumbprint::parse(thumbprint)?.client_config(),
+        None if !verified => {
+            tracing::warn!(
+                "neither certificates nor a thumbprint are given: the vSphere server is not verified"
+            );
+            let config = https::tls::insecure_client_config();
+            config
+                .map(Arc::new)
+                .map_err(|error| SourceError::of(SourceErrorKind::Invalid, error))
+        }
+        _ => Ok(Arc::clone(&network.tls)),
+    }
+}
+
+/// VMware's library exists for one architecture. `rust_name` is Rust's name for ours; users know Go's.
+fn check_architecture(rust_name: &str) -> Result<(), SourceError> {
+    let name = match rust_name {
+        "x86_64" => return Ok(()),
+        "aarch64" => "arm64",
+        other => other,
+    };
+    Err(invalid(format!("the {name} architecture does not support VDDK")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_vcenter_machine_and_disk() {
+        let parse = |address| VddkOptions::parse(address, Checkpoints::default(), VddkParticulars::default());
+        let options = parse("vddk+https://vc:8443/?vm=42-a&disk=%5Bds 1%5D vm/d.vmdk").unwrap();
+        assert_eq!(options.endpoint.as_str(), "https://vc:8443/");
+        assert_eq!(
+            (options.uuid.as_str(), options.backing_file.as_str()),
+            ("42-a", "[ds 1] vm/d.vmdk")
+        );
+        assert!(
+            options.has_certificates,
+            "the server has to show a good certificate"
+        );
+        for address in ["vddk+https://vc/", "vddk+https://vc/?vm=1", "vddk+https://"] {
+            assert!(parse(address).is_err(), "{address}");
+        }
+    }
+
+    #[test]
+    fn other_architectures_are_named_as_users_know_them() {
+        assert!(check_architecture("x86_64").is_ok());
+        for (rust_name, name) in [("aarch64", "arm64"), ("s390x", "s390x")] {
+            assert_eq!(
+                check_architecture(rust_name).unwrap_err().to_string(),
+                format!("the {name} architecture does not support VDDK")
+            );
+        }
+    }
+}

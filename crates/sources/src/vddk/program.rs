@@ -1,0 +1,174 @@
+//! A program that is started, watched and ended with us.
+
+use std::fmt;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use datapath::error::{NoThread, SourceError, errno_text};
+use program::env::{ProcessEnv, Strings};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio_util::sync::CancellationToken;
+
+use super::log::Log;
+use crate::network::stopped;
+
+/// Longest time until nbdkit listens: it loads the library, but connects only when a client connects to it.
+const START_LIMIT: Duration = Duration::from_secs(15);
+
+/// Longest time for nbdkit to close the disk before it is killed.
+pub const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// Time for a keeper to kill nbdkit and tell so, before it is killed itself.
+const KEEPER_LIMIT: Duration = Duration::from_secs(1);
+
+/// Variables of ours that nbdkit and the library have no business with, by the beginning of their names: among them are passwords.
+const SECRET_PREFIXES: [&str; 3] = ["IMPORTER_", "AWS_", "GOOGLE_"];
+
+/// Pause between two looks at nbdkit while it starts or ends. It is ready after some 30 ms.
+const POLL: Duration = Duration::from_millis(5);
+
+/// The fate of a program that was started.
+pub(super) enum State {
+    Ready,
+    Ended(ExitStatus),
+    Hanging,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready => f.write_str("is ready"),
+            Self::Ended(status) => write!(f, "ended ({status})"),
+            Self::Hanging => write!(f, "is not ready after {} s", START_LIMIT.as_secs()),
+        }
+    }
+}
+
+/// A program whose standard error is kept as a log.
+pub(super) struct Running {
+    child: Child,
+    /// True if the child is a keeper, which runs the program and ends it when its input ends: with us, at the latest.
+    is_kept: bool,
+    pub(super) log: Log,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts `command`, perhaps a keeper, with the environment that it needs, and without the keys and passwords of the pod. Cancels
+    /// `gone` when it ends.
+    pub(super) fn start(command: &mut Command, is_kept: bool, gone: CancellationToken) -> io::Result<Self> {
+        let secrets = SECRET_PREFIXES
+            .iter()
+            .flat_map(|prefix| ProcessEnv.with_prefix(prefix));
+        for (name, _) in secrets {
+            command.env_remove(name);
+        }
+        let mut child = command
+            // Ctrl-C is for us: it would end the program first, and the import would fail before it is stopped.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let log = Log::default();
+        let pipe = child.stderr.take();
+        let follow = {
+            let log = log.clone();
+            move || {
+                // The pipe is at its end when the last one who could write into it is gone.
+                if let Some(pipe) = pipe {
+                    log.follow(pipe);
+                }
+                gone.cancel();
+            }
+        };
+        match thread::Builder::new().spawn(follow) {
+            Ok(reader) => Ok(Self {
+                child,
+                is_kept,
+                log,
+                reader: Some(reader),
+            }),
+            Err(error) => {
+                child.kill().and_then(|()| child.wait())?;
+                Err(io::Error::other(NoThread(error)))
+            }
+        }
+    }
+
+    /// Waits until `is_ready`, or until the program ends or its time is over.
+    pub(super) fn wait(
+        &mut self,
+        stop: &CancellationToken,
+        is_ready: impl Fn() -> bool,
+    ) -> Result<State, SourceError> {
+        let start = Instant::now();
+        while !is_ready() {
+            if stop.is_cancelled() {
+                return Err(stopped());
+            }
+            if let Some(status) = self.child.try_wait().ok().flatten() {
+                return Ok(State::Ended(status));
+            }
+            if start.elapsed() > START_LIMIT {
+                return Ok(State::Hanging);
+            }
+            thread::sleep(POLL);
+        }
+        Ok(State::Ready)
+    }
+
+    /// Ends the program. Does nothing when that was done already.
+    pub(super) fn end(&mut self) {
+        if self.reader.is_none() {
+            return;
+        }
+        drop(self.child.stdin.take());
+        // Of a child that was waited for, the number may be another process's by now.
+        if !self.is_kept
+            && matches!(self.child.try_wait(), Ok(None))
+            && let Err(errno) = kill_process(Pid::from_child(&self.child), Signal::TERM)
+        {
+            tracing::debug!("nbdkit has ended already: {errno}");
+        }
+        let limit = END_LIMIT
+            + if self.is_kept {
+                KEEPER_LIMIT
+            } else {
+                Duration::ZERO
+            };
+        let start = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if start.elapsed() > limit {
+                tracing::warn!("nbdkit does not end, killing it");
+                if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
+                    tracing::warn!("cannot kill nbdkit: {}", errno_text(&error));
+                }
+                break;
+            }
+            thread::sleep(POLL);
+        }
+        self.finish_log();
+    }
+
+    /// Takes in the rest of what was said. A grandchild may hold the pipe open for ever.
+    fn finish_log(&mut self) {
+        let Some(reader) = self.reader.take() else { return };
+        let start = Instant::now();
+        while !reader.is_finished() && start.elapsed() < END_LIMIT {
+            thread::sleep(POLL);
+        }
+        if reader.is_finished() && reader.join().is_err() {
+            tracing::warn!("the thread that reads the log of nbdkit failed");
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

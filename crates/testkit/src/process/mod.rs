@@ -1,0 +1,373 @@
+//! Runs the binary under test as a user's shell would, with a time limit, and measures it from outside.
+
+mod finished;
+pub mod lasting;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use tempfile::NamedTempFile;
+
+use crate::fail::OrFail;
+use crate::output::Output;
+use crate::{tools, wait};
+
+pub use finished::Finished;
+
+/// Bytes that a worker may have in memory at most (ARCHITECTURE.md, "Memory"): 64 MiB, the pages of its code included, and 12 more
+/// in a debug build, which the gate runs.
+// A debug build has 17 MB of code resident and a release build 9, and its allocations vary more: beside three busy test programs
+// its peak was 4 MB above that of a quiet machine (xz of many blocks, slow target: 69 MiB).
+pub const PEAK_RSS_BYTES: u64 = (64 << 20) + if cfg!(debug_assertions) { 12 << 20 } else { 0 };
+
+/// The beginning of the names of variables to which release builds are deaf (`program::env`).
+const OF_TESTS: &str = "CDI_WORKERS_TEST_";
+
+/// The variable with a folder of programs that run instead of those beside the tests, by name: of another architecture (`ci/emulated`), or
+/// of another version (`ci/versions`).
+pub const INSTEAD: &str = "CDI_TEST_PROGRAMS";
+
+/// Time between two looks at a running program.
+const POLL: Duration = Duration::from_millis(2);
+
+/// Time for which a line of a log is waited for.
+const LINE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A number of `/proc/PID/status` (proc(5)), in bytes.
+pub fn memory(process: u32, field: &str) -> u64 {
+    let file = format!("/proc/{process}/status");
+    let status = std::fs::read_to_string(&file).or_fail(&file);
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let line = line.or_fail(field);
+    let kib = line.trim_start_matches(':').trim().trim_end_matches(" kB");
+    kib.parse::<u64>().or_fail(field) * 1024
+}
+
+/// CPU time of a process so far (proc(5), fields 14 and 15 of `stat`, in ticks of 10 ms).
+pub fn cpu(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).or_fail("/proc");
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields).or_fail("fields");
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks: u64 = ticks.map(|field| field.parse::<u64>().or_fail("a number")).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+/// The writer of a program's standard input.
+type Feed = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<()> + Send>;
+
+/// A program that is about to run.
+pub struct Program {
+    path: PathBuf,
+    args: Vec<OsString>,
+    wrapper: Vec<OsString>,
+    env: Vec<(String, OsString)>,
+    feed: Option<Feed>,
+    timeout: Duration,
+    memory_report: Option<NamedTempFile>,
+}
+
+impl Program {
+    /// The program at `path`, or the one that runs instead, with no arguments, nothing on standard input and one minute to finish.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        let other = std::env::var_os(INSTEAD).zip(path.file_name());
+        let other = other.map(|(folder, name)| Path::new(&folder).join(name));
+        Self {
+            path: other.filter(|other| other.exists()).unwrap_or(path),
+            args: Vec::new(),
+            wrapper: Vec::new(),
+            env: Vec::new(),
+            feed: None,
+            timeout: Duration::from_secs(60),
+            memory_report: None,
+        }
+    }
+
+    /// Adds one argument.
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets an environment variable. Fails the test if a release build would not hear it, and take the paths and ports of
+    /// this machine for those of its pod.
+    #[track_caller]
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        assert!(
+            cfg!(debug_assertions) || !name.starts_with(OF_TESTS),
+            "a release build does not hear {name} and would write to this machine's own paths: run this test without --release"
+        );
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Runs the program as the last arguments of another one, such as `strace -f`.
+    pub fn under<A: Into<OsString>>(mut self, wrapper: &str, args: impl IntoIterator<Item = A>) -> Self {
+        self.wrapper.push(tools::find(wrapper).into());
+        self.wrapper.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Gives it what `feed` writes on standard input, through a pipe. A program that stops reading is no error.
+    pub fn stdin(
+        mut self,
+        feed: impl FnOnce(&mut dyn Write) -> std::io::Result<()> + Send + 'static,
+    ) -> Self {
+        self.feed = Some(Box::new(feed));
+        self
+    }
+
+    /// The content of `file` comes in on standard input, through a pipe: nothing can seek in it.
+    pub fn stdin_file(self, file: &Path) -> Self {
+        let mut file = std::fs::File::open(file).or_fail(file.display());
+        self.stdin(move |pipe| std::io::copy(&mut file, pipe).map(drop))
+    }
+
+    /// `bytes` come in on standard input, through a pipe.
+    pub fn stdin_bytes(self, bytes: impl Into<Vec<u8>>) -> Self {
+        let bytes = bytes.into();
+        self.stdin(move |pipe| pipe.write_all(&bytes))
+    }
+
+    /// Sets the time that the program may run before it is killed.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Measures the memory of the program. What measures it passes no signals on.
+    pub fn measured(mut self) -> Self {
+        let report = NamedTempFile::new().or_fail("a file for the report of `time`");
+        // GNU time forks before it executes the program, so the peak is the program's own; the peak of a
+        // direct child would contain that of this process, from which it was forked.
+        self.wrapper.push(tools::find("time").into());
+        self.wrapper.extend(["-q", "-f", "%M", "-o"].map(OsString::from));
+        self.wrapper.push(report.path().into());
+        self.memory_report = Some(report);
+        self
+    }
+
+    /// Runs the program to its end and measures its memory.
+    pub fn run(self) -> Finished {
+        self.measured().start().wait()
+    }
+
+    /// Starts the program and leaves it running, for a test that sends signals or talks to it.
+    pub fn start(self) -> Running {
+        let words: Vec<OsString> = self
+            .wrapper
+            .into_iter()
+            .chain([self.path.into_os_string()])
+            .chain(self.args)
+            .collect();
+        let name = words
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ");
+        let (first, rest) = words.split_first().or_fail("a program has a path");
+        let mut child = Command::new(first)
+            .args(rest)
+            .envs(self.env)
+            // A signal to the group stops the wrapper and the program.
+            .process_group(0)
+            .stdin(if self.feed.is_some() {
+                Stdio::piped()
+            } else {
+                Stdio::null()
+            })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .or_fail(&name);
+        if let (Some(feed), Some(mut pipe)) = (self.feed, child.stdin.take()) {
+            // EPIPE is the program's right; whether it should have read on shows in its exit code.
+            std::thread::spawn(move || feed(&mut pipe).ok());
+        }
+        let stdout = child
+            .stdout
+            .take()
+            .map(Output::collect)
+            .or_fail("a piped standard output");
+        let stderr = child
+            .stderr
+            .take()
+            .map(Output::collect)
+            .or_fail("a piped standard error");
+        Running {
+            name,
+            child,
+            stdout,
+            stderr,
+            started: Instant::now(),
+            timeout: self.timeout,
+            memory_report: self.memory_report,
+        }
+    }
+}
+
+/// A program that runs.
+pub struct Running {
+    name: String,
+    child: Child,
+    stdout: Output,
+    stderr: Output,
+    started: Instant,
+    timeout: Duration,
+    memory_report: Option<NamedTempFile>,
+}
+
+impl Running {
+    /// Sends a signal to the program (and to what wraps it). One that has ended is left alone.
+    pub fn signal(&self, signal: Signal) {
+        rustix::process::kill_process_group(self.pid(), signal).ok();
+    }
+
+    /// The process; the wrapper's, if there is one.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the program catches signals. The handler of SIGINT is the last that ours install (proc(5), `SigCgt`).
+    #[track_caller]
+    pub fn wait_for_handlers(&self) {
+        let file = format!("/proc/{}/status", self.id());
+        let complaint = || format!("{} catches no signals", self.name);
+        wait::until(LINE_PATIENCE, complaint, || {
+            let status = std::fs::read_to_string(&file).or_fail(&file);
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = u64::from_str_radix(caught.or_fail(&file).trim(), 16).or_fail(&file);
+            (caught >> (Signal::INT.as_raw() - 1)) & 1 == 1
+        });
+    }
+
+    /// Waits for a line with `needle` in it on standard error and returns the line. Fails the test when the program
+    /// ends before, or half a minute does.
+    #[track_caller]
+    pub fn wait_for_line(&self, needle: &str) -> String {
+        self.stderr.wait_for(needle, LINE_PATIENCE)
+    }
+
+    /// The same, but nothing when the program ends before.
+    #[track_caller]
+    pub fn wait_for_line_or_end(&self, needle: &str) -> Option<String> {
+        self.stderr.wait_for_or_end(needle, LINE_PATIENCE)
+    }
+
+    /// The text on standard error until now.
+    pub fn stderr_so_far(&self) -> String {
+        self.stderr.so_far()
+    }
+
+    /// Waits for the end. A program that exceeds its time is killed and the test fails.
+    pub fn wait(mut self) -> Finished {
+        while !self.has_ended() {
+            if self.started.elapsed() > self.timeout {
+                self.signal(Signal::KILL);
+                panic!("{} did not end within {:?}", self.name, self.timeout);
+            }
+            std::thread::sleep(POLL);
+        }
+        let wall = self.started.elapsed();
+        let written_bytes = written_bytes(self.child.id());
+        let status = self.child.wait().or_fail(&self.name);
+        Finished {
+            name: self.name,
+            status,
+            stdout: self.stdout.text(),
+            stderr: self.stderr.text(),
+            wall,
+            written_bytes,
+            peak_rss_bytes: self.memory_report.and_then(|report| peak_rss_bytes(&report)),
+        }
+    }
+
+    /// True if the program has ended, without reaping it: its accounts are still needed.
+    pub(crate) fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        rustix::process::waitid(WaitId::Pid(self.pid()), options)
+            .or_fail(&self.name)
+            .is_some()
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+/// The memory that GNU time reported, in KiB; it says nothing of a program that was killed with it.
+fn peak_rss_bytes(report: &NamedTempFile) -> Option<u64> {
+    let report = std::fs::read_to_string(report.path()).or_fail("the report of `time`");
+    report.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// `wchar` of proc(5): bytes that an ended, not yet reaped process and the children it waited for have written.
+fn written_bytes(pid: u32) -> u64 {
+    let file = format!("/proc/{pid}/io");
+    let accounts = std::fs::read_to_string(&file).or_fail(&file);
+    let wchar = accounts.lines().find_map(|line| line.strip_prefix("wchar: "));
+    wchar
+        .and_then(|count| count.parse().ok())
+        .or_fail(format!("{file} has no `wchar` line"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Program {
+        Program::new("/bin/sh").args(["-c", script])
+    }
+
+    #[test]
+    fn output_code_written_bytes_and_memory_are_the_programs_own() {
+        let ballast = vec![1_u8; 256 << 20];
+        let script = "cat >/dev/null; head -c 5000000 /dev/zero > /dev/null; echo out; echo err >&2; exit 7";
+        let finished = shell(script).stdin_bytes(vec![b'x'; 100_000]).run();
+        assert_eq!(
+            (
+                finished.code(),
+                finished.stdout.as_str(),
+                finished.stderr.as_str()
+            ),
+            (7, "out\n", "err\n")
+        );
+        assert!(
+            (5_000_000..5_300_000).contains(&finished.written_bytes),
+            "{}",
+            finished.written_bytes
+        );
+        let peak = finished.peak_rss_bytes.unwrap();
+        assert!(
+            peak > 0 && peak < 64 << 20,
+            "{peak} bytes, this process has {}",
+            ballast.len()
+        );
+    }
+
+    #[test]
+    fn a_signal_ends_a_running_program() {
+        let running = shell("sleep 60").start();
+        running.signal(Signal::TERM);
+        let finished = running.wait();
+        assert_eq!(finished.code(), 143);
+        assert!(finished.wall < Duration::from_secs(10));
+    }
+
+    #[test]
+    #[should_panic(expected = "did not end within")]
+    fn a_program_that_hangs_fails_the_test() {
+        shell("sleep 60").timeout(Duration::from_millis(50)).run();
+    }
+}

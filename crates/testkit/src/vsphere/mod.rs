@@ -1,0 +1,148 @@
+//! vSphere, simulated by VMware's own library or scripted, and a plugin of nbdkit that stands in for the library that reads its disks.
+
+pub mod tracked;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde::Deserialize;
+
+use crate::fail::OrFail;
+use crate::tools;
+
+/// A virtual machine with one disk and two snapshots, "first" and below it "second".
+#[derive(Debug, Clone, Deserialize)]
+pub struct Machine {
+    /// The name of its object.
+    pub moref: String,
+    /// The uuid of its BIOS.
+    pub uuid: String,
+    /// The uuid of its instance.
+    pub instance_uuid: String,
+    /// The file of its disk.
+    pub disk: String,
+    /// The object of the snapshot "second".
+    pub snapshot: String,
+}
+
+/// A running vSphere that knows the user `user` with the password `secret`; ends when dropped.
+pub struct Vsphere {
+    child: Child,
+    url: String,
+    thumbprint: String,
+    machines: Vec<Machine>,
+}
+
+/// Machines in its two data centres.
+const MACHINES: usize = 8;
+
+impl Vsphere {
+    /// Starts it; builds it first, if it was never built on this machine.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with the certificate of the program `vcsim`, as in CDI's tests: an RSA key of
+    /// 1024 bits.
+    pub fn start_as_vcsim() -> Self {
+        Self::start_with(&["own-certificate"])
+    }
+
+    fn start_with(arguments: &[&str]) -> Self {
+        let mut child = Command::new(tools::built("vsphere"))
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .or_fail("start the simulator of vSphere");
+        let output = child.stdout.take().or_fail("the output of the simulator");
+        let mut lines = BufReader::new(output).lines();
+        let mut line = || {
+            let line = lines.next().or_fail("the simulator of vSphere ended");
+            line.or_fail("read what the simulator says")
+        };
+        let (url, thumbprint) = (line(), line().replace(' ', ":"));
+        let machines = (0..MACHINES)
+            .map(|_| serde_json::from_str(&line()).or_fail("a machine of the simulator"))
+            .collect();
+        Self {
+            child,
+            url,
+            thumbprint,
+            machines,
+        }
+    }
+
+    /// `https://127.0.0.1:port`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The SHA-1 thumbprint of its certificate, with colons.
+    pub fn thumbprint(&self) -> &str {
+        &self.thumbprint
+    }
+
+    /// All machines: the first half lies in the first data centre.
+    pub fn machines(&self) -> &[Machine] {
+        &self.machines
+    }
+}
+
+impl Drop for Vsphere {
+    fn drop(&mut self) {
+        // At the end of its input it ends, and leaves no files.
+        drop(self.child.stdin.take());
+        drop(self.child.wait());
+    }
+}
+
+/// Builds the plugin in `folder`.
+pub fn build_plugin(folder: &Path) -> PathBuf {
+    let plugin = folder.join("nbdkit-vddk-plugin.so");
+    compile("plugin.c", &plugin);
+    plugin
+}
+
+/// Compiles a plugin of `crates/testkit/vddk`.
+fn compile(source: &str, plugin: &Path) {
+    let header = Path::new("/usr/include/nbdkit-plugin.h");
+    assert!(
+        header.exists(),
+        "this test needs {}: apt-get install nbdkit-plugin-dev",
+        header.display()
+    );
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("vddk").join(source);
+    let args = ["-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-o"].map(Into::into);
+    tools::run("gcc", args.into_iter().chain([plugin.to_owned(), source]));
+}
+
+/// Puts the plugin below `root` where a side-car image for tests brings it, and `config`, which
+/// is for the plugin. VMware's library is not there, as it is not in CDI's image for tests.
+pub fn bring_library(root: &Path, config: &str) {
+    for folder in ["opt/testing", "vddk-args"] {
+        std::fs::create_dir_all(root.join(folder)).or_fail(folder);
+    }
+    compile("plugin.c", &root.join(TEST_PLUGIN));
+    std::fs::write(root.join("vddk-args/vddk-config-file"), config).or_fail("the configuration");
+}
+
+/// Puts below `root` what CDI's image for tests (`vddk-test`) copies to the volume of the
+/// side-car, and nothing else: a plugin that insists on the arguments of CDI's importer, and the
+/// only disk that it serves.
+pub fn bring_test_image(root: &Path, disk: &Path) {
+    std::fs::create_dir_all(root.join("opt/testing")).or_fail("a folder");
+    compile("bare.c", &root.join(TEST_PLUGIN));
+    std::fs::copy(disk, root.join(TEST_DISK)).or_fail("the disk of the side-car");
+}
+
+/// The plugin of a side-car image for tests, below its root.
+pub const TEST_PLUGIN: &str = "opt/testing/libvddk-test-plugin.so";
+
+/// The disk of CDI's image for tests.
+pub const TEST_DISK: &str = "opt/testing/nbdtest.img";
+
+/// What the plugin of [`bring_test_image`] says about the library and the host.
+pub const TEST_INFO: [&str; 2] = ["1.2.3", "esx.test"];

@@ -1,9 +1,0 @@
-//! `cdi-image-size-detection`: says how large the disk on a volume is.
-
-use std::process::ExitCode;
-
-use daemon::env::ProcessEnv;
-
-fn main() -> ExitCode {
-    imagetools::size_detection::main(&app::face::arguments(), &ProcessEnv)
-}

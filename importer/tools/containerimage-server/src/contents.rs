@@ -1,0 +1,59 @@
+//! Bytes of a file as the body of an answer.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::{self, Stream};
+use hyper::body::Frame;
+use program::threads::{self, ThreadError};
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use tokio::sync::mpsc;
+
+/// Bytes that are read at once: few enough to stay in the processor's cache on their way to the socket.
+const CHUNK_BYTES: u64 = 256 << 10;
+
+/// The bytes of `range`, read as they are wanted. A file that has become shorter breaks the
+/// answer. A disk may be slow, and nothing else may wait for it: a thread reads, and is a chunk
+/// ahead.
+pub(crate) fn of(
+    file: Arc<File>,
+    range: Range<u64>,
+) -> Result<impl Stream<Item = io::Result<Frame<Bytes>>>, ThreadError> {
+    let (sender, chunks) = mpsc::channel(1);
+    threads::start(move || {
+        let mut at = range.start;
+        while at < range.end {
+            let chunk = read(&file, at, CHUNK_BYTES.min(range.end - at));
+            let length = chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+            // Nobody wants more when the connection is gone.
+            if sender.blocking_send(chunk).is_err() || length == 0 {
+                return;
+            }
+            at += length;
+        }
+    })?;
+    Ok(stream::unfold(chunks, |mut chunks| async move {
+        let chunk = chunks.recv().await?;
+        Some((chunk.map(Frame::data), chunks))
+    }))
+}
+
+/// At least one byte at `at`, and `wanted` at most.
+fn read(file: &File, at: u64, wanted: u64) -> io::Result<Bytes> {
+    let mut chunk = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
+    loop {
+        match rustix::io::pread(file, spare_capacity(&mut chunk), at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    // An allocator may give more than it was asked for.
+    chunk.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
+    Ok(chunk.into())
+}

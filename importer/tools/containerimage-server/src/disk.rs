@@ -1,0 +1,193 @@
+//! The disk in the user's image.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::HeaderValue;
+use program::paths::Paths;
+use rustix::fs::{Advice, Mode, OFlags};
+
+/// Folders that only the image of an operating system for bootc has.
+const BOOTC_FOLDERS: [&str; 2] = ["/sysroot", "/ostree"];
+
+/// The reasons why an image cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoDisk {
+    /// Its disk is yet to be made of it.
+    #[error(
+        "bootc image detected: {0} exists. It is an operating system that installs itself, not a disk in a container: \
+         make a disk image of it with bootc-image-builder first"
+    )]
+    Bootc(PathBuf),
+    /// The folder holds no file, or several.
+    #[error("Invalid container image: {} must hold one file, the disk, but holds {found}", dir.display())]
+    NotOne {
+        /// The folder.
+        dir: PathBuf,
+        /// Files in it.
+        found: usize,
+    },
+    /// A pipe or a device, or a link to one or to a folder.
+    #[error("Invalid container image: {} is no regular file", .0.display())]
+    NotAFile(PathBuf),
+    /// The system does not let us.
+    #[error("Failed reading {}: {cause}", path.display())]
+    Io {
+        /// The file or folder that is read.
+        path: PathBuf,
+        /// The system's answer.
+        cause: io::Error,
+    },
+}
+
+/// A disk that is open: whatever happens to its name, these bytes are served.
+#[derive(Debug, Clone)]
+pub(crate) struct Disk {
+    /// Its name in the folder, in whatever encoding that is.
+    pub(crate) name: Vec<u8>,
+    pub(crate) file: Arc<File>,
+    /// Bytes.
+    pub(crate) length: u64,
+    pub(crate) modified: SystemTime,
+    /// Strong: the same tag is the same file, unchanged (RFC 9110 §8.8.3).
+    pub(crate) tag: HeaderValue,
+}
+
+impl Disk {
+    /// Finds the one file in `dir`. `paths` are those of the container.
+    pub(crate) fn find(dir: &Path, paths: &Paths) -> Result<Self, NoDisk> {
+        let mut folders = BOOTC_FOLDERS.iter().map(|folder| paths.at(folder));
+        if let Some(folder) = folders.find(|folder| folder.is_dir()) {
+            return Err(NoDisk::Bootc(folder));
+        }
+        let files = files_in(dir).map_err(|cause| NoDisk::Io {
+            path: dir.to_owned(),
+            cause,
+        })?;
+        match files.as_slice() {
+            [path] => Self::open(path),
+            files => Err(NoDisk::NotOne {
+                dir: dir.to_owned(),
+                found: files.len(),
+            }),
+        }
+    }
+
+    fn open(path: &Path) -> Result<Self, NoDisk> {
+        let failed = |cause| NoDisk::Io {
+            path: path.to_owned(),
+            cause,
+        };
+        // A pipe without a writer would be waited for.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+        let file = File::from(file);
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(NoDisk::NotAFile(path.to_owned()));
+        }
+        // The kernel reads further ahead then; without it everything works as well.
+        rustix::fs::fadvise(&file, 0, None, Advice::Sequential).ok();
+        let tag = format!(
+            "\"{:x}-{:x}-{:x}.{:x}\"",
+            metadata.ino(),
+            metadata.len(),
+            metadata.mtime(),
+            metadata.mtime_nsec()
+        );
+        Ok(Self {
+            name: path.file_name().unwrap_or_default().to_owned().into_vec(),
+            file: Arc::new(file),
+            length: metadata.len(),
+            modified: metadata.modified().map_err(failed)?,
+            tag: HeaderValue::try_from(tag).map_err(|error| failed(io::Error::other(error)))?,
+        })
+    }
+}
+
+/// The entries of `dir` that are no folders; no more of them than shows that there are too many.
+fn files_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            files.push(entry.path());
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(dir: &Path) -> String {
+        let paths = Paths::from_prefix(dir.join("root").to_str());
+        Disk::find(&dir.join("disk"), &paths).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn one_file_is_the_disk_and_folders_beside_it_do_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("disk");
+        fs::create_dir_all(dir.join("lost+found")).unwrap();
+        assert!(refusal(folder.path()).ends_with("must hold one file, the disk, but holds 0"));
+        fs::write(dir.join("a b.img"), "12345").unwrap();
+        let disk = Disk::find(&dir, &Paths::from_prefix(folder.path().to_str())).unwrap();
+        assert_eq!((disk.name.as_slice(), disk.length), (&b"a b.img"[..], 5));
+        fs::write(dir.join("second"), "").unwrap();
+        assert!(refusal(folder.path()).starts_with("Invalid container image: "));
+        assert!(refusal(folder.path()).ends_with("but holds 2"));
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("disk");
+        assert!(refusal(folder.path()).contains("No such file"));
+        fs::create_dir(&dir).unwrap();
+        let pipe = dir.join("pipe");
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, 0o600.into(), 0).unwrap();
+        assert!(refusal(folder.path()).ends_with("pipe is no regular file"));
+        fs::remove_file(&pipe).unwrap();
+        std::os::unix::fs::symlink(folder.path(), dir.join("link")).unwrap();
+        assert!(refusal(folder.path()).ends_with("link is no regular file"));
+    }
+
+    #[test]
+    fn images_of_operating_systems_are_named() {
+        for name in ["sysroot", "ostree"] {
+            let folder = tempfile::tempdir().unwrap();
+            fs::create_dir_all(folder.path().join("disk")).unwrap();
+            fs::write(folder.path().join("disk/disk.img"), "").unwrap();
+            fs::create_dir_all(folder.path().join("root").join(name)).unwrap();
+            assert!(
+                refusal(folder.path()).starts_with("bootc image detected: "),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_changed_has_another_tag() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        fs::write(&path, "12345").unwrap();
+        let before = Disk::open(&path).unwrap().tag;
+        assert_eq!(Disk::open(&path).unwrap().tag, before);
+        let later = SystemTime::UNIX_EPOCH + std::time::Duration::from_nanos(1);
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(later)
+            .unwrap();
+        assert_ne!(Disk::open(&path).unwrap().tag, before);
+    }
+}

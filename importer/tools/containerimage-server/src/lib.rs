@@ -1,0 +1,148 @@
+//! The server of a node pull: it is copied into a container of the user's image, where it hands that image's disk to the
+//! importer in the same pod (contract, section 5.2 and appendix B).
+//!
+//! ```text
+//!  image-dir ─► disk ─► listener on localhost ─► ready file ─► importer: ranges of the disk, /info ─► done file ─► end
+//! ```
+//!
+//! Nothing exists around it: no libraries, no `/etc`, perhaps no `/tmp`, and a user without rights. So it is linked
+//! statically, needs no file but those that its flags name, and nothing of TLS is linked.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod contents;
+mod disk;
+mod handoff;
+mod range;
+mod serve;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use program::env::Strings;
+use program::flags::{self, FlagError, Flags, OwnFlag};
+use program::logging::{self, LogFormat, LogOptions};
+use program::panics;
+use program::paths::Paths;
+use program::signal;
+use tokio::runtime::Builder;
+
+use self::serve::{Config, Ended};
+
+const PROGRAM: &str = "cdi-containerimage-server";
+
+/// The level of the log without `-v`: that it serves, and that it ends.
+const VERBOSITY: u8 = 1;
+
+/// Flags and what they are when not given (contract, appendix B).
+const PORT: (&str, &str) = ("p", "8100");
+const IMAGE_DIR: (&str, &str) = ("image-dir", ".");
+const READY_FILE: (&str, &str) = ("ready-file", "/shared/ready");
+const DONE_FILE: (&str, &str) = ("done-file", "/shared/done");
+
+const FLAGS: [OwnFlag; 4] = [
+    OwnFlag {
+        name: PORT.0,
+        purpose: "port on localhost (default 8100)",
+    },
+    OwnFlag {
+        name: IMAGE_DIR.0,
+        purpose: "folder that holds the disk and nothing else (default .)",
+    },
+    OwnFlag {
+        name: READY_FILE.0,
+        purpose: "file that gets the name of the disk when it is served (default /shared/ready)",
+    },
+    OwnFlag {
+        name: DONE_FILE.0,
+        purpose: "file whose appearance ends the server; it is removed (default /shared/done)",
+    },
+];
+
+/// Serves the disk that `arguments` name, until the importer is done.
+pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
+    let arguments = arguments.iter().map(|word| word.to_string_lossy().into_owned());
+    let config = flags::parse(&FLAGS, arguments).and_then(|flags| {
+        let port = number(&flags, PORT)?;
+        Ok((flags, port))
+    });
+    let (flags, port) = match config {
+        Ok(config) => config,
+        Err(error) => {
+            say(&format!("{error}\n{}", flags::usage(PROGRAM, &FLAGS)));
+            return ExitCode::from(FlagError::EXIT_CODE);
+        }
+    };
+    if flags.help {
+        say(&flags::usage(PROGRAM, &FLAGS));
+        return ExitCode::SUCCESS;
+    }
+    if flags.version {
+        return print(&format!("{PROGRAM} {}\n", *program::VERSION));
+    }
+    logging::init(LogOptions {
+        format: LogFormat::Klog,
+        verbosity: flags.verbosity.max(VERBOSITY),
+        program: PROGRAM,
+    });
+    let path = |(name, default): (&str, &str)| PathBuf::from(flags.own(name).unwrap_or(default));
+    let config = Config {
+        port,
+        image_dir: path(IMAGE_DIR),
+        ready_file: path(READY_FILE),
+        done_file: path(DONE_FILE),
+        paths: Paths::from_env(env),
+        // Everything: the importer makes labels of some of it.
+        environment: env.with_prefix(""),
+    };
+    // One thread: there is one client, and files are read by threads of their own.
+    panics::catch();
+    let ended = panics::guard(|| {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+        runtime.block_on(run(&config))
+    });
+    match ended.unwrap_or_else(|panicked| Err(format!("cannot start or go on: {}", panicked.words))) {
+        Ok(code) => ExitCode::from(code),
+        Err(sentence) => {
+            tracing::error!("{sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(config: &Config) -> Result<u8, String> {
+    let shutdown = signal::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
+    match serve::run(config, shutdown.token()).await {
+        Ok(Ended::Done) => {
+            tracing::info!("Importer has completed");
+            Ok(0)
+        }
+        Ok(Ended::Stopped) => Ok(shutdown.signal().map_or(1, signal::Signal::exit_code)),
+        Err(failure) => Err(failure.to_string()),
+    }
+}
+
+fn number(flags: &Flags, (name, default): (&str, &str)) -> Result<u16, FlagError> {
+    let text = flags.own(name).unwrap_or(default);
+    text.parse().map_err(|_| FlagError::Value {
+        name: name.to_owned(),
+        value: text.to_owned(),
+        expected: "a port",
+    })
+}
+
+/// Prints a line for people on stderr. If that is closed, the line is lost.
+fn say(text: &str) {
+    io::stderr().write_all(text.as_bytes()).ok();
+}
+
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,210 @@
+//! `qemu-img info`: people and CDI's functional tests look at disks with it inside the importer's image, where QEMU is not.
+
+use std::ffi::OsString;
+use std::fmt::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use diskimage::Format;
+use program::command_line;
+use serde::Serialize;
+use serde_json::ser::{PrettyFormatter, Serializer};
+
+use crate::image::{self, Facts};
+
+/// Answer to everything else.
+const NOT_QEMU: &str = "This is not QEMU's qemu-img but the `info` of cdi-workers under its name, and it can nothing else: \
+                        QEMU's comes with the package qemu-utils (Debian, Ubuntu) or qemu-img (Fedora, RHEL).";
+
+#[derive(Parser)]
+#[command(
+    name = "qemu-img",
+    version,
+    about = "Tells about a disk image what QEMU's qemu-img would tell",
+    after_help = NOT_QEMU,
+    disable_help_subcommand = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show format and sizes of an image. No other file is opened, a backing file neither.
+    Info {
+        /// How to print.
+        #[arg(long, value_enum, default_value_t = Output::Human)]
+        output: Output,
+        #[arg(short, long, help = format!("The format, if the content shall not decide: {}", Format::list(Format::qemu_name)))]
+        format: Option<Format>,
+        /// Accepted: an image is never locked.
+        #[arg(short = 'U', long)]
+        force_share: bool,
+        /// A file or block device.
+        filename: PathBuf,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Output {
+    Human,
+    Json,
+}
+
+/// Does what `words` ask for, of which the first is the program's name.
+pub fn main(words: &[OsString]) -> ExitCode {
+    let printed = match Cli::try_parse_from(words) {
+        Ok(Cli { command }) => info(command),
+        Err(asked) if !asked.use_stderr() => Ok(asked.to_string()),
+        Err(wrong) => {
+            let text = wrong.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            Err(format!("{}\n{NOT_QEMU}", first.trim_start_matches("error: ")))
+        }
+    };
+    let ended = printed.and_then(|text| {
+        let printed = command_line::print(text.as_bytes());
+        printed.map_err(|error| format!("cannot write to stdout: {error}"))
+    });
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            command_line::complain("qemu-img", sentence);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn info(command: Command) -> Result<String, String> {
+    let Command::Info {
+        output,
+        format,
+        filename,
+        force_share: _,
+    } = command;
+    let facts = image::look(&filename, format)
+        .map_err(|cause| format!("Could not open '{}': {cause}", filename.display()))?;
+    let shown = Shown::of(&facts, filename.display().to_string());
+    match output {
+        Output::Human => Ok(shown.to_string()),
+        Output::Json => shown.json().map_err(|error| error.to_string()),
+    }
+}
+
+/// The names and the order of QEMU's `ImageInfo` (`qapi/block-core.json`), as far as an image's head tells.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Shown {
+    virtual_size: u64,
+    filename: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster_size: Option<u64>,
+    format: &'static str,
+    actual_size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backing_filename: Option<String>,
+    dirty_flag: bool,
+}
+
+impl Shown {
+    fn of(facts: &Facts, filename: String) -> Self {
+        Self {
+            virtual_size: facts.virtual_size,
+            filename,
+            cluster_size: facts.cluster_size,
+            format: facts.format.qemu_name(),
+            actual_size: facts.actual_size,
+            backing_filename: facts.backing_file.clone(),
+            dirty_flag: facts.is_dirty,
+        }
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        let mut bytes = Vec::new();
+        let mut serializer = Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(b"    "));
+        self.serialize(&mut serializer)?;
+        bytes.push(b'\n');
+        Ok(printable::json(&String::from_utf8_lossy(&bytes)).into_owned())
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Names come from users and images: what would draw on the terminal is made visible.
+        writeln!(f, "image: {}", printable::text(&self.filename))?;
+        writeln!(f, "file format: {}", self.format)?;
+        writeln!(
+            f,
+            "virtual size: {} ({} bytes)",
+            Size(self.virtual_size),
+            self.virtual_size
+        )?;
+        writeln!(f, "disk size: {}", Size(self.actual_size))?;
+        if let Some(bytes) = self.cluster_size {
+            writeln!(f, "cluster_size: {bytes}")?;
+        }
+        if self.dirty_flag {
+            writeln!(f, "cleanly shut down: no")?;
+        }
+        if let Some(name) = &self.backing_filename {
+            writeln!(f, "backing file: {}", printable::text(name))?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes in the largest unit of which there is about one, with three digits, as QEMU writes sizes: `1.5 GiB`.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let mut number = self.0 as f64;
+        let mut units = UNITS.into_iter();
+        let mut unit = units.next().unwrap_or_default();
+        // Four digits would be too many.
+        while number >= 1000.0 {
+            let Some(larger) = units.next() else { break };
+            (number, unit) = (number / 1024.0, larger);
+        }
+        let decimals = match number {
+            100.0.. => 0,
+            10.0.. => 1,
+            1.0.. => 2,
+            _ => 3,
+        };
+        let mut text = String::new();
+        write!(text, "{number:.decimals$}")?;
+        let digits = match text.contains('.') {
+            true => text.trim_end_matches('0').trim_end_matches('.'),
+            false => &text,
+        };
+        write!(f, "{digits} {unit}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_three_digits() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "0.977 KiB"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            (100 << 10, "100 KiB"),
+            (1010 << 10, "0.986 MiB"),
+            ((5 << 20) + 512, "5 MiB"),
+            (5_257_216, "5.01 MiB"),
+            (20 << 30, "20 GiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
+            assert_eq!(Size(bytes).to_string(), text, "{bytes}");
+        }
+    }
+}

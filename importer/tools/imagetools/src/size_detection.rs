@@ -1,0 +1,108 @@
+//! `cdi-image-size-detection`: CDI's controller runs it on a volume that shall be cloned, to know how large the new one must be.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use program::env::Strings;
+use program::exit::Exit;
+use program::flags::{Flags, OwnFlag};
+use program::job::{self, Ended};
+use program::paths::Paths;
+use program::report::{self, ReportError};
+use program::signal::Shutdown;
+
+use crate::image::{self, Unknown};
+
+const PROGRAM: &str = "cdi-image-size-detection";
+
+const IMAGE_PATH: &str = "image-path";
+const SCHEME: &str = "scheme";
+
+/// The one scheme of an image on a volume.
+const FILE_SCHEME: &str = "file://";
+
+const FLAGS: [OwnFlag; 2] = [
+    OwnFlag {
+        name: IMAGE_PATH,
+        purpose: "(mandatory) path of the disk image, a file or block device",
+    },
+    OwnFlag {
+        name: SCHEME,
+        purpose: "scheme of the path; there is file:// alone (default file://)",
+    },
+];
+
+/// The reason why there is no size.
+#[derive(Debug, thiserror::Error)]
+enum DetectionFailed {
+    #[error("One or more mandatory parameters are missing: -{IMAGE_PATH}")]
+    NoPath,
+    #[error("the scheme {0:?} of the image is not {FILE_SCHEME:?}")]
+    Scheme(String),
+    #[error("Unable to extract information from '{}': {cause}", path.display())]
+    Image { path: PathBuf, cause: Unknown },
+    #[error("Unable to write the size: {0}")]
+    Report(#[from] ReportError),
+}
+
+impl DetectionFailed {
+    /// Code by which the controller tells failures apart (contract, appendix B).
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoPath | Self::Scheme(_) => 1,
+            Self::Image { cause, .. } => match cause {
+                Unknown::Image(_) => 2,
+                Unknown::Path(_) => 3,
+                Unknown::Read(_) => 5,
+            },
+            Self::Report(_) => 4,
+        }
+    }
+}
+
+/// Writes the size of the disk that `arguments` name into the termination message.
+pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
+    let message = Paths::from_env(env).termination_log();
+    program::start::start(PROGRAM, &FLAGS, arguments, env, |flags, shutdown| {
+        run(flags, message, shutdown)
+    })
+}
+
+async fn run(flags: Flags, message: PathBuf, shutdown: Shutdown) -> ExitCode {
+    let work = move || detect(&flags, &message);
+    // Nothing to clean up: a signal ends it at once, also while the volume does not answer.
+    match job::run(&shutdown, Duration::ZERO, || (), work).await {
+        Ended::Returned(Ok(bytes)) => {
+            tracing::info!("Size-detection binary has completed: {bytes} bytes");
+            Exit::Done.into()
+        }
+        Ended::Returned(Err(failure)) => {
+            tracing::error!("{failure}");
+            failure.exit_code().into()
+        }
+        Ended::Failed(sentence) => {
+            tracing::error!("{sentence}");
+            Exit::Internal.into()
+        }
+        Ended::Overdue(signal) => Exit::Signalled(signal).into(),
+    }
+}
+
+/// Bytes of the disk, which are in the file `message` then.
+fn detect(flags: &Flags, message: &Path) -> Result<u64, DetectionFailed> {
+    let scheme = flags.own(SCHEME).unwrap_or(FILE_SCHEME);
+    if scheme != FILE_SCHEME {
+        return Err(DetectionFailed::Scheme(scheme.to_owned()));
+    }
+    let path = flags.own(IMAGE_PATH).filter(|path| !path.is_empty());
+    let path = PathBuf::from(path.ok_or(DetectionFailed::NoPath)?);
+    match image::look(&path, None) {
+        Ok(facts) => {
+            report::write_text(message, &facts.virtual_size.to_string())?;
+            Ok(facts.virtual_size)
+        }
+        Err(cause) => Err(DetectionFailed::Image { path, cause }),
+    }
+}

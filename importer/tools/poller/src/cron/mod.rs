@@ -1,0 +1,176 @@
+//! A DataImportCron in its cluster.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request};
+use k8s_openapi::jiff::Timestamp;
+use kube::{Client, Config};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Time of the last look for something new.
+const LAST_TIME: &str = "cdi.kubevirt.io/storage.import.lastCronTime";
+/// Digest that is to be imported next.
+const DESIRED_DIGEST: &str = "cdi.kubevirt.io/storage.import.sourceDesiredDigest";
+
+/// Longest silence of the API server.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Times that a change is tried before which somebody else has changed the object.
+const ATTEMPTS: u32 = 5;
+
+/// The status of a JSON Patch of which a `test` does not hold, as Kubernetes has it.
+const UNPROCESSABLE: u16 = 422;
+
+/// The reason why the DataImportCron is as it was.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CronError {
+    #[error("{0:?} cannot be the name of an object or a namespace")]
+    Name(String),
+    #[error("Failed to connect to Kubernetes: {}", program::report::chain(.0))]
+    Client(kube::Error),
+    #[error("Failed {doing} DataImportCron, cronNamespace {namespace} cronName {name}: {cause}")]
+    Call {
+        doing: &'static str,
+        namespace: String,
+        name: String,
+        cause: String,
+    },
+}
+
+/// The part of it that is read.
+#[derive(Deserialize)]
+struct Object {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    annotations: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    resource_version: String,
+}
+
+/// A DataImportCron, to be read and changed.
+pub(super) struct Cron {
+    client: Client,
+    namespace: String,
+    name: String,
+}
+
+impl Cron {
+    /// The DataImportCron `namespace/name` of this cluster.
+    pub(super) fn new(mut config: Config, namespace: &str, name: &str) -> Result<Self, CronError> {
+        for part in [namespace, name] {
+            if !is_name(part) {
+                return Err(CronError::Name(part.to_owned()));
+            }
+        }
+        // The variables of the environment are about the way to the registry; the cluster is in front of us.
+        config.proxy_url = None;
+        config.connect_timeout = Some(PATIENCE);
+        config.read_timeout = Some(PATIENCE);
+        config.write_timeout = Some(PATIENCE);
+        Ok(Self {
+            client: program::cluster::client(config)
+                .map_err(CronError::Client)?
+                .build(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+
+    /// Notes that it was looked just now and that `digest` was found. True if that is news.
+    pub(super) async fn report(&self, digest: &str) -> Result<bool, CronError> {
+        let mut attempts = 1..=ATTEMPTS;
+        loop {
+            attempts.next();
+            let found = self.get().await?;
+            let known = found.annotations.as_ref().and_then(|all| all.get(DESIRED_DIGEST));
+            let is_news = known.is_none_or(|known| known != digest);
+            let changes = patch(&found, is_news.then_some(digest));
+            match self.change(&changes).await {
+                Ok(()) => return Ok(is_news),
+                Err(kube::Error::Api(status)) if status.code == UNPROCESSABLE && !attempts.is_empty() => {
+                    tracing::debug!("somebody else was faster: {}", status.message);
+                }
+                Err(error) => return Err(self.failed("updating", &error)),
+            }
+        }
+    }
+
+    async fn get(&self) -> Result<Metadata, CronError> {
+        let asked = self.ask(Method::GET, "application/json", Vec::new()).await;
+        let object = asked.map_err(|error| self.failed("getting", &error))?;
+        Ok(object.metadata)
+    }
+
+    /// The failure, in the API server's own words where it has said something.
+    fn failed(&self, doing: &'static str, error: &kube::Error) -> CronError {
+        CronError::Call {
+            doing,
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            cause: match error {
+                kube::Error::Api(status) => status.message.clone(),
+                other => program::report::chain(other),
+            },
+        }
+    }
+
+    async fn change(&self, changes: &Value) -> kube::Result<()> {
+        let body = changes.to_string().into_bytes();
+        self.ask(Method::PATCH, "application/json-patch+json", body)
+            .await
+            .map(drop)
+    }
+
+    async fn ask(&self, method: Method, content_type: &str, body: Vec<u8>) -> kube::Result<Object> {
+        let Self { namespace, name, .. } = self;
+        let request = Request::builder()
+            .method(method)
+            .uri(format!(
+                "/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/dataimportcrons/{name}"
+            ))
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, content_type)
+            .body(body)
+            .map_err(kube::Error::HttpError)?;
+        self.client.request(request).await
+    }
+}
+
+/// The JSON Patch (RFC 6902) that notes the time and, if there is one, a new digest.
+fn patch(found: &Metadata, digest: Option<&str>) -> Value {
+    let mut changes = Vec::new();
+    if found.annotations.is_none() {
+        // The empty map would replace annotations that were added meanwhile: the version shows that none were.
+        changes.push(
+            json!({ "op": "test", "path": "/metadata/resourceVersion", "value": found.resource_version }),
+        );
+        changes.push(json!({ "op": "add", "path": "/metadata/annotations", "value": {} }));
+    }
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    for (annotation, value) in [(LAST_TIME, Some(now.as_str())), (DESIRED_DIGEST, digest)] {
+        if let Some(value) = value {
+            // A slash in a name (RFC 6901 §3).
+            let name = annotation.replace('/', "~1");
+            let path = format!("/metadata/annotations/{name}");
+            changes.push(json!({ "op": "add", "path": path, "value": value }));
+        }
+    }
+    Value::Array(changes)
+}
+
+/// Characters of a name or namespace (RFC 1123 subdomain): nothing that means something in a path.
+fn is_name(text: &str) -> bool {
+    let is_known =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    !text.starts_with('.') && !text.is_empty() && text.len() <= 253 && text.bytes().all(is_known)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! The command line: subcommands, flags and their help.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use program::command_line::values::Time;
+use program::progress::ProgressArgs;
+use url::Url;
+
+use crate::cluster::{Reach, Target, VolumeMode};
+
+const UPLOAD_EXAMPLES: &str = "\
+Examples:
+  # Into a new DataVolume, as large as the disk in the image
+  kubectl cdi upload fedora.qcow2 dv/fedora
+
+  # Into a claim that is there, from behind a port-forward
+  kubectl cdi upload disk.raw pvc/disk1 --no-create --uploadproxy-url https://localhost:8443 --insecure
+
+  # What would be made
+  kubectl cdi upload disk.raw dv/disk1 --storage-class fast --dry-run client";
+
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  # An image that the cluster fetches, into a volume as large as its disk
+  kubectl cdi import https://example.org/fedora.qcow2 dv/fedora
+
+  # With its checksum, and a certificate authority from a ConfigMap
+  kubectl cdi import https://images.local/a.img dv/a --size 5Gi --checksum sha256:… --cert-configmap ca
+
+  # From a bucket of a server with the protocol of S3
+  kubectl cdi import s3://images/a.img dv/a --size 5Gi --secret keys --endpoint http://minio.storage:9000";
+
+/// Uploads and imports disk images into volumes of a Kubernetes cluster with KubeVirt CDI.
+///
+/// Found in PATH, it is a plugin of kubectl: `kubectl cdi`. It needs no kubectl, only a kubeconfig.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-cdi", bin_name = "kubectl cdi")]
+pub(super) struct Cli {
+    /// The command.
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Send an image from here
+    #[command(after_help = UPLOAD_EXAMPLES)]
+    Upload(Box<UploadArgs>),
+    /// Let the cluster fetch an image
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import(Box<ImportArgs>),
+    /// Show how far DataVolumes are, and what is in their way
+    Status(StatusArgs),
+    /// Print a token for an upload with curl, and the command
+    Token(TokenArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct UploadArgs {
+    /// The image: any format, compressed or not
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
+    pub(super) image: PathBuf,
+
+    /// The volume: `dv/NAME` or `pvc/NAME`
+    #[arg(value_name = "TARGET")]
+    pub(super) target: Target,
+
+    /// The image is a tar, whose files the volume is to hold
+    #[arg(long)]
+    pub(super) archive: bool,
+
+    /// The upload proxy [default: that of CDI's configuration]
+    #[arg(long, value_name = "URL", help_heading = "Upload")]
+    pub(super) uploadproxy_url: Option<String>,
+
+    /// Certificates (PEM) that the upload proxy's is checked against besides the system's
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Upload")]
+    pub(super) cacert: Option<PathBuf>,
+
+    /// Trust whatever answers as the upload proxy
+    #[arg(long, help_heading = "Upload")]
+    pub(super) insecure: bool,
+
+    /// What is done to the bytes on their way
+    #[arg(long, value_enum, default_value_t = Coding::Auto, help_heading = "Upload")]
+    pub(super) encoding: Coding,
+
+    /// Time for the volume to be ready, and for which an upload that is cut off is tried to be continued
+    #[arg(long, value_name = "TIME", default_value = "1h", help_heading = "Upload")]
+    pub(super) timeout: Time,
+
+    #[command(flatten)]
+    pub(super) volume: VolumeArgs,
+
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
+
+    #[command(flatten)]
+    pub(super) shown: ProgressArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    /// The image: `http(s)://`, `docker://`, `s3://` or `gs://`, as the cluster reaches it
+    #[arg(value_name = "URL", value_hint = ValueHint::Url)]
+    pub(super) url: String,
+
+    /// The volume: `dv/NAME` or `pvc/NAME`
+    #[arg(value_name = "TARGET")]
+    pub(super) target: Target,
+
+    /// The server of an s3:// address, such as https://minio.example.org:9000 [default:
+    /// https://s3.us-east-1.amazonaws.com]
+    #[arg(long, value_name = "URL", value_parser = endpoint, help_heading = "Source")]
+    pub(super) endpoint: Option<Url>,
+
+    /// A Secret with credentials for the source
+    #[arg(long, value_name = "NAME", help_heading = "Source")]
+    pub(super) secret: Option<String>,
+
+    /// A ConfigMap with certificates for the source
+    #[arg(long, value_name = "NAME", help_heading = "Source")]
+    pub(super) cert_configmap: Option<String>,
+
+    /// The checksum of the image: `ALGORITHM:HEX`
+    #[arg(long, help_heading = "Source")]
+    pub(super) checksum: Option<String>,
+
+    /// Time for the import
+    #[arg(long, value_name = "TIME", default_value = "24h", help_heading = "Source")]
+    pub(super) timeout: Time,
+
+    /// Make the volume, and do not wait for the import
+    #[arg(long, help_heading = "Source")]
+    pub(super) no_wait: bool,
+
+    #[command(flatten)]
+    pub(super) volume: VolumeArgs,
+
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
+
+    #[command(flatten)]
+    pub(super) shown: ProgressArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StatusArgs {
+    /// One volume: `dv/NAME` or `pvc/NAME` [default: all DataVolumes of the namespace]
+    #[arg(value_name = "TARGET")]
+    pub(super) target: Option<Target>,
+
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TokenArgs {
+    /// The volume: `dv/NAME` or `pvc/NAME`
+    #[arg(value_name = "TARGET")]
+    pub(super) target: Target,
+
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
+}
+
+/// What is made.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Volume")]
+pub(super) struct VolumeArgs {
+    /// Take the volume that is there
+    #[arg(long)]
+    pub(super) no_create: bool,
+
+    /// Size of the volume, such as 10Gi [default: that of the disk in the image]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(super) size: Option<u64>,
+
+    /// Storage class [default: that of the cluster]
+    #[arg(long, value_name = "NAME")]
+    pub(super) storage_class: Option<String>,
+
+    /// Access mode, such as ReadWriteMany [default: what the storage can do]
+    #[arg(long, value_name = "MODE")]
+    pub(super) access_mode: Option<String>,
+
+    /// Filesystem or Block [default: what suits the storage]
+    #[arg(long, value_name = "MODE")]
+    pub(super) volume_mode: Option<VolumeMode>,
+
+    /// Take all of the space at once
+    #[arg(long)]
+    pub(super) preallocation: bool,
+
+    /// Bind the volume before a VM uses it
+    #[arg(long)]
+    pub(super) force_bind: bool,
+
+    /// Instance type that VMs of this disk have by default
+    #[arg(long, value_name = "NAME")]
+    pub(super) instancetype: Option<String>,
+
+    /// Preference that VMs of this disk have by default
+    #[arg(long, value_name = "NAME")]
+    pub(super) preference: Option<String>,
+
+    /// Print the object that would be made, as YAML, and make none
+    #[arg(long, value_name = "WHERE", value_enum)]
+    pub(super) dry_run: Option<DryRun>,
+
+    /// The form of that: yaml is all there is
+    #[arg(short, long, value_name = "FORM", value_enum, requires = "dry_run")]
+    pub(super) output: Option<Form>,
+}
+
+/// `--dry-run`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum DryRun {
+    /// Without asking the cluster to make it
+    Client,
+}
+
+/// `-o`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    /// YAML
+    Yaml,
+}
+
+/// `--encoding`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Coding {
+    /// Leave out zeros, and compress while the network is slow, unless the image is compressed already
+    Auto,
+    /// Send the file as it is
+    None,
+}
+
+/// The way to the cluster.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Cluster")]
+pub(super) struct ClusterArgs {
+    /// A kubeconfig [default: the files of KUBECONFIG, or ~/.kube/config]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    kubeconfig: Option<PathBuf>,
+
+    /// A context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// A namespace [default: that of the context]
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+}
+
+impl From<ClusterArgs> for Reach {
+    fn from(arguments: ClusterArgs) -> Self {
+        Self {
+            kubeconfig: arguments.kubeconfig,
+            context: arguments.context,
+            namespace: arguments.namespace,
+        }
+    }
+}
+
+/// A server of objects. CDI takes the first part of the path for the bucket, so that there can be
+/// none here.
+fn endpoint(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    let is_server = matches!(url.scheme(), "http" | "https")
+        && matches!(url.path(), "" | "/")
+        && url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none();
+    match is_server {
+        true => Ok(url),
+        false => Err("use http://HOST, https://HOST, or either with a port".to_owned()),
+    }
+}
+
+/// A quantity of Kubernetes, in bytes.
+fn size(text: &str) -> Result<u64, String> {
+    program::quantity::parse_bytes(text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,165 @@
+//! CDIConfig, the one object in which CDI tells clients of itself: where the upload proxy is, and what file systems keep for themselves.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use url::Url;
+
+use super::Cluster;
+use super::error::ClusterError;
+use super::object::{line, text};
+use super::resource::Resource;
+
+/// The name of the object.
+const NAME: &str = "config";
+
+/// Annotations of the classes that claims and DataVolumes without a class get.
+const DEFAULT_CLASS: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.kubevirt.io/is-default-virt-class",
+];
+
+/// What CDI says of itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CdiConfig {
+    proxy_url: Option<String>,
+    proxy_ca: Option<String>,
+    overhead: f64,
+    overheads: BTreeMap<String, f64>,
+}
+
+impl CdiConfig {
+    fn read(config: &Value) -> Self {
+        let at = |pointer| text(config, pointer).filter(|text| !text.is_empty());
+        let overhead = |value: &Value| value.as_str().map_or(0.0, program::space::overhead);
+        let overheads = &config["status"]["filesystemOverhead"];
+        let classes = overheads["storageClass"].as_object().into_iter().flatten();
+        Self {
+            proxy_url: at("/spec/uploadProxyURLOverride")
+                .or_else(|| at("/status/uploadProxyURL"))
+                .map(str::to_owned),
+            proxy_ca: at("/status/uploadProxyCA").map(str::to_owned),
+            overhead: overhead(&overheads["global"]),
+            overheads: classes
+                .map(|(class, value)| (class.clone(), overhead(value)))
+                .collect(),
+        }
+    }
+
+    /// The upload proxy, as it is reached from outside.
+    pub fn proxy_url(&self) -> Result<Url, ClusterError> {
+        let url = self.proxy_url.as_deref().ok_or(ClusterError::NoProxy)?;
+        proxy_url(url).ok_or_else(|| ClusterError::BadProxy(line(url)))
+    }
+
+    /// The certificates (PEM) that sign the upload proxy's, where the system's do not.
+    pub fn proxy_ca(&self) -> Option<&str> {
+        self.proxy_ca.as_deref()
+    }
+
+    /// The part of a file system of this class that is not for files: 0.06 are 6 %.
+    pub fn overhead(&self, storage_class: Option<&str>) -> f64 {
+        let own = storage_class.and_then(|class| self.overheads.get(class));
+        own.copied().unwrap_or(self.overhead)
+    }
+}
+
+/// The URL of an upload proxy; without a scheme it is HTTPS.
+pub fn proxy_url(text: &str) -> Option<Url> {
+    let url = match text.contains("://") {
+        true => Url::parse(text),
+        false => Url::parse(&format!("https://{text}")),
+    };
+    url.ok().filter(is_plain)
+}
+
+/// True for a place and a path of plain letters: people copy the command in which they are
+/// printed.
+fn is_plain(url: &Url) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/%[]".contains(&b);
+    matches!(url.scheme(), "http" | "https") && url.has_host() && url.as_str().bytes().all(is_plain)
+}
+
+impl Cluster {
+    /// Asks CDI for its configuration.
+    pub async fn cdi_config(&self) -> Result<CdiConfig, ClusterError> {
+        let config = self.get(Resource::CDI_CONFIGS, NAME).await?;
+        // CDI's operator makes it before anything else works.
+        Ok(CdiConfig::read(&config.ok_or(ClusterError::NoCdi)?))
+    }
+
+    /// True if the volumes of a class, or of the default classes, are formatted with xfs, as far
+    /// as that is known and may be asked.
+    pub async fn is_xfs(&self, class: Option<&str>) -> bool {
+        let classes = match class {
+            Some(class) => self
+                .get(Resource::STORAGE_CLASSES, class)
+                .await
+                .map(Vec::from_iter),
+            None => self.list(Resource::STORAGE_CLASSES, None).await,
+        };
+        let is_default = |class: &&Value| {
+            let annotations = &class["metadata"]["annotations"];
+            DEFAULT_CLASS.iter().any(|name| annotations[name] == "true")
+        };
+        let classes = classes.unwrap_or_default();
+        let mut chosen = classes.iter().filter(|each| class.is_some() || is_default(each));
+        chosen.any(|class| {
+            let parameters = class["parameters"].as_object();
+            parameters.into_iter().flatten().any(|(name, value)| {
+                // `csi.storage.k8s.io/fstype`, and `fsType` of drivers that are older than it.
+                name.to_ascii_lowercase().ends_with("fstype") && value == "xfs"
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_an_administrator_has_set_comes_first() {
+        let mut config = json!({"status": {
+            "uploadProxyURL": "proxy.example.org",
+            "uploadProxyCA": "PEM",
+            "filesystemOverhead": {"global": "0.06", "storageClass": {"nfs": "0", "odd": "x"}},
+        }});
+        let read = CdiConfig::read(&config);
+        assert_eq!(read.proxy_url().unwrap().as_str(), "https://proxy.example.org/");
+        assert_eq!(read.proxy_ca(), Some("PEM"));
+        for (class, overhead) in [
+            (None, 0.06),
+            (Some("ceph"), 0.06),
+            (Some("nfs"), 0.0),
+            (Some("odd"), 0.0),
+        ] {
+            assert!((read.overhead(class) - overhead).abs() < 1e-9, "{class:?}");
+        }
+        config["spec"] = json!({"uploadProxyURLOverride": "http://override:8080/path"});
+        let url = CdiConfig::read(&config).proxy_url().unwrap();
+        assert_eq!(url.as_str(), "http://override:8080/path");
+    }
+
+    #[test]
+    fn without_an_address_the_two_ways_to_expose_the_proxy_are_said() {
+        for config in [json!({}), json!({"status": {"uploadProxyURL": ""}})] {
+            let said = CdiConfig::read(&config).proxy_url().unwrap_err().to_string();
+            assert!(
+                said.contains("Ingress or a Route") && said.contains("port-forward"),
+                "{said}"
+            );
+        }
+        for odd in ["ftp://h", "https://", "a b"] {
+            let config = json!({"status": {"uploadProxyURL": odd}});
+            let error = CdiConfig::read(&config).proxy_url().unwrap_err();
+            assert!(matches!(error, ClusterError::BadProxy(_)), "{odd}");
+        }
+        assert_eq!(
+            proxy_url("localhost:8443").unwrap().as_str(),
+            "https://localhost:8443/"
+        );
+    }
+}

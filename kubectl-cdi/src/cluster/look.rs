@@ -1,0 +1,336 @@
+//! What is there: a DataVolume and its claim, as CDI's controllers see them.
+
+use serde_json::Value;
+
+use super::Cluster;
+use super::error::ClusterError;
+use super::final_reason::FinalReason;
+use super::mode::VolumeMode;
+use super::object::{annotation, condition, line, list, text, words};
+use super::resource::Resource;
+use super::target::{Kind, Target, is_subdomain};
+use super::uid::ObjectUid;
+
+/// What is there of a target, at one moment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Found {
+    pub(crate) data_volume: Option<Value>,
+    pub(crate) claim: Option<Value>,
+}
+
+impl Found {
+    /// True if there is neither a DataVolume nor a claim.
+    pub fn is_empty(&self) -> bool {
+        self.data_volume.is_none() && self.claim.is_none()
+    }
+
+    /// True if the target itself is there, which for a DataVolume may be without its claim.
+    pub fn has(&self, target: &Target) -> bool {
+        match target.kind() {
+            Kind::DataVolume => self.data_volume.is_some(),
+            Kind::Claim => self.claim.is_some(),
+        }
+    }
+
+    /// The UID of the `target`'s claim: a claim of the same name that is made later has another
+    /// one.
+    pub fn claim_uid(&self, target: &Target) -> Result<Option<ObjectUid>, ClusterError> {
+        let claim = self.claim.as_ref();
+        claim.map(|claim| ObjectUid::read(claim, target)).transpose()
+    }
+
+    /// The claim's size: what it has got, or what it asks for.
+    pub fn claim_bytes(&self) -> Option<u64> {
+        let claim = self.claim.as_ref()?;
+        let size = text(claim, "/status/capacity/storage")
+            .or_else(|| text(claim, "/spec/resources/requests/storage"));
+        program::quantity::parse_bytes(size?).ok()
+    }
+
+    /// The size of the disk: the DataVolume's own, which is without what a file system keeps for itself, or else the claim's.
+    pub(crate) fn disk_bytes(&self) -> Option<u64> {
+        let volume = self.data_volume.as_ref();
+        let asked = volume.and_then(|volume| {
+            text(volume, "/spec/storage/resources/requests/storage")
+                .or_else(|| text(volume, "/spec/pvc/resources/requests/storage"))
+        });
+        match asked {
+            Some(size) => program::quantity::parse_bytes(size).ok(),
+            None => self.claim_bytes(),
+        }
+    }
+
+    /// The steps of a warm import.
+    pub(crate) fn checkpoints(&self) -> &[Value] {
+        let volume = self.data_volume.as_ref();
+        volume.map_or(&[], |volume| list(volume, "/spec/checkpoints"))
+    }
+
+    /// The claim's form.
+    pub fn volume_mode(&self) -> Option<VolumeMode> {
+        let mode = text(self.claim.as_ref()?, "/spec/volumeMode");
+        Some(mode.and_then(|mode| mode.parse().ok()).unwrap_or_default())
+    }
+
+    /// The claim's class.
+    pub fn storage_class(&self) -> Option<&str> {
+        text(self.claim.as_ref()?, "/spec/storageClassName")
+    }
+
+    /// The DataVolume's phase, as CDI calls it.
+    pub fn phase(&self) -> Option<&str> {
+        text(self.data_volume.as_ref()?, "/status/phase")
+    }
+
+    /// Fails unless the target is there to stay. A claim that is deleted stays in sight while a pod uses it.
+    pub(crate) fn stays(&self, target: &Target) -> Result<(), ClusterError> {
+        let both = [&self.data_volume, &self.claim];
+        let is_leaving = |object: &Value| text(object, "/metadata/deletionTimestamp").is_some();
+        if !self.has(target) || both.into_iter().flatten().any(is_leaving) {
+            return Err(ClusterError::Gone(target.clone()));
+        }
+        Ok(())
+    }
+
+    /// Fails unless this is something that waits for an upload of this kind.
+    pub fn takes_upload(&self, target: &Target, is_archive: bool) -> Result<(), ClusterError> {
+        if self.is_filled() {
+            return Err(ClusterError::Filled(target.clone()));
+        }
+        self.stays(target)?;
+        if !self.is_upload() {
+            return Err(ClusterError::NoUpload(target.clone()));
+        }
+        let waits_for_archive = self.is_archive();
+        if waits_for_archive != is_archive {
+            return Err(ClusterError::Content {
+                target: target.clone(),
+                is_archive: waits_for_archive,
+            });
+        }
+        Ok(())
+    }
+
+    /// True if the content is there.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.phase() == Some("Succeeded") || self.of_claim("storage.pod.phase") == Some("Succeeded")
+    }
+
+    /// True if the upload server answers.
+    pub(crate) fn is_ready(&self) -> bool {
+        let ready = self.of_claim("storage.pod.ready").map(program::env::go_bool);
+        self.phase() == Some("UploadReady") || matches!(ready, Some(Ok(true)))
+    }
+
+    /// True if the content comes by an upload.
+    pub(crate) fn is_upload(&self) -> bool {
+        let source = self.data_volume.as_ref();
+        let populator = self.claim.as_ref();
+        source.is_some_and(|volume| volume.pointer("/spec/source/upload").is_some())
+            || populator
+                .is_some_and(|claim| text(claim, "/spec/dataSourceRef/kind") == Some("VolumeUploadSource"))
+            || self.of_claim("storage.upload.target").is_some()
+    }
+
+    fn is_archive(&self) -> bool {
+        let volume = self.data_volume.as_ref();
+        let content = volume.and_then(|volume| text(volume, "/spec/contentType"));
+        content.or_else(|| self.of_claim("storage.contentType")) == Some("archive")
+    }
+
+    /// The failure that no further attempt changes, if there is one.
+    pub(crate) fn failure(&self, target: &Target) -> Option<ClusterError> {
+        let condition = |reason: &str| {
+            let volume = self.data_volume.iter();
+            let mut conditions = volume.flat_map(|volume| list(volume, "/status/conditions"));
+            let found = conditions.find(|condition| condition["reason"] == reason)?;
+            Some(line(text(found, "/message").unwrap_or_default()))
+        };
+        if let Some(words) = condition("ErrExceededQuota") {
+            return Some(ClusterError::Quota(words));
+        }
+        if let Some(words) = condition("ErrClaimNotValid").filter(|_| self.claim.is_none()) {
+            return Some(ClusterError::NoClaim {
+                target: target.clone(),
+                words,
+            });
+        }
+        let is_failed =
+            self.phase() == Some("Failed") || self.of_claim("storage.import.fatalError") == Some("true");
+        let sentence = self.sentence();
+        let reason = match self.running("/reason", ".reason") {
+            Some("ChecksumError") if is_failed => FinalReason::Checksum,
+            _ if is_failed => FinalReason::Other,
+            _ => FinalReason::of(sentence.as_deref()?, self.restarts())?,
+        };
+        let (words, target) = (
+            sentence.unwrap_or_else(|| "its pod says nothing".to_owned()),
+            target.clone(),
+        );
+        Some(match reason {
+            FinalReason::NoSpace => ClusterError::Full { target, words },
+            reason => ClusterError::Failed {
+                target,
+                words,
+                is_retried: !is_failed,
+                is_checksum: reason == FinalReason::Checksum,
+            },
+        })
+    }
+
+    /// How often the pod was restarted.
+    pub(crate) fn restarts(&self) -> u64 {
+        let counted = self
+            .data_volume
+            .as_ref()
+            .and_then(|volume| volume["status"]["restartCount"].as_u64());
+        let annotated = || self.of_claim("storage.pod.restarts")?.parse().ok();
+        counted.or_else(annotated).unwrap_or(0)
+    }
+
+    /// The last sentence of the pod that fills.
+    pub(crate) fn sentence(&self) -> Option<String> {
+        words(self.running("/message", ".message"))
+    }
+
+    /// A field of the condition `Running`, of the DataVolume or else of the claim.
+    fn running(&self, field: &str, suffix: &str) -> Option<&str> {
+        let volume = self.data_volume.as_ref();
+        let running = volume.and_then(|volume| condition(volume, "Running"));
+        let said = running.and_then(|running| text(running, field));
+        said.or_else(|| self.of_claim(&format!("storage.condition.running{suffix}")))
+    }
+
+    /// The claim that a populator fills in the place of this one.
+    pub(crate) fn prime(&self) -> Option<&str> {
+        self.of_claim("storage.populator.pvcPrime")
+            .filter(|name| is_subdomain(name))
+    }
+
+    pub(crate) fn of_claim(&self, name: &str) -> Option<&str> {
+        annotation(self.claim.as_ref()?, name)
+    }
+}
+
+impl Cluster {
+    /// Looks at a target. Nothing that is there is no failure.
+    pub async fn look(&self, target: &Target) -> Result<Found, ClusterError> {
+        let data_volume = match target.kind() {
+            Kind::DataVolume => self.get(Resource::DATA_VOLUMES, target.name()).await?,
+            Kind::Claim => None,
+        };
+        let claim = self.get(Resource::CLAIMS, target.name()).await?;
+        Ok(Found { data_volume, claim })
+    }
+
+    /// The error that a target is not there.
+    pub fn not_found(&self, target: &Target) -> ClusterError {
+        ClusterError::NotFound {
+            object: target.to_string(),
+            namespace: self.namespace().to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn claim(annotations: &[(&str, &str)]) -> Found {
+        let annotations: serde_json::Map<_, _> = annotations
+            .iter()
+            .map(|(name, value)| (format!("cdi.kubevirt.io/{name}"), json!(value)))
+            .collect();
+        Found {
+            data_volume: None,
+            claim: Some(json!({
+                "metadata": {"uid": "u-1", "annotations": annotations},
+                "spec": {"resources": {"requests": {"storage": "1Gi"}}},
+            })),
+        }
+    }
+
+    fn volume(volume: Value) -> Found {
+        Found {
+            data_volume: Some(volume),
+            claim: None,
+        }
+    }
+
+    #[test]
+    fn a_claim_is_a_target_while_it_waits() {
+        let target: Target = "pvc/disk".parse().unwrap();
+        let upload = ("storage.upload.target", "");
+        claim(&[upload]).takes_upload(&target, false).unwrap();
+        let refused = |found: Found, archive| found.takes_upload(&target, archive).unwrap_err();
+        let filled = claim(&[upload, ("storage.pod.phase", "Succeeded")]);
+        assert!(matches!(refused(filled, false), ClusterError::Filled(_)));
+        assert!(matches!(refused(claim(&[]), false), ClusterError::NoUpload(_)));
+        let archive = claim(&[upload, ("storage.contentType", "archive")]);
+        archive.takes_upload(&target, true).unwrap();
+        let said = refused(archive, false).to_string();
+        assert_eq!(said, "pvc/disk waits for an archive: give --archive");
+        let said = refused(claim(&[upload]), true).to_string();
+        assert_eq!(said, "pvc/disk waits for a disk image: leave out --archive");
+    }
+
+    #[test]
+    fn of_a_claim_its_size_form_and_uid_are_known() {
+        let mut found = claim(&[("storage.pod.ready", "true")]);
+        let uid = found.claim_uid(&"pvc/disk".parse().unwrap()).unwrap().unwrap();
+        assert_eq!((uid.as_str(), found.claim_bytes()), ("u-1", Some(1 << 30)));
+        assert_eq!(found.volume_mode(), Some(VolumeMode::Filesystem));
+        assert!(found.is_ready());
+        let object = found.claim.as_mut().unwrap();
+        object["spec"]["volumeMode"] = json!("Block");
+        object["status"] = json!({"capacity": {"storage": "2Gi"}});
+        assert_eq!(
+            (found.volume_mode(), found.claim_bytes()),
+            (Some(VolumeMode::Block), Some(2 << 30))
+        );
+        assert_eq!(Found::default().claim_bytes(), None);
+    }
+
+    #[test]
+    fn a_data_volume_says_it_by_its_phase() {
+        let target: Target = "dv/disk".parse().unwrap();
+        let spec = json!({"source": {"upload": {}}});
+        let phase = |phase: &str| volume(json!({"spec": spec, "status": {"phase": phase}}));
+        phase("UploadScheduled").takes_upload(&target, false).unwrap();
+        assert!(phase("UploadReady").is_ready());
+        assert!(phase("Succeeded").takes_upload(&target, false).is_err());
+        let http = volume(json!({"spec": {"source": {"http": {"url": "https://h"}}}}));
+        assert!(matches!(
+            http.takes_upload(&target, false),
+            Err(ClusterError::NoUpload(_))
+        ));
+    }
+
+    #[test]
+    fn the_end_of_hope_is_said_in_the_pods_words() {
+        let target: Target = "dv/disk".parse().unwrap();
+        let failed = volume(json!({"status": {"phase": "Failed", "conditions": [
+            {"type": "Running", "reason": "ChecksumError", "message": "checksum mismatch: expected a"},
+        ]}}));
+        let error = failed.failure(&target).unwrap();
+        assert_eq!(
+            error.to_string(),
+            "dv/disk has failed: checksum mismatch: expected a"
+        );
+        assert!(matches!(
+            error,
+            ClusterError::Failed {
+                is_checksum: true,
+                ..
+            }
+        ));
+        let quota = volume(json!({"status": {"phase": "Pending", "conditions": [
+            {"type": "Bound", "reason": "ErrExceededQuota", "message": "exceeded quota: small"},
+        ]}}));
+        assert!(matches!(quota.failure(&target), Some(ClusterError::Quota(_))));
+        let running = volume(json!({"status": {"phase": "ImportInProgress"}}));
+        assert!(running.failure(&target).is_none());
+    }
+}

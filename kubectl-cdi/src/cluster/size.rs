@@ -1,0 +1,210 @@
+//! Sizes of claims, as CDI's controllers and its data plane compute them.
+
+use program::space::usable_space;
+
+use super::error::ClusterError;
+use super::mode::VolumeMode;
+use super::target::{Kind, Target};
+
+/// Claims are whole MiB: what CDI rounds disks up to.
+const MIB: u64 = 1 << 20;
+
+/// The size of the smallest volume that `mkfs.xfs` formats (since xfsprogs 5.19).
+const XFS_MIN_BYTES: u64 = 300 * MIB;
+
+/// What a storage class says about its file systems.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FileSystem {
+    /// CDI's overhead: 0.06 are 6 %.
+    pub overhead: f64,
+    /// True if volumes are known to be formatted with xfs.
+    pub is_xfs: bool,
+}
+
+/// The size to request so that a disk of `disk_bytes` fits on ext4 and xfs. CDI multiplies the
+/// size of a DataVolume by its overhead; a claim is taken as it is.
+pub fn request(kind: Kind, disk_bytes: u64, mode: VolumeMode, file_system: FileSystem) -> u64 {
+    let disk = round_up(disk_bytes);
+    if mode == VolumeMode::Block {
+        return disk;
+    }
+    let (inflated, formatted) = (
+        with_overhead(disk, file_system.overhead),
+        with_metadata(disk, file_system.is_xfs),
+    );
+    match kind {
+        Kind::Claim => round_up(inflated.max(formatted)),
+        Kind::DataVolume if formatted <= inflated => disk,
+        Kind::DataVolume => round_up(without_overhead(formatted, file_system.overhead)),
+    }
+}
+
+/// The size of a volume whose file system has room for a file of `disk` bytes.
+///
+/// CDI's overhead of 6 % alone is too small for disks below 2 GiB. Measured with mke2fs 1.47.0
+/// (`-m 0`, as kubelet formats) and mkfs.xfs 6.1.0: MiB of the volume that statfs does not offer.
+///
+/// | volume, MiB | 2    | 16   | 32   | 64    | 256   | 300   | 640    | 1024   | 2048   | 8192   | 131072  |
+/// | ----------- | ---- | ---- | ---- | ----- | ----- | ----- | ------ | ------ | ------ | ------ | ------- |
+/// | ext4        | 1.13 | 2.59 | 7.42 | 10.57 | 30.10 | 32.90 | 39.81  | 66.61  | 118.17 | 244.56 | 3157.02 |
+/// | xfs         |      |      |      |       |       | 80.91 | 100.26 | 102.97 | 110.11 | 152.95 | 1009.68 |
+fn with_metadata(disk: u64, is_xfs: bool) -> u64 {
+    // ext4 below 512 MiB: 6.25 % for inodes, 2 % reserved clusters, a journal of 1 or (from 32
+    // MiB on) 4 MiB, spare group descriptors.
+    let small = disk.saturating_add(disk / 10).saturating_add(8 * MIB);
+    // Two MiB below the limit, since the result is rounded up twice: by `request` and by CDI.
+    if !is_xfs && small <= XFS_MIN_BYTES - 2 * MIB {
+        return small;
+    }
+    // xfs has a log of 64 MiB, of 1 % in larger volumes. ext4 has 1.6 % for inodes, 16 MiB of
+    // reserved clusters, and a journal of up to 1 GiB, which is largest in proportion at 128 GiB:
+    // 2.4 % altogether.
+    let large = disk.saturating_add(disk / 32).saturating_add(88 * MIB);
+    large.max(XFS_MIN_BYTES)
+}
+
+/// Fails with both numbers unless a disk of `disk_bytes` fits into a claim of `claim_bytes`.
+pub fn fits(
+    target: &Target,
+    claim_bytes: u64,
+    mode: VolumeMode,
+    overhead: f64,
+    disk_bytes: u64,
+) -> Result<(), ClusterError> {
+    let usable_bytes = match mode {
+        VolumeMode::Filesystem => usable_space(claim_bytes, overhead),
+        VolumeMode::Block => claim_bytes,
+    };
+    if disk_bytes <= usable_bytes {
+        return Ok(());
+    }
+    Err(ClusterError::TooSmall {
+        target: target.clone(),
+        claim_bytes,
+        usable_bytes,
+        disk_bytes,
+    })
+}
+
+/// A quantity of Kubernetes: in the largest binary unit of which it is a whole number, from MiB on.
+pub fn quantity(bytes: u64) -> String {
+    let units = [("Ti", 40), ("Gi", 30), ("Mi", 20)];
+    let unit = units
+        .into_iter()
+        .find(|&(_, shift)| bytes > 0 && bytes.trailing_zeros() >= shift);
+    let (name, shift) = unit.unwrap_or(("", 0));
+    format!("{}{name}", bytes >> shift)
+}
+
+fn round_up(bytes: u64) -> u64 {
+    // The largest claim: Linux counts offsets in a signed number.
+    let most = i64::MAX.unsigned_abs() / MIB;
+    bytes.div_ceil(MIB).min(most) * MIB
+}
+
+/// The inverse of [`usable_space`], in `f64` as in CDI's controllers: an exact product would now and then differ by a byte.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the value is not negative, and `as` saturates where the spelled-out conversion does not exist"
+)]
+fn with_overhead(bytes: u64, overhead: f64) -> u64 {
+    (bytes as f64 * (1.0 + overhead)).ceil() as u64
+}
+
+/// The bytes from which CDI's inflation makes at least `bytes`.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the value is not negative, and `as` saturates where the spelled-out conversion does not exist"
+)]
+fn without_overhead(bytes: u64, overhead: f64) -> u64 {
+    (bytes as f64 / (1.0 + overhead)).ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cdi(overhead: f64, is_xfs: bool) -> FileSystem {
+        FileSystem { overhead, is_xfs }
+    }
+
+    #[test]
+    fn the_vectors_of_the_controllers_lead_back_to_the_disk() {
+        // Contract, A.1: the disk that fits, and the volume with `ceil(disk * (1 + overhead))` bytes.
+        assert_eq!(with_overhead(2_147_483_648, 0.06), 2_276_332_667);
+        for (overhead, claim, usable) in [
+            (0.06, 1_073_741_824, 1_012_924_416),
+            (0.06, 104_857_600, 98_566_144),
+            (0.0, 1_073_741_824, 1_073_741_824),
+            (0.055, 5_368_709_120, 5_088_739_328),
+        ] {
+            let target: Target = "pvc/disk".parse().unwrap();
+            let fits = |disk| fits(&target, claim, VolumeMode::Filesystem, overhead, disk);
+            fits(usable).unwrap();
+            let said = fits(usable + 1).unwrap_err().to_string();
+            for number in [claim, usable + 1] {
+                assert!(said.contains(&number.to_string()), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_data_volume_is_the_disk_and_a_claim_of_files_is_more() {
+        let ask = |kind, mode| request(kind, (4 << 30) - 1, mode, cdi(0.06, false));
+        for mode in [VolumeMode::Block, VolumeMode::Filesystem] {
+            assert_eq!(ask(Kind::DataVolume, mode), 4 << 30);
+        }
+        assert_eq!(ask(Kind::Claim, VolumeMode::Block), 4 << 30);
+        // 4552665334 bytes, rounded up.
+        assert_eq!(ask(Kind::Claim, VolumeMode::Filesystem), 4342 << 20);
+    }
+
+    #[test]
+    fn only_volumes_that_are_known_to_be_xfs_have_its_least_size() {
+        let ask = |kind, is_xfs| request(kind, MIB, VolumeMode::Filesystem, cdi(0.0, is_xfs));
+        for kind in [Kind::DataVolume, Kind::Claim] {
+            assert_eq!((ask(kind, false), ask(kind, true)), (10 << 20, 300 << 20));
+        }
+        assert_eq!(request(Kind::Claim, MIB, VolumeMode::Block, cdi(0.06, true)), MIB);
+    }
+
+    #[test]
+    fn quantities_are_short() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1, "1"),
+            (1 << 20, "1Mi"),
+            (10 << 30, "10Gi"),
+            (1 << 40, "1Ti"),
+            ((1 << 30) + (1 << 20), "1025Mi"),
+            (1 << 10, "1024"),
+        ] {
+            assert_eq!(quantity(bytes), text);
+            assert_eq!(program::quantity::parse_bytes(text), Ok(bytes));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_asked_for_is_enough(
+            disk in prop_oneof![1_u64..(1 << 33), 1_u64..(1 << 50)], percent in 0_u32..100, block: bool, is_xfs: bool,
+        ) {
+            let mode = if block { VolumeMode::Block } else { VolumeMode::Filesystem };
+            let overhead = f64::from(percent) / 100.0;
+            for kind in [Kind::Claim, Kind::DataVolume] {
+                let asked = request(kind, disk, mode, cdi(overhead, is_xfs));
+                let claim = match (kind, mode) {
+                    (Kind::DataVolume, VolumeMode::Filesystem) => with_overhead(asked, overhead),
+                    _ => asked,
+                };
+                let target: Target = "pvc/disk".parse().unwrap();
+                prop_assert!(fits(&target, claim, mode, overhead, disk).is_ok());
+                prop_assert!(block || claim >= with_metadata(disk, is_xfs));
+            }
+        }
+    }
+}

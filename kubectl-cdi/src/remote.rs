@@ -1,0 +1,97 @@
+//! An image at a URL: the size of its disk, as far as a look from here can tell.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datapath::error::SourceError;
+use datapath::inspect::{Inspection, inspect};
+use datapath::options::{Payload, Reading};
+use https::tls::{self, Roots, TlsError};
+use program::env::{ProcessEnv, Strings};
+use program::threads;
+use sources::Network;
+use sources::http::{HttpConfig, HttpSource};
+use sources::proxy::ProxyConfig;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// Time for the look: a few short requests, and what a slow server takes for them. A person waits.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A disk whose size is not known.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoSize {
+    /// It cannot be looked at.
+    #[error("how large the disk is cannot be told from here: {0}; give --size")]
+    Unknown(String),
+    /// An image that no import takes.
+    #[error("the image would be refused: {0}")]
+    Refused(String),
+    /// A bug.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl From<TlsError> for NoSize {
+    fn from(error: TlsError) -> Self {
+        Self::Unknown(error.to_string())
+    }
+}
+
+impl From<datapath::Error> for NoSize {
+    fn from(error: datapath::Error) -> Self {
+        match error {
+            datapath::Error::Source(error) => Self::Unknown(error.to_string()),
+            error => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl From<SourceError> for NoSize {
+    fn from(error: SourceError) -> Self {
+        datapath::Error::from(error).into()
+    }
+}
+
+/// Bytes of the disk in the image at `url`, which is trusted by the system's authorities.
+pub(crate) async fn disk_bytes(url: &str) -> Result<u64, NoSize> {
+    if !["http://", "https://"]
+        .iter()
+        .any(|scheme| url.starts_with(scheme))
+    {
+        return Err(NoSize::Unknown(
+            "only http:// and https:// are looked at".to_owned(),
+        ));
+    }
+    let stop = CancellationToken::new();
+    // Ends the thread, whatever ends the wait for it.
+    let _guard = stop.clone().drop_guard();
+    let (url, handle) = (url.to_owned(), Handle::current());
+    let looking = threads::run(move || look(&url, handle, stop));
+    let looked = timeout(PATIENCE, looking).await;
+    let looked =
+        looked.map_err(|_| NoSize::Unknown(format!("a look took longer than {} s", PATIENCE.as_secs())))?;
+    let facts = looked.map_err(|error| NoSize::Internal(error.to_string()))??;
+    match (facts.refused, facts.virtual_size) {
+        (Some(reason), _) => Err(NoSize::Refused(reason)),
+        (None, Some(bytes)) => Ok(bytes),
+        (None, None) => Err(NoSize::Unknown(
+            "all of the image would have to be read".to_owned(),
+        )),
+    }
+}
+
+fn look(url: &str, handle: Handle, stop: CancellationToken) -> Result<Inspection, NoSize> {
+    let tls = Arc::new(tls::client_config(Roots::system())?);
+    let network = Network {
+        proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name))?,
+        ..Network::new(handle, stop.clone(), tls)
+    };
+    let source = HttpSource::open(HttpConfig::new(url, &Arc::new(network))?)?;
+    let reading = Reading {
+        stop,
+        ..Reading::default()
+    };
+    Ok(inspect(&source, Payload::default(), &reading)?)
+}

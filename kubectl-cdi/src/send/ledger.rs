@@ -1,0 +1,370 @@
+//! What was sent of an image, piece by piece: from here an upload goes on in the middle, also in another process.
+//!
+//! The stream is made anew each time. A piece that was sent in part has to come out as it was, so its place, its length and
+//! whether it was compressed are written down before its first byte leaves; what follows it may be encoded otherwise than before.
+
+use std::collections::VecDeque;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+
+use crc_fast::CrcAlgorithm;
+use datapath::encode::outgoing::{Kind, Passed};
+use datapath::target::HELD_BYTES;
+use serde::{Deserialize, Serialize};
+
+use super::location::UploadLocation;
+use crate::image::{Identity, Kept};
+
+/// Records that are kept: a GiB of the image. The server is behind by what is on its way, which is some MiB.
+const MAX_RECORDS: usize = 4096;
+
+/// The checksum of the stream: it is damage that is looked for, and SHA-256 takes more time than all the rest of an upload where the
+/// processor has no instructions for it.
+const CHECKSUM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
+
+/// Its name in headers.
+pub(crate) const CHECKSUM_NAME: &str = "crc64nvme";
+
+/// Which upload it is, of what. The first line of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Upload {
+    version: String,
+    image: Identity,
+    /// True if the stream is in zstd.
+    pub(crate) is_encoded: bool,
+    /// The path of the upload at the proxy.
+    pub(crate) location: UploadLocation,
+    /// The part of the image that is no part of the stream.
+    pub(crate) kept: Kept,
+}
+
+/// The beginning of a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Record {
+    passed: Passed,
+    /// State of the checksum before it.
+    crc: u64,
+}
+
+impl Record {
+    fn line(&self) -> String {
+        let Passed {
+            stream_offset,
+            offset,
+            length,
+            kind,
+        } = self.passed;
+        let kind = name(kind);
+        format!("{stream_offset} {offset} {length} {kind} {:x}\n", self.crc)
+    }
+
+    fn read(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [stream_offset, offset, length, kind, crc] = words[..] else {
+            return None;
+        };
+        Some(Self {
+            passed: Passed {
+                stream_offset: stream_offset.parse().ok()?,
+                offset: offset.parse().ok()?,
+                length: length.parse().ok()?,
+                kind: KINDS.into_iter().find(|known| name(*known) == kind)?,
+            },
+            crc: u64::from_str_radix(crc, 16).ok()?,
+        })
+    }
+}
+
+const KINDS: [Kind; 3] = [Kind::Zeros, Kind::Stored, Kind::Squeezed];
+
+const fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Zeros => "zeros",
+        Kind::Stored => "stored",
+        Kind::Squeezed => "squeezed",
+    }
+}
+
+/// The pieces that were sent, in memory and in a file.
+pub(crate) struct Ledger {
+    records: VecDeque<Record>,
+    /// The checksum of the stream so far, and its bytes.
+    crc: crc_fast::Digest,
+    position: u64,
+    /// The part of the image that is no part of the stream.
+    kept: Kept,
+    /// Bytes of earlier streams that are there and need not come again.
+    saved: u64,
+    /// Counts the streams, of which the last one alone may go on.
+    turn: u64,
+    /// None where there is no place for it: this process alone can continue the upload.
+    file: Option<File>,
+}
+
+impl Ledger {
+    /// A ledger of nothing yet, that is kept in `file` if there is one.
+    pub(crate) fn new(file: Option<File>) -> Self {
+        Self {
+            records: VecDeque::new(),
+            crc: crc_fast::Digest::new(CHECKSUM),
+            position: 0,
+            kept: Kept::default(),
+            saved: 0,
+            turn: 0,
+            file,
+        }
+    }
+
+    /// Forgets everything: another upload begins, at `location` of the proxy, of all of the image but what is `kept`.
+    pub(crate) fn begin(
+        &mut self,
+        image: &Identity,
+        is_encoded: bool,
+        location: &UploadLocation,
+        kept: Kept,
+    ) {
+        let mut saved = 0;
+        if kept.end() > 0 && kept.end() >= self.kept.end() {
+            // The first part of it came again.
+            let there = self.stream_offset_of(kept.end());
+            saved = self.saved + there.saturating_sub(HELD_BYTES);
+        }
+        *self = Self {
+            kept,
+            saved,
+            turn: self.turn + 1,
+            ..Self::new(self.file.take())
+        };
+        let upload = Upload {
+            version: program::VERSION.clone(),
+            image: image.clone(),
+            is_encoded,
+            location: location.clone(),
+            kept,
+        };
+        let line = serde_json::to_string(&upload).unwrap_or_default() + "\n";
+        self.file = self.file.take().filter(|mut file| {
+            let written = file.set_len(0).and_then(|()| file.write_all(line.as_bytes()));
+            written.inspect_err(|error| cannot_be_continued(error)).is_ok()
+        });
+    }
+
+    /// Reads what another process has left in the file, if it was about the same image.
+    pub(crate) fn read(&mut self, image: &Identity) -> Option<Upload> {
+        let file = self.file.as_ref()?;
+        let mut lines = BufReader::new(file).lines().map_while(Result::ok);
+        let upload: Upload = serde_json::from_str(&lines.next()?).ok()?;
+        // Another version may compress otherwise.
+        if upload.image != *image || upload.version != *program::VERSION {
+            return None;
+        }
+        // The last line may be cut.
+        let records: Vec<_> = lines.map_while(|line| Record::read(&line)).collect();
+        for record in records {
+            self.push(record);
+        }
+        self.kept = upload.kept;
+        Some(upload)
+    }
+
+    /// True if the file says nothing: no upload was begun.
+    pub(crate) fn is_blank(&self) -> bool {
+        let metadata = self.file.as_ref().and_then(|file| file.metadata().ok());
+        metadata.is_some_and(|metadata| metadata.len() == 0)
+    }
+
+    /// Writes a piece down before it is sent.
+    pub(crate) fn note(&mut self, passed: Passed) {
+        let record = Record {
+            passed,
+            crc: self.crc.get_state(),
+        };
+        self.push(record);
+        if let Some(file) = &mut self.file
+            && file
+                .write_all(record.line().as_bytes())
+                .inspect_err(|error| cannot_be_continued(error))
+                .is_err()
+        {
+            self.file = None;
+        }
+    }
+
+    fn push(&mut self, record: Record) {
+        // What followed before a return was another stream.
+        while self
+            .records
+            .back()
+            .is_some_and(|last| last.passed.stream_offset >= record.passed.stream_offset)
+        {
+            self.records.pop_back();
+        }
+        self.records.push_back(record);
+        if self.records.len() > MAX_RECORDS {
+            self.records.pop_front();
+        }
+    }
+
+    /// The next bytes of the stream.
+    pub(crate) fn pass(&mut self, bytes: &[u8]) {
+        self.crc.update(bytes);
+        self.position += bytes.len() as u64;
+    }
+
+    /// Goes back to the piece in which the byte at `offset` of the stream lies, or which ends there; `None` if no piece is known that
+    /// may be it. It has to come next, as it was.
+    pub(crate) fn return_to(&mut self, offset: u64) -> Option<Passed> {
+        while self
+            .records
+            .back()
+            .is_some_and(|last| last.passed.stream_offset > offset)
+        {
+            self.records.pop_back();
+        }
+        let Record { passed, crc } = self.records.pop_back()?;
+        self.crc = crc_fast::Digest::new_with_init_state(CHECKSUM, crc);
+        self.position = passed.stream_offset;
+        Some(passed)
+    }
+
+    /// The part of the image that is no part of the stream.
+    pub(crate) fn kept(&self) -> Kept {
+        self.kept
+    }
+
+    /// Bytes of earlier streams that are there and need not come again.
+    pub(crate) fn saved(&self) -> u64 {
+        self.saved
+    }
+
+    /// The place in the image up to which all was sent, or is kept.
+    pub(crate) fn image_offset(&self) -> u64 {
+        let sent = self.records.back().map_or(0, |last| last.passed.offset);
+        self.kept.in_image(sent).max(self.kept.end())
+    }
+
+    /// The place in the stream of the last known piece that begins at this one of the image, or before it; 0 if none does.
+    fn stream_offset_of(&self, image_offset: u64) -> u64 {
+        let pieces = self.records.iter().rev().map(|record| record.passed);
+        let mut before = pieces.skip_while(|passed| self.kept.in_image(passed.offset) > image_offset);
+        before.next().map_or(0, |passed| passed.stream_offset)
+    }
+
+    /// The turn of a new stream: one before it, whose connection may still ask for more, has no right to go on.
+    pub(crate) fn take_turn(&mut self) -> u64 {
+        self.turn += 1;
+        self.turn
+    }
+
+    /// True if no other stream has the turn.
+    pub(crate) fn is_turn(&self, turn: u64) -> bool {
+        self.turn == turn
+    }
+
+    /// Bytes of the stream so far.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The checksum of them, as a header has it.
+    pub(crate) fn checksum(&self) -> String {
+        format!("{CHECKSUM_NAME}:{:016x}", self.crc.finalize())
+    }
+}
+
+pub(super) fn cannot_be_continued(why: impl Display) {
+    tracing::warn!("no other process can continue this upload: {why}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::place::Place;
+    use super::*;
+
+    fn passed(stream_offset: u64, offset: u64, kind: Kind) -> Passed {
+        Passed {
+            stream_offset,
+            offset,
+            length: 100,
+            kind,
+        }
+    }
+
+    fn identity() -> Identity {
+        Identity {
+            path: "/image".into(),
+            bytes: 300,
+            changed: 5,
+            inode: 6,
+        }
+    }
+
+    #[test]
+    fn an_upload_goes_on_at_the_piece_that_was_cut_with_its_checksum() {
+        let folder = tempfile::tempdir().unwrap();
+        let uid = "u-1".parse().unwrap();
+        let open = || Place::open(folder.path(), &uid);
+        let place = open().unwrap().unwrap();
+        assert!(open().is_err(), "two processes have one upload");
+        let mut ledger = Ledger::new(place.file().ok());
+        let path = format!("{}/1", program::cdi::RESUMABLE);
+        let location = UploadLocation::try_from(path.clone()).unwrap();
+        ledger.begin(&identity(), true, &location, Kept::before(8 << 20));
+        for (at, kind) in [(0, Kind::Stored), (1, Kind::Zeros), (2, Kind::Squeezed)] {
+            ledger.note(passed(at * 7, at * 100, kind));
+            ledger.pass(b"abcdefg");
+        }
+        let whole = ledger.checksum();
+        drop((ledger, place));
+        let place = open().unwrap().unwrap();
+        let mut ledger = Ledger::new(place.file().ok());
+        let upload = ledger.read(&identity()).unwrap();
+        assert_eq!(
+            (upload.location.as_str(), upload.is_encoded),
+            (path.as_str(), true)
+        );
+        assert_eq!(upload.kept.end(), 8 << 20);
+        for (offset, expected) in [(0, 0), (99, 0), (100, 7), (1000, 14)] {
+            assert_eq!(ledger.stream_offset_of(offset), expected);
+        }
+        assert_eq!(ledger.image_offset(), 8 << 20, "nothing of what is kept is sent");
+        for (offset, back) in [
+            (20, passed(14, 200, Kind::Squeezed)),
+            (13, passed(7, 100, Kind::Zeros)),
+        ] {
+            assert_eq!(ledger.return_to(offset), Some(back));
+            assert_eq!(ledger.position(), back.stream_offset);
+            ledger.note(back);
+            ledger.pass(b"abcdefg");
+        }
+        ledger.note(passed(14, 200, Kind::Stored));
+        ledger.pass(b"abcdefg");
+        assert_eq!(ledger.checksum(), whole);
+        drop((ledger, place));
+        let other = Identity {
+            changed: 6,
+            ..identity()
+        };
+        let place = open().unwrap().unwrap();
+        assert_eq!(Ledger::new(place.file().ok()).read(&other), None);
+        place.remove();
+        drop(place);
+        let place = open().unwrap().unwrap();
+        assert_eq!(Ledger::new(place.file().ok()).read(&identity()), None);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_the_end() {
+        let record = Record {
+            passed: passed(1, 2, Kind::Zeros),
+            crc: 0xabc,
+        };
+        let line = record.line();
+        assert_eq!(Record::read(line.trim_end()), Some(record));
+        for end in 0..line.len() - 5 {
+            assert_ne!(Record::read(&line[..end]), Some(record));
+        }
+        assert_eq!(Ledger::new(None).return_to(0), None);
+    }
+}

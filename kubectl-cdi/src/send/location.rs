@@ -1,0 +1,46 @@
+//! The path of an upload at the proxy.
+
+use program::cdi;
+use serde::{Deserialize, Serialize};
+
+/// The path of an upload that has begun: of plain letters, whoever chose them. It is written into
+/// a file and asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct UploadLocation(String);
+
+/// A path that no upload has.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the upload proxy says that the upload is at {path:?}, where no upload can be: expected {}/ and letters, digits, - or _ behind it",
+    cdi::RESUMABLE
+)]
+pub(crate) struct BadLocation {
+    path: String,
+}
+
+impl UploadLocation {
+    /// The path.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for UploadLocation {
+    type Error = BadLocation;
+
+    fn try_from(path: String) -> Result<Self, BadLocation> {
+        match cdi::resumable_id(&path) {
+            Some(_) => Ok(Self(path)),
+            None => Err(BadLocation {
+                path: crate::cluster::line(&path),
+            }),
+        }
+    }
+}
+
+impl From<UploadLocation> for String {
+    fn from(location: UploadLocation) -> Self {
+        location.0
+    }
+}

@@ -1,0 +1,66 @@
+//! What is asked of the cluster, against a real API server; CDI's controllers are played by the tests.
+
+mod imports;
+mod reach;
+mod rights;
+mod status;
+mod tokens;
+mod volumes;
+mod waits;
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use kubectl_cdi::cluster::{Cluster, Reach, Source, Target, Wanted};
+use testkit::fail::OrFail;
+
+/// Longer than anything takes that a test does meanwhile.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The cluster of all tests but those that need one without CDI. Each test has a namespace of its own.
+fn api() -> &'static testkit::cluster::Cluster {
+    static API: OnceLock<testkit::cluster::Cluster> = OnceLock::new();
+    API.get_or_init(|| {
+        let api = testkit::cluster::Cluster::start();
+        api.install_cdi();
+        api.install_data_volumes();
+        api
+    })
+}
+
+/// The administrator, in a new namespace.
+async fn administrator(namespace: &str) -> Cluster {
+    api().create_namespace(namespace);
+    connect(api().administrator(), namespace).await
+}
+
+async fn connect(kubeconfig: PathBuf, namespace: &str) -> Cluster {
+    let reach = Reach {
+        kubeconfig: Some(kubeconfig),
+        context: None,
+        namespace: Some(namespace.to_owned()),
+    };
+    Cluster::connect(&reach).await.or_fail("a way to the cluster")
+}
+
+fn target(text: &str) -> Target {
+    text.parse().or_fail(text)
+}
+
+/// An upload of a disk of 1 GiB.
+fn wanted(text: &str) -> Wanted {
+    Wanted {
+        target: target(text),
+        source: Source::Upload,
+        size_bytes: 1 << 30,
+        storage_class: None,
+        access_mode: None,
+        volume_mode: None,
+        preallocation: false,
+        archive: false,
+        force_bind: false,
+        instancetype: None,
+        preference: None,
+    }
+}
