@@ -4,8 +4,8 @@ use benches::{Kind, Memory};
 use criterion::Criterion;
 use datapath::changes::Changes;
 use datapath::delta::{Base, apply};
+use datapath::disk::Cache;
 use datapath::options::Reading;
-use datapath::target::Cache;
 
 use crate::transfer::writing;
 use crate::{Result, done, group, place};

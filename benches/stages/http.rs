@@ -8,8 +8,8 @@ use std::sync::Arc;
 use benches::{Clusters, Codec, Kind, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
+use datapath::disk::{self, Cache};
 use datapath::options::{Payload, Reading, Writing};
-use datapath::target::{self, Cache};
 use datapath::transfer::transfer;
 use sources::Network;
 use sources::http::{HttpConfig, HttpSource};
@@ -83,7 +83,7 @@ fn serve(case: Case, kind: Kind) -> Result<Origin> {
     Ok(Origin::start(Script::new(object))?)
 }
 
-fn import(url: &str, runtime: &Runtime, target: &target::Options, writing: &Writing) -> Result<()> {
+fn import(url: &str, runtime: &Runtime, target: &disk::Options, writing: &Writing) -> Result<()> {
     let tls = certs::distrustful_client_config()?;
     let network = Network::new(runtime.handle().clone(), CancellationToken::new(), tls);
     let source = HttpSource::open(HttpConfig::new(url, &Arc::new(network))?)?;

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use benches::{CLUSTER_BYTES, Clusters, Kind};
 use bytes::Bytes;
 use criterion::Criterion;
-use datapath::target::{self, Cache, Disk, with_writer};
+use datapath::disk::{self, Cache, Disk, with_writer};
 use diskimage::Compression;
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +49,7 @@ fn pack(disk: &[u8], clusters: Clusters) -> Result<Vec<Bytes>> {
 
 /// The disk is dropped uncommitted, which removes the file.
 fn inflate(
-    target: &target::Options,
+    target: &disk::Options,
     compression: Compression,
     threads: NonZeroUsize,
     packed: &[Bytes],

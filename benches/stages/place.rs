@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use datapath::target::{Cache, Options};
+use datapath::disk::{Cache, Options};
 use tempfile::TempDir;
 
 use crate::Result;

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use criterion::Criterion;
 use datapath::chunks::Chunks;
 use datapath::decode::{Codec, Limits};
+use datapath::disk::Cache;
 use datapath::options::{Layers, Payload, Reading};
-use datapath::target::Cache;
 use datapath::transfer::transfer;
 
 use crate::{Result, done, group, place, transfer as whole};

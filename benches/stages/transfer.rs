@@ -6,8 +6,8 @@ use std::cell::LazyCell;
 use benches::{Clusters, Codec, Kind, Memory, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
+use datapath::disk::Cache;
 use datapath::options::{Payload, Reading, Writing};
-use datapath::target::Cache;
 use datapath::transfer::transfer;
 
 use crate::{Result, done, group, place, threads};

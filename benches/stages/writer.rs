@@ -9,7 +9,7 @@ use benches::Kind;
 use bytes::Bytes;
 use criterion::{BenchmarkGroup, Criterion, measurement::WallTime};
 use datapath::buffer::CHUNK_BYTES;
-use datapath::target::{self, Cache, Disk, with_writer};
+use datapath::disk::{self, Cache, Disk, with_writer};
 use testkit::loopdev::LoopDevice;
 use tokio_util::sync::CancellationToken;
 
@@ -59,7 +59,7 @@ fn write_kinds(group: &mut BenchmarkGroup<'_, WallTime>, place: &str, path: &dyn
     }
 }
 
-fn write(target: &target::Options, data: &Bytes) -> Result<()> {
+fn write(target: &disk::Options, data: &Bytes) -> Result<()> {
     let size = data.len() as u64;
     let disk = Disk::open(target, Some(size))?;
     let stop = CancellationToken::new();

@@ -12,10 +12,10 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use datapath::archive::{self, unpack};
 use datapath::decode::Codec;
+use datapath::disk;
 use datapath::error::SourceError;
 use datapath::options::{Layers, Payload, Reading, Writing};
 use datapath::source::{Body, Source};
-use datapath::target;
 use datapath::transfer::transfer;
 use fuzz::Pieces;
 use libfuzzer_sys::fuzz_target;
@@ -114,12 +114,12 @@ fn clear(dir: &Path) {
 }
 
 fn run_transfer(pieces: &Pieces, content: Payload) {
-    let target = target::Options {
+    let target = disk::Options {
         path: FOLDER.join("disk"),
         available: AVAILABLE,
         size: None,
         preallocate: false,
-        cache: target::Cache::Auto,
+        cache: disk::Cache::Auto,
         overwrite: false,
         mode: None,
     };

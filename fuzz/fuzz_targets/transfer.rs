@@ -9,11 +9,11 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use datapath::decode::Limits;
+use datapath::disk;
 use datapath::error::SourceError;
 use datapath::memory::Budget;
 use datapath::options::{Payload, Reading, Writing};
 use datapath::source::{Body, Source};
-use datapath::target;
 use datapath::transfer::transfer;
 use fuzz::Pieces;
 use libfuzzer_sys::fuzz_target;
@@ -88,12 +88,12 @@ fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
         pieces: pieces.clone(),
         ranged,
     };
-    let target = target::Options {
+    let target = disk::Options {
         path: TARGET.clone(),
         available: AVAILABLE,
         size: None,
         preallocate: false,
-        cache: target::Cache::Auto,
+        cache: disk::Cache::Auto,
         overwrite: false,
         mode: None,
     };

@@ -31,7 +31,7 @@ pub mod resumable {
 
     use http::HeaderMap;
 
-    use datapath::target::Mark;
+    use datapath::disk::Mark;
 
     use self::asked::{Asked, Dialect};
 

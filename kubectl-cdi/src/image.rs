@@ -5,12 +5,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use datapath::disk::{HELD_BYTES, MARK_BYTES, MAX_MARKS, Mark, marks_of};
 use datapath::encode::PIECE_BYTES;
 use datapath::encode::outlet::{Gone, Outlet};
 use datapath::inspect::{Inspection, inspect, measure};
 use datapath::local::{Local, Part};
 use datapath::options::{Payload, Reading};
-use datapath::target::{HELD_BYTES, MARK_BYTES, MAX_MARKS, Mark, marks_of};
 use diskimage::Format;
 use serde::{Deserialize, Serialize};
 use sources::file::FileSource;

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use datapath::disk::Mark;
 use datapath::facts::ImageFacts;
 use datapath::observe::{Observer, Phase, Stage};
-use datapath::target::Mark;
 use tokio::sync::watch::Sender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
@@ -16,7 +16,7 @@ use volume::wording::Made;
 
 use crate::checksum::Promise;
 use crate::failure::UploadFailed;
-use crate::resumable::turn::Resumable;
+use crate::turn::Resumable;
 
 /// The wrapping of a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -36,4 +36,5 @@ mod routes;
 mod server;
 mod slot;
 mod status;
+mod turn;
 mod write;

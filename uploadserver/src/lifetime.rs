@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use datapath::target;
+use datapath::disk;
 use https::listener::{self, BindError, Settings};
 use https::tls::TlsError;
 use program::job::OnDrop;
@@ -63,7 +63,7 @@ pub(crate) async fn run(
     }
     let deadline = config.deadline;
     // Whatever ends this, a panic too: nothing becomes a complete disk behind it.
-    let _ending = OnDrop(Some(target::abandon));
+    let _ending = OnDrop(Some(disk::abandon));
     let server = Arc::new(Server::new(config, shutdown.token().child_token()));
     let closing = CancellationToken::new();
     let listening = tokio::spawn(listener::serve(socket, Settings::fixed(tls), closing.clone(), {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::target;
+use datapath::disk;
 use http::StatusCode;
 use parking_lot::Mutex;
 use program::job::POD_GRACE;
@@ -134,6 +134,6 @@ impl Server {
             .await
             .ok();
         // The process does not wait any longer: the file goes from under the transfer.
-        target::abandon();
+        disk::abandon();
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use datapath::Error;
 use datapath::archive;
 use datapath::decode::Codec;
+use datapath::disk::{self, Kept};
 use datapath::observe::Observer;
 use datapath::options::{Layers, Payload, Reading, Writing};
-use datapath::target::{self, Kept};
 use datapath::transfer;
 use diskimage::Format;
 use http::StatusCode;
@@ -32,7 +32,7 @@ pub(crate) fn write(config: &Config, job: &Job, received: Received) -> Result<Su
 
 fn transferred(config: &Config, job: &Job, received: &Received) -> Result<Success, UploadFailed> {
     let content = job.plan.content;
-    let is_device = target::is_block_device(&config.destination.disk);
+    let is_device = disk::is_block_device(&config.destination.disk);
     let written = match content {
         Content::Archive => unpack(config, job, received, Layers::Sniffed),
         Content::FilesClone(wrapping) if !is_device => unpack(config, job, received, layer(wrapping)),
@@ -128,7 +128,7 @@ fn transfer_to(
     config: &Config,
     received: &Received,
     payload: Payload,
-    target: &target::Options,
+    target: &disk::Options,
     reading: &Reading,
     kept: Option<Arc<Kept>>,
 ) -> Result<(), Error> {
@@ -153,7 +153,7 @@ fn unpack(config: &Config, job: &Job, received: &Received, layers: Layers) -> Re
     let dir = &config.destination.dir;
     let target = archive::Options {
         dir: dir.clone(),
-        available: target::free_space(dir)?,
+        available: disk::free_space(dir)?,
     };
     let report = archive::unpack(received, &target, &reading(config, job, layers))?;
     tracing::info!(
@@ -188,7 +188,7 @@ fn reading(config: &Config, job: &Job, layers: Layers) -> Reading {
 /// The scratch volume, if one is mounted and has room; almost no image needs it.
 fn scratch(config: &Config) -> Option<std::path::PathBuf> {
     let folder = config.destination.scratch.clone()?;
-    target::free_space(&folder)
+    disk::free_space(&folder)
         .is_ok_and(|free| free > 0)
         .then_some(folder)
 }

@@ -5,12 +5,12 @@ use diskimage::{Checker, Clusters, Error as ImageError, Findings, Format, Guest,
 
 use crate::archive;
 use crate::decode;
+use crate::disk::Inflater;
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::format::{Head, fetch_map, fetch_tables, open_mapped, pass_mapped, ranged_length};
 use crate::meter::Meter;
 use crate::options::{Payload, Reading};
 use crate::source::Source;
-use crate::target::Inflater;
 
 /// Findings of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]

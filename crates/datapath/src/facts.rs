@@ -4,6 +4,9 @@ use std::fmt;
 
 use diskimage::Format;
 
+/// Bytes that a file or device can have at most: offsets are signed (`off_t`), and whole sectors.
+pub const MAX_DISK_BYTES: u64 = i64::MAX.unsigned_abs() / 512 * 512;
+
 /// The route that an image takes to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteTaken {

@@ -6,7 +6,7 @@
 //!             in/total           (stack, sniffed)               extents     sparse, aligned, first MiB last
 //! ```
 //!
-//! One noun per stage: [`source`], [`decode`], [`mod@format`], [`target`]. [`mod@transfer`] stacks them.
+//! One noun per stage: [`source`], [`decode`], [`mod@format`], [`disk`]. [`mod@transfer`] stacks them.
 //! The crate knows no HTTP client, no TLS, no Kubernetes and no environment variable.
 
 #![forbid(unsafe_code)]
@@ -18,10 +18,12 @@ pub mod buffer;
 pub mod changes;
 pub mod check;
 pub mod chunks;
+mod codec;
 mod cursor;
 pub mod decode;
 pub mod delta;
 pub mod digest;
+pub mod disk;
 pub mod encode;
 pub mod error;
 pub mod facts;
@@ -40,8 +42,8 @@ pub mod pack;
 mod queue;
 pub mod source;
 pub mod storage;
-pub mod target;
 pub mod transfer;
+pub mod zeros;
 
 pub use error::Error;
 pub use transfer::transfer;

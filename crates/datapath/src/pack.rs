@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::buffer::Filling;
-use crate::target::{ZEROS, is_zero};
+use crate::zeros::{ZEROS, is_zero};
 
 /// Granularity in which zeros are noticed: fewer looks than at every page, and small against what a read of a socket gives.
 const RUN_BYTES: usize = 16 << 10;

@@ -2,6 +2,7 @@
 
 use crate::archive;
 use crate::decode;
+use crate::disk::{self, Disk, Writer, with_writer};
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::facts::ImageFacts;
 use crate::format::Image;
@@ -11,7 +12,6 @@ use crate::meter::Meter;
 use crate::observe::{Phase, Stage};
 use crate::options::{Payload, Reading, Writing};
 use crate::source::Source;
-use crate::target::{self, Disk, Writer, with_writer};
 
 /// Figures of a finished transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Report {
 pub fn transfer(
     source: &dyn Source,
     payload: Payload,
-    target: &target::Options,
+    target: &disk::Options,
     reading: &Reading,
     writing: &Writing,
 ) -> Result<Report, Error> {
@@ -49,7 +49,7 @@ pub fn transfer(
     }
     let (payload, reading) = (payload.of(source), &reading.of(source));
     reading.observer.phase(Phase::Info);
-    target::refuse_source(&target.path, source)?;
+    disk::refuse_source(&target.path, source)?;
 
     // Source, meter, digest. The meter comes first of all: its position is that of the source, its digest the one of the object
     // as others see it, above all layers, and a request to stop is noticed wherever bytes are waited for.

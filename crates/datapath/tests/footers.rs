@@ -8,7 +8,7 @@ use common::{Memory, fast_folder, file, noise};
 use datapath::inspect::measure;
 use datapath::options::{Layers, Payload, Reading, Writing};
 use datapath::transfer::Report;
-use datapath::{Error, target, transfer};
+use datapath::{Error, disk, transfer};
 use diskimage::Format;
 use testkit::images::vhd::{Footer, fixed};
 use testkit::tools;
@@ -29,7 +29,7 @@ fn image() -> Vec<u8> {
 /// Imports `source` to a file with room for `available` bytes; returns what it holds then.
 fn import(source: &Memory, options: &Options, available: u64) -> Result<(Report, Vec<u8>), Error> {
     let folder = fast_folder();
-    let target = target::Options {
+    let target = disk::Options {
         available,
         ..file(&folder.path().join("disk"))
     };

@@ -9,7 +9,7 @@ use std::path::Path;
 use common::{Memory, file, noise, qemu_img};
 use datapath::facts::RouteTaken;
 use datapath::options::{Payload, Reading, Writing};
-use datapath::{Error, target, transfer};
+use datapath::{Error, disk, transfer};
 
 const MIB: usize = 1 << 20;
 
@@ -88,7 +88,7 @@ fn a_full_target_without_a_free_slot_still_works() {
     qemu_img(&["resize", text(&image_path), "+2G"]);
     qemu_img(&["resize", "--shrink", text(&image_path), "32M"]);
     let disk = dir.path().join("disk");
-    let target = target::Options {
+    let target = disk::Options {
         available: 32 * MIB as u64,
         ..file(&disk)
     };
@@ -132,7 +132,7 @@ fn what_fits_nowhere_goes_to_scratch_or_ends_with_a_sentence() {
     let image = with_snapshot(dir.path());
     let expected = vec![2; 48 * MIB];
     let disk = dir.path().join("disk");
-    let target = target::Options {
+    let target = disk::Options {
         available: 48 * MIB as u64,
         ..file(&disk)
     };

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use common::{file, noise};
-use datapath::target::{Cache, Disk, Options, with_writer};
+use datapath::disk::{Cache, Disk, Options, with_writer};
 use diskimage::{Clusters, Compression};
 use proptest::prelude::*;
 use testkit::loopdev::{DIRT, LoopDevice};

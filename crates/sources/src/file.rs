@@ -14,7 +14,7 @@ use datapath::error::{SourceError, SourceErrorKind};
 use datapath::local::{Local, Part, Reader};
 use datapath::source::{Body, Source};
 use datapath::storage::Storage;
-use datapath::target::ZEROS;
+use datapath::zeros::ZEROS;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::check_range;
@@ -248,7 +248,7 @@ mod tests {
         let mut body = source.body().unwrap();
         let (mut bytes, mut read) = (Vec::new(), 0);
         while let Some(chunk) = body.next_chunk().unwrap() {
-            if !datapath::target::is_known_zero(&chunk) {
+            if !datapath::zeros::is_known_zero(&chunk) {
                 read += chunk.len();
             }
             bytes.extend_from_slice(&chunk);

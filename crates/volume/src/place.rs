@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use datapath::disk::{self, Cache, Kept};
 use datapath::error::TargetError;
-use datapath::target::{self, Cache, Kept};
 use program::paths::Paths;
 use program::space;
 
@@ -54,7 +54,7 @@ impl Volume {
 
     /// The volume that holds `path`, which is a device or will be a file.
     pub fn of(path: &Path, requested: Option<u64>) -> Result<Self, TargetError> {
-        if target::is_block_device(path) {
+        if disk::is_block_device(path) {
             Self::device(path.to_owned())
         } else {
             Self::file(path.to_owned(), requested)
@@ -62,7 +62,7 @@ impl Volume {
     }
 
     fn device(path: PathBuf) -> Result<Self, TargetError> {
-        let size = target::device_size(&path)?;
+        let size = disk::device_size(&path)?;
         Ok(Self {
             path,
             is_device: true,
@@ -74,13 +74,13 @@ impl Volume {
     /// A disk image that an earlier attempt left is removed before the free space is measured, or else a second
     /// attempt would not fit.
     fn file(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {
-        target::remove_stale(&path);
+        disk::remove_stale(&path);
         Self::on_filesystem(path, requested)
     }
 
     /// The volume that holds `path`, of whose disk a part is `kept`.
     pub fn behind(path: &Path, requested: Option<u64>, kept: &Kept) -> Result<Self, TargetError> {
-        if target::is_block_device(path) {
+        if disk::is_block_device(path) {
             return Self::device(path.to_owned());
         }
         let mut volume = Self::on_filesystem(path.to_owned(), None)?;
@@ -103,7 +103,7 @@ impl Volume {
     }
 
     fn on_filesystem(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {
-        let free = target::free_space(target::folder_of(&path))?;
+        let free = disk::free_space(disk::folder_of(&path))?;
         let available = requested.map_or(free, |requested| requested.min(free));
         Ok(Self {
             path,
@@ -114,9 +114,9 @@ impl Volume {
     }
 
     /// Options for a transferred image: it grows to what was asked for, less what the filesystem keeps.
-    pub fn target_options(&self, wanted: &Wanted) -> target::Options {
+    pub fn target_options(&self, wanted: &Wanted) -> disk::Options {
         let usable = space::usable_space(self.available, wanted.overhead);
-        target::Options {
+        disk::Options {
             path: self.path.clone(),
             available: self.available,
             size: wanted
@@ -131,8 +131,8 @@ impl Volume {
     }
 
     /// Options for a copy of another disk, which has its size already: whatever fits.
-    pub fn clone_options(&self, wanted: &Wanted) -> target::Options {
-        target::Options {
+    pub fn clone_options(&self, wanted: &Wanted) -> disk::Options {
+        disk::Options {
             available: self.free,
             size: None,
             ..self.target_options(wanted)
@@ -140,7 +140,7 @@ impl Volume {
     }
 
     /// Options for a blank disk of what was asked for, or of what there is.
-    pub fn blank_options(&self, wanted: &Wanted) -> target::Options {
+    pub fn blank_options(&self, wanted: &Wanted) -> disk::Options {
         let requested = wanted.size.unwrap_or(self.available);
         if self.free < requested {
             tracing::warn!(
@@ -154,7 +154,7 @@ impl Volume {
         } else {
             space::usable_space(size, wanted.overhead)
         };
-        target::Options {
+        disk::Options {
             available: size,
             size: None,
             ..self.target_options(wanted)

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::delta::{self, Report};
+use datapath::disk::Cache;
 use datapath::observe::Observer;
-use datapath::target::Cache;
 use indicatif::BinaryBytes;
 
 use super::args::ApplyArgs;

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use datapath::disk;
 use datapath::floor::SpeedLimit;
 use datapath::observe::Observer;
 use datapath::options::{self, Reading, Writing};
 use datapath::source::Source;
-use datapath::target;
 use datapath::transfer::{self, Report};
 use indicatif::BinaryBytes;
 use program::command_line::Failed;
@@ -117,21 +117,21 @@ fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<
     )?)
 }
 
-fn target_options(path: &Path, arguments: &WriteArgs) -> Result<target::Options, CommandFailed> {
-    if arguments.size.is_some() && target::is_block_device(path) {
+fn target_options(path: &Path, arguments: &WriteArgs) -> Result<disk::Options, CommandFailed> {
+    if arguments.size.is_some() && disk::is_block_device(path) {
         return Err(CommandFailed::Usage(
             "--size is for files: a block device has its own size".to_owned(),
         ));
     }
-    Ok(target::Options {
+    Ok(disk::Options {
         path: path.to_owned(),
         available: arguments.size.unwrap_or(u64::MAX),
         size: arguments.size,
         preallocate: arguments.preallocate,
         cache: match (arguments.direct, arguments.cached) {
-            (true, _) => target::Cache::Direct,
-            (_, true) => target::Cache::Page,
-            _ => target::Cache::Auto,
+            (true, _) => disk::Cache::Direct,
+            (_, true) => disk::Cache::Page,
+            _ => disk::Cache::Auto,
         },
         overwrite: arguments.force,
         mode: None,

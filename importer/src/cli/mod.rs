@@ -18,8 +18,8 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use datapath::disk;
 use datapath::facts::ImageFacts;
-use datapath::target;
 use program::command_line;
 use program::job::{self as background, COMMAND_GRACE, Ended};
 use program::start;
@@ -61,7 +61,7 @@ where
             stop: shutdown.token().clone(),
         };
         let job = move || job(context);
-        let result = match background::run(&shutdown, COMMAND_GRACE, target::abandon, job).await {
+        let result = match background::run(&shutdown, COMMAND_GRACE, disk::abandon, job).await {
             Ended::Returned(result) => result,
             Ended::Failed(sentence) => Err(CommandFailed::Internal(sentence)),
             Ended::Overdue(signal) => Err(CommandFailed::Signalled(signal)),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::archive::{self, Report};
+use datapath::disk;
 use datapath::observe::Observer;
-use datapath::target;
 use indicatif::BinaryBytes;
 
 use super::args::UnpackArgs;
@@ -33,7 +33,7 @@ fn unpack(
     let source = job::open(&arguments.source, context, is_checked, "an archive is a tar")?;
     let target = archive::Options {
         dir: arguments.dir.clone(),
-        available: target::free_space(&arguments.dir).map_err(datapath::Error::from)?,
+        available: disk::free_space(&arguments.dir).map_err(datapath::Error::from)?,
     };
     Ok(archive::unpack(&*source, &target, &reading)?)
 }

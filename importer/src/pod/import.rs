@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datapath::observe::Observer;
 use datapath::options::{Payload, Reading, Writing};
 use datapath::source::Source;
-use datapath::{Error, archive, delta, target, transfer};
+use datapath::{Error, archive, delta, disk, transfer};
 use program::paths::Paths;
 use program::report::Termination;
 use tokio::runtime::Handle;
@@ -54,7 +54,7 @@ impl Import {
     fn blank(&self) -> Result<Option<Termination>, ImportFailed> {
         let options = self.volume.blank_options(&self.config.wanted);
         tracing::info!("creating a blank disk of {} bytes", options.available);
-        target::create_blank(&options, &self.stop).map_err(|error| {
+        disk::create_blank(&options, &self.stop).map_err(|error| {
             self.watch.failed(&error);
             ImportFailed::blank(&error, &options)
         })?;
@@ -171,7 +171,7 @@ impl Import {
     /// The scratch volume, if one is mounted and has room; almost no image needs it, so none is ever asked for.
     fn scratch(&self) -> Option<PathBuf> {
         let folder = self.paths.scratch();
-        target::free_space(&folder)
+        disk::free_space(&folder)
             .is_ok_and(|free| free > 0)
             .then_some(folder)
     }

@@ -2,7 +2,7 @@
 
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::observe::Phase;
-use datapath::{Error, target};
+use datapath::{Error, disk};
 use volume::wording::{self, Made};
 
 /// Everything after that.
@@ -52,7 +52,7 @@ impl ImportFailed {
     }
 
     /// The blank disk of `options` could not be made.
-    pub(super) fn blank(error: &Error, options: &target::Options) -> Self {
+    pub(super) fn blank(error: &Error, options: &disk::Options) -> Self {
         if matches!(error, Error::Stopped) {
             return Self::Stopped;
         }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use datapath::target;
+use datapath::disk;
 use https::metrics;
 use program::env::Strings;
 use program::exit::Exit;
@@ -73,7 +73,7 @@ async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
         stop: ending.shutdown.token().clone(),
     };
     let work = move || import.run();
-    let ended = job::run(&ending.shutdown, POD_GRACE, target::abandon, work).await;
+    let ended = job::run(&ending.shutdown, POD_GRACE, disk::abandon, work).await;
     ending.with(ended)
 }
 

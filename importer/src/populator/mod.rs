@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use datapath::target;
+use datapath::disk;
 use https::metrics;
 use program::env::Strings;
 use program::exit::Exit;
@@ -94,7 +94,7 @@ impl Populator {
             Made::Disk,
         ));
         let work = move || populate(config, &watch);
-        match job::run(&shutdown, POD_GRACE, target::abandon, work).await {
+        match job::run(&shutdown, POD_GRACE, disk::abandon, work).await {
             Ended::Returned(Ok(())) => Exit::Done,
             Ended::Returned(Err(NotPopulated::Failed(sentence))) | Ended::Failed(sentence) => fail(&sentence),
             Ended::Returned(Err(NotPopulated::Stopped)) => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use datapath::error::TargetError;
 use datapath::observe::Observer;
 use datapath::options::{Payload, Reading, Writing};
-use datapath::{Error, target, transfer};
+use datapath::{Error, disk, transfer};
 use sources::Network;
 use volume::{Volume, Wanted, wording};
 
@@ -73,9 +73,9 @@ pub(super) fn populate(config: Config, watch: &Arc<Watch>) -> Result<(), NotPopu
 }
 
 /// The disk at `path`, of at most `size` bytes if it is a file.
-fn options(path: &Path, size: Option<u64>) -> Result<target::Options, TargetError> {
+fn options(path: &Path, size: Option<u64>) -> Result<disk::Options, TargetError> {
     // A device that is not there would else become a file among the devices, in the memory of the node.
-    if path.file_name() != Some(OsStr::new(DISK_IMAGE)) && !target::is_block_device(path) {
+    if path.file_name() != Some(OsStr::new(DISK_IMAGE)) && !disk::is_block_device(path) {
         let problem = format!("it is no block device, and no file but {DISK_IMAGE} is made");
         return Err(TargetError::new("open", path, io::Error::other(problem)));
     }

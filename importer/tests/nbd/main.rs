@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use datapath::error::SourceError;
 use datapath::source::{Body, Source};
-use datapath::target::is_known_zero;
+use datapath::zeros::is_known_zero;
 use sources::nbd::NbdSource;
 use sources::{Network, Patience};
 use testkit::{certs, disk};

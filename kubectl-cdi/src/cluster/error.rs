@@ -6,8 +6,8 @@ use kube::config::KubeconfigError;
 use program::command_line::Failed;
 use program::exit::Exit;
 
+use super::destination::Target;
 use super::object::line;
-use super::target::Target;
 
 /// A reason why the cluster could not be asked, or does not do what was asked.
 #[derive(Debug, thiserror::Error)]

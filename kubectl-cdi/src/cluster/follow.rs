@@ -7,10 +7,10 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::Cluster;
+use super::destination::Target;
 use super::error::ClusterError;
 use super::look::Found;
 use super::object::{line, text};
-use super::target::Target;
 use super::wait::{Goal, INTERVAL, reached, timed_out};
 
 /// How far an import is.

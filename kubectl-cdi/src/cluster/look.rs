@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::Cluster;
+use super::destination::{Kind, Target, is_subdomain};
 use super::error::ClusterError;
 use super::final_reason::FinalReason;
 use super::mode::VolumeMode;
 use super::object::{annotation, condition, line, list, text, words};
 use super::resource::Resource;
-use super::target::{Kind, Target, is_subdomain};
 use super::uid::ObjectUid;
 
 /// What is there of a target, at one moment.

@@ -13,6 +13,7 @@
 
 mod ask;
 pub mod config;
+pub mod destination;
 pub mod error;
 mod final_reason;
 pub mod follow;
@@ -28,7 +29,6 @@ mod rate;
 mod resource;
 pub mod size;
 pub mod status;
-pub mod target;
 pub mod token;
 mod uid;
 pub mod volume;
@@ -43,6 +43,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 pub use config::CdiConfig;
+pub use destination::{Kind, Target};
 pub use error::ClusterError;
 pub use follow::Progress;
 pub use import::{Import, ImportError};
@@ -50,7 +51,6 @@ pub use look::Found;
 pub use mode::VolumeMode;
 pub(crate) use object::line;
 pub use status::Row;
-pub use target::{Kind, Target};
 pub use token::Token;
 pub use uid::ObjectUid;
 pub use volume::{Source, Wanted};
@@ -93,7 +93,7 @@ impl Cluster {
             .namespace
             .clone()
             .unwrap_or_else(|| config.default_namespace.clone());
-        if !target::is_label(&namespace) {
+        if !destination::is_label(&namespace) {
             return Err(ClusterError::Namespace(namespace));
         }
         // Not the authority, which may hold a password.

@@ -6,9 +6,9 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::Cluster;
+use super::destination::{Kind, Target};
 use super::object::text;
 use super::resource::Resource;
-use super::target::{Kind, Target};
 
 /// Time for which a person waits after a press of the tab key.
 const PATIENCE: Duration = Duration::from_secs(2);

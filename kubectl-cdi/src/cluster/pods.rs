@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
+use super::destination::is_subdomain;
 use super::object::{annotation, condition, line, list, text, words};
-use super::target::is_subdomain;
 use super::waiting::Waiting;
 
 /// The name of the pod that fills a claim, as CDI says, or as CDI would call it.

@@ -2,11 +2,11 @@
 
 use datapath::memory::Budget;
 
+use super::destination::is_subdomain;
 use super::error::ClusterError;
 use super::json;
 use super::object;
 use super::resource::{Resource, Verb};
-use super::target::is_subdomain;
 
 /// Memory of a `Status`: a few words and names.
 const MAX_STATUS_BYTES: u64 = 1 << 20;

@@ -2,9 +2,9 @@
 
 use program::space::usable_space;
 
+use super::destination::{Kind, Target};
 use super::error::ClusterError;
 use super::mode::VolumeMode;
-use super::target::{Kind, Target};
 
 /// Claims are whole MiB: what CDI rounds disks up to.
 const MIB: u64 = 1 << 20;

@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::Cluster;
+use super::destination::{Kind, Target};
 use super::error::ClusterError;
 use super::follow::Progress;
 use super::look::Found;
@@ -13,7 +14,6 @@ use super::object::{line, text, words};
 use super::pods;
 use super::rate::{PODS_OF_CDI, rate};
 use super::resource::Resource;
-use super::target::{Kind, Target};
 use super::waiting::Waiting;
 
 /// Events that are shown of one volume.

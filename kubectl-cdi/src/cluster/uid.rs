@@ -4,9 +4,9 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
+use super::destination::Target;
 use super::error::ClusterError;
 use super::object::{line, text};
-use super::target::Target;
 
 /// Characters of a UID at most; those of Kubernetes have 36.
 const MAX_CHARS: usize = 64;

@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::Cluster;
+use super::destination::{Kind, Target};
 use super::error::ClusterError;
 use super::import::Import;
 use super::mode::VolumeMode;
 use super::object::{self, PREFIX, object_of};
 use super::size::quantity;
-use super::target::{Kind, Target};
 use super::uid::ObjectUid;
 
 /// The access mode of a plain claim, which needs one. For a DataVolume CDI knows which of them the storage can do.

@@ -7,13 +7,13 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::Cluster;
+use super::destination::Target;
 use super::error::ClusterError;
 use super::look::Found;
 use super::object::{annotation, text};
 use super::pods;
 use super::resource::Resource;
 use super::status::Event;
-use super::target::Target;
 use super::uid::ObjectUid;
 use super::waiting::Waiting;
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::destination::Target;
 use super::error::ClusterError;
-use super::target::Target;
 
 /// What is being waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,8 +21,8 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+use datapath::disk::Mark;
 use datapath::encode::Encoding;
-use datapath::target::Mark;
 use http_body_util::Empty;
 use parking_lot::Mutex;
 use program::threads;

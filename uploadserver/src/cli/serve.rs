@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use datapath::disk;
 use datapath::floor::{SPEED_TIME, SpeedLimit};
-use datapath::target;
 use https::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
 use program::cdi::UPLOAD;
 use program::command_line::values::url;
@@ -164,10 +164,10 @@ fn destination(arguments: &ServeArgs) -> Result<Destination, ServeFailed> {
         reason: reason.to_owned(),
     };
     let (disk, dir) = match (&arguments.device, &arguments.dir) {
-        (Some(device), _) if !target::is_block_device(device) => {
+        (Some(device), _) if !disk::is_block_device(device) => {
             return Err(refuse(device, "it is not a block device"));
         }
-        (Some(device), _) => (device.clone(), target::folder_of(device).to_owned()),
+        (Some(device), _) => (device.clone(), disk::folder_of(device).to_owned()),
         (None, dir) => {
             let dir = dir.clone().unwrap_or_default();
             if !dir.is_dir() {

@@ -1,7 +1,7 @@
 //! The meaning of a request's headers, in both protocols: tus 1.0.0 (<https://tus.io/protocols/resumable-upload>) and
 //! draft-ietf-httpbis-resumable-upload.
 
-use datapath::target::{MAX_MARKS, Mark};
+use datapath::disk::{MAX_MARKS, Mark};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use program::cdi::MARKS_HEADER;
 

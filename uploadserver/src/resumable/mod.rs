@@ -4,7 +4,6 @@
 
 mod asked;
 mod protocol;
-pub(crate) mod turn;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,6 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::time::Duration;
 
-use datapath::target;
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::https::Request;
@@ -238,8 +237,8 @@ fn what_a_killed_server_left_is_kept_as_far_as_its_client_has_marks_of_it() {
     disk::write_sparse(&folder.path().join("image"), &bytes);
     let image = File::open(folder.path().join("image")).unwrap();
     let ends = [2, 5, 8].map(|end| end << 20);
-    let marks = target::marks_of(&image, &ends, &CancellationToken::new()).unwrap();
-    let marks: Vec<String> = marks.iter().map(target::Mark::to_string).collect();
+    let marks = datapath::disk::marks_of(&image, &ends, &CancellationToken::new()).unwrap();
+    let marks: Vec<String> = marks.iter().map(datapath::disk::Mark::to_string).collect();
     let begin = |marks: &str| {
         Request::post(CREATE)
             .header("Upload-Complete", "?0")
@@ -300,7 +299,7 @@ fn a_look_at_a_hole_of_tebibytes_is_answered_at_once() {
         file.set_len(8 * TIB).unwrap();
     });
     let file = File::open(pod.disk()).unwrap();
-    let marks = target::marks_of(&file, &[7 * TIB], &CancellationToken::new()).unwrap();
+    let marks = datapath::disk::marks_of(&file, &[7 * TIB], &CancellationToken::new()).unwrap();
     let server = pod.start();
     let response = server.exchange(&begin_with(&marks[0].to_string()), &[]);
     // A server that has not finished its look in 20 s says "later".

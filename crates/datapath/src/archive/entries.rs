@@ -15,7 +15,7 @@ use super::sparse::Layout;
 use crate::chunks::Chunks;
 use crate::cursor::Cursor;
 use crate::error::{ArchiveError, ArchiveErrorKind, DecodeError, Error, FormatError};
-use crate::target::is_zero;
+use crate::zeros::is_zero;
 
 /// Bytes of the extended headers of an entry. Go's reader has the same limit; what is larger is a sparse map of the old pax
 /// kinds with some ten thousand regions.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::entries::Entries;
 use crate::error::Error;
-use crate::target::ZEROS;
+use crate::zeros::ZEROS;
 
 /// The file whose entry was read last. Holes are references to the block of zeros.
 pub(super) struct Expanded {

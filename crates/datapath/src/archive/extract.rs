@@ -8,9 +8,9 @@ use super::name::{PATH_MAX_BYTES, components, printable};
 use super::staging::STAGING_PREFIX;
 use super::tree::Tree;
 use super::unplaced::Unplaced;
+use crate::disk::Pacer;
 use crate::error::{ArchiveErrorKind, Error, TargetError};
 use crate::observe::Observer;
-use crate::target::Pacer;
 
 /// Makes files out of entries and keeps count.
 pub(super) struct Extraction<'a> {

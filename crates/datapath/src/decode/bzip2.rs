@@ -2,11 +2,11 @@
 
 use bzip2::{Decompress, Status};
 
-use super::codec::Codec;
 use super::decoder::{Engine, Fault, Padding, cut};
-use super::limits::Limits;
 use crate::buffer::Filling;
+use crate::codec::Codec;
 use crate::memory::Grant;
+use crate::options::Limits;
 
 /// The bytes behind the level: a block (the digits of π) …
 const BLOCK: [u8; 6] = [0x31, 0x41, 0x59, 0x26, 0x53, 0x59];

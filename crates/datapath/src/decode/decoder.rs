@@ -6,13 +6,13 @@
 use crate::cursor::Cursor;
 use bytes::Bytes;
 
-use super::codec::Codec;
-use super::limits::Limits;
 use super::spent;
 use crate::buffer::Filling;
 use crate::chunks::Chunks;
+use crate::codec::Codec;
 use crate::error::{DecodeError, Error};
 use crate::memory::Exceeded;
+use crate::options::Limits;
 
 /// The part of decoding that differs between the codecs.
 pub(super) trait Engine: Send + Sized {

@@ -4,13 +4,13 @@ use crate::cursor::Cursor;
 use bytes::{Bytes, BytesMut};
 use zstd::bulk::Decompressor;
 
-use super::codec::Codec;
 use super::decoder::Fault;
 use crate::buffer::Filling;
 use crate::chunks::Chunks;
+use crate::codec::Codec;
 use crate::error::{DecodeError, Error};
 use crate::frames::{HEADER_BYTES, Header, Kind, MAGIC};
-use crate::target::ZEROS;
+use crate::zeros::ZEROS;
 
 /// The next part of the stream.
 #[derive(Clone, Copy)]

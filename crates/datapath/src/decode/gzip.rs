@@ -8,10 +8,10 @@
 
 use flate2::{Decompress, FlushDecompress};
 
-use super::codec::Codec;
 use super::decoder::{Engine, Fault, Padding, cut};
-use super::limits::Limits;
 use crate::buffer::Filling;
+use crate::codec::Codec;
+use crate::options::Limits;
 
 /// Two identification bytes and the only compression method, deflate (RFC 1952 §2.3.1).
 const MAGIC: [u8; 3] = [0x1F, 0x8B, 8];

@@ -13,11 +13,9 @@
 //! checks of what follows a member, is in `decoder.rs`.
 
 mod bzip2;
-mod codec;
 mod decoder;
 mod frames;
 mod gzip;
-mod limits;
 pub(crate) mod snappy;
 mod sniff;
 mod spent;
@@ -27,8 +25,8 @@ mod tests;
 mod xz;
 mod zstd;
 
-pub use self::codec::{CONTENT_CODINGS, Codec};
-pub use self::limits::Limits;
 pub use self::sniff::{SNIFF_BYTES, check_supported, sniff};
 pub(crate) use self::stack::undo;
 pub use self::stack::{Decoded, MAX_LAYERS, open};
+pub use crate::codec::{CONTENT_CODINGS, Codec};
+pub use crate::options::Limits;

@@ -6,11 +6,11 @@
 
 use snap::raw::{Decoder as Raw, decompress_len};
 
-use super::codec::Codec;
 use super::decoder::{Engine, Fault, Padding, cut};
-use super::limits::Limits;
 use crate::buffer::Filling;
-use crate::target::is_zero;
+use crate::codec::Codec;
+use crate::options::Limits;
+use crate::zeros::is_zero;
 
 /// Type and length (§3).
 pub(crate) const HEADER_BYTES: usize = 4;

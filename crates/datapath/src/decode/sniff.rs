@@ -3,8 +3,8 @@
 //! A raw disk may begin with anything, and must never be taken for something else by accident: every test
 //! looks at all the bits that the format fixes, and when in doubt the answer is "none".
 
-use super::codec::Codec;
 use super::{bzip2, gzip, xz, zstd};
+use crate::codec::Codec;
 use crate::error::DecodeError;
 
 /// First bytes of a stream that [`sniff`] should be given. The codecs need 18; the rest is room for

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::codec::Codec;
-use super::limits::Limits;
 use crate::chunks::Chunks;
+use crate::codec::Codec;
 use crate::error::{DecodeError, Error};
+use crate::options::Limits;
 
 /// Bytes of a layer for each byte that comes out below the stack. Compressed data is larger than its content only where it
 /// cannot be compressed, by a thousandth; members of 10 bytes of content are three times as large.

@@ -1,15 +1,15 @@
 //! The stack of decoders: one on each layer that is found.
 
-use super::codec::Codec;
 use super::decoder::Decoder;
-use super::limits::Limits;
 use super::sniff::{SNIFF_BYTES, check_supported, sniff};
 use super::spent::Spent;
 use super::{bzip2, frames, gzip, snappy, xz, zstd};
 use crate::chunks::{Chunks, Peek};
+use crate::codec::Codec;
 use crate::error::{DecodeError, Error};
 use crate::input::Input;
 use crate::meter::Meter;
+use crate::options::Limits;
 use crate::options::{HEADER_BYTES, Layers, Reading};
 
 /// Compressed layers that may lie inside each other. Real images have one, now and then two; every

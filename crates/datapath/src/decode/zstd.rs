@@ -2,11 +2,11 @@
 
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
-use super::codec::Codec;
 use super::decoder::{Engine, Fault, Padding, cut};
-use super::limits::Limits;
 use crate::buffer::Filling;
+use crate::codec::Codec;
 use crate::memory::Grant;
+use crate::options::Limits;
 
 /// 0xFD2FB528, little-endian (RFC 8878 §3.1.1).
 const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];

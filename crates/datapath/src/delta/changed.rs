@@ -8,6 +8,7 @@ use diskimage::Format;
 use super::{Base, Report};
 use crate::changes::{Changes, Places};
 use crate::chunks::{Chunks, Peek};
+use crate::disk::{self, Disk, Writer, with_writer};
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::facts::{ImageFacts, RouteTaken};
 use crate::input::Input;
@@ -15,7 +16,7 @@ use crate::meter::Meter;
 use crate::observe::{Phase, Stage};
 use crate::options::{Reading, Writing};
 use crate::source::Source;
-use crate::target::{self, Disk, Writer, is_zero, with_writer};
+use crate::zeros::is_zero;
 
 /// Zeros are looked for in units of this: smaller holes would be written anyway, as they are no whole unit of a device.
 const BLOCK: u64 = 64 << 10;
@@ -29,7 +30,7 @@ pub(super) fn apply(
     writing: &Writing,
 ) -> Result<Report, Error> {
     reading.observer.phase(Phase::Info);
-    target::refuse_source(&base.path, source)?;
+    disk::refuse_source(&base.path, source)?;
     // A guest has written them, so they are never looked at: a range may begin like an archive.
     let meter = Meter::new(source, reading)?;
     let mut input = Input::direct(Peek::new(meter), reading.limits.memory.grant());

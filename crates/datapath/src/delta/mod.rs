@@ -9,11 +9,11 @@ mod qcow2;
 
 use std::path::PathBuf;
 
+use crate::disk::{self, Cache};
 use crate::error::Error;
 use crate::facts::ImageFacts;
 use crate::options::{Reading, Writing};
 use crate::source::Source;
-use crate::target::{self, Cache};
 
 /// The disk that a delta is applied to.
 #[derive(Debug, Clone)]
@@ -31,8 +31,8 @@ pub struct Base {
 }
 
 impl Base {
-    fn target_options(&self) -> target::Options {
-        target::Options {
+    fn target_options(&self) -> disk::Options {
+        disk::Options {
             path: self.path.clone(),
             available: self.available,
             size: None,

@@ -4,6 +4,7 @@ use diskimage::{Error as ImageError, Format, HEAD_BYTES, Image};
 
 use super::{Base, Report};
 use crate::decode;
+use crate::disk::{self, Disk, Writer, with_writer};
 use crate::error::{Error, FormatError};
 use crate::format::{Head, Mapped};
 use crate::input::Input;
@@ -11,7 +12,6 @@ use crate::meter::Meter;
 use crate::observe::{Phase, Stage};
 use crate::options::{Payload, Reading, Writing};
 use crate::source::Source;
-use crate::target::{self, Disk, Writer, with_writer};
 
 /// Applies the image in `source` to the disk of `base`.
 pub(super) fn apply(
@@ -21,7 +21,7 @@ pub(super) fn apply(
     writing: &Writing,
 ) -> Result<Report, Error> {
     reading.observer.phase(Phase::Info);
-    target::refuse_source(&base.path, source)?;
+    disk::refuse_source(&base.path, source)?;
     let meter = Meter::new(source, reading)?;
     let mut input = decode::undo(meter, reading, &writing.decode_limits(&reading.limits))?;
     let image = open(&mut input, base, reading)?;

@@ -6,7 +6,7 @@ use zstd::bulk::Compressor;
 use super::piece::{Block, Piece};
 use super::zstd_frames;
 use crate::frames::{Header, Kind};
-use crate::target::is_zero;
+use crate::zeros::is_zero;
 
 /// Granularity in which zeros are taken out of data: small against a frame, large against its header.
 const RUN_BYTES: usize = 16 << 10;

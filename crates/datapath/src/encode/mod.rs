@@ -14,7 +14,7 @@ mod zstd_frames;
 use bytes::Bytes;
 
 pub use self::piece::{Block, PIECE_BYTES, Piece};
-use crate::target::ZEROS;
+use crate::zeros::ZEROS;
 
 /// The wrapping of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use snap::raw::{Encoder as Raw, max_compress_len};
 
 use super::piece::{Block, Piece};
 use crate::decode::snappy::{CHECKSUM_BYTES, HEADER_BYTES, IDENTIFIER, MAX_DATA_BYTES, mask};
-use crate::target::{ZEROS, is_zero};
+use crate::zeros::{ZEROS, is_zero};
 
 /// Types of chunks (framing format §4.1-4.3).
 const IDENTIFIER_CHUNK: u8 = 0xff;

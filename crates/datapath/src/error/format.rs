@@ -1,8 +1,8 @@
 //! Trouble with a disk image, or with the archive that it lies in.
 
 use super::archive::{ArchiveError, ArchiveErrorKind};
+use crate::facts::MAX_DISK_BYTES;
 use crate::memory::Exceeded;
-use crate::target::MAX_DISK_BYTES;
 
 /// A failure of the format stage.
 #[derive(Debug, thiserror::Error)]

@@ -2,15 +2,15 @@
 
 mod archive;
 mod decode;
+mod disk;
 mod format;
 mod source;
-mod target;
 
 pub use self::archive::{ArchiveError, ArchiveErrorKind};
 pub use self::decode::DecodeError;
+pub use self::disk::{TargetError, TargetRefused, errno_text};
 pub use self::format::FormatError;
 pub use self::source::{SourceError, SourceErrorKind};
-pub use self::target::{TargetError, TargetRefused, errno_text};
 use crate::observe::Stage;
 
 /// The kinds of trouble that `stage` can have, a fixed set for the label `kind` of metrics.

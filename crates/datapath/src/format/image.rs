@@ -6,12 +6,12 @@ use super::head::{Head, in_transfer, open_mapped};
 use super::mapped::Mapped;
 use super::raw::{self, Copied, Ending, SECTOR};
 use super::tables::ranged_length;
+use crate::disk::Writer;
 use crate::error::Error;
 use crate::facts::{ImageFacts, RouteTaken};
 use crate::input::Input;
 use crate::options::{Payload, Reading, Route, Writing};
 use crate::source::Source;
-use crate::target::Writer;
 
 /// An image, ready to be copied.
 pub(crate) enum Image {

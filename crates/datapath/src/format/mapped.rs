@@ -13,12 +13,12 @@ use diskimage::{Facts, Guest, Host, Image, Sink, Stream};
 use super::park::Park;
 use super::tables::{fetch_map, ranged_length};
 use crate::chunks::Chunks;
+use crate::disk::Writer;
 use crate::error::Error;
 use crate::facts::{ImageFacts, RouteTaken};
 use crate::input::Input;
 use crate::options::{Reading, Route, Writing};
 use crate::source::Source;
-use crate::target::Writer;
 
 /// An image with a map, ready to be converted.
 pub(crate) struct Mapped {

@@ -5,7 +5,7 @@ use datapath::Error;
 use datapath::archive::{ArchiveErrorKind as Kind, Member, Search, find_file};
 use datapath::chunks::Chunks;
 use datapath::options::Reading;
-use datapath::target::ZEROS;
+use datapath::zeros::ZEROS;
 
 use crate::common::fast_folder;
 use crate::tape::{Fields, Tape, seal};

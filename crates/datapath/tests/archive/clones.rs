@@ -10,7 +10,7 @@ use datapath::decode::Codec;
 use datapath::error::{DecodeError, FormatError};
 use datapath::options::{Layers, Payload, Reading, Writing};
 use datapath::transfer::Report;
-use datapath::{Error, target, transfer};
+use datapath::{Error, transfer};
 use diskimage::Format;
 use testkit::loopdev::LoopDevice;
 use testkit::{disk, tools};
@@ -158,7 +158,7 @@ fn a_volume_becomes_a_directory_with_its_holes() {
     }
 }
 
-fn clone_error(tar: &[u8], target: &target::Options) -> Error {
+fn clone_error(tar: &[u8], target: &datapath::disk::Options) -> Error {
     let source = Memory::new(snappy(tar));
     transfer(
         &source,
@@ -190,7 +190,7 @@ fn without_a_disk_nothing_is_touched() {
 
 #[test]
 fn a_disk_that_is_too_large_is_refused_before_the_target_is_created() {
-    let target = target::Options {
+    let target = datapath::disk::Options {
         available: 1023,
         ..file("/nonexistent/disk".as_ref())
     };

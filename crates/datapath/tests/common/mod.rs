@@ -14,9 +14,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use bytes::Bytes;
+use datapath::disk;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Body, Source};
-use datapath::target;
 
 pub use testkit::tmpfs::fast_folder;
 
@@ -116,13 +116,13 @@ impl Body for MemoryBody {
 }
 
 /// A fresh file with no limit.
-pub fn file(path: &Path) -> target::Options {
-    target::Options {
+pub fn file(path: &Path) -> disk::Options {
+    disk::Options {
         path: path.to_owned(),
         available: u64::MAX,
         size: None,
         preallocate: false,
-        cache: target::Cache::Auto,
+        cache: disk::Cache::Auto,
         overwrite: false,
         mode: None,
     }

@@ -10,7 +10,7 @@ use datapath::delta::{Base, apply};
 use datapath::error::SourceError;
 use datapath::options::{Payload, Reading, Writing};
 use datapath::source::{Body, Source};
-use datapath::{target, transfer};
+use datapath::transfer;
 use proptest::prelude::*;
 use testkit::disk;
 use testkit::loopdev::LoopDevice;
@@ -79,7 +79,7 @@ fn base(path: &Path) -> Base {
         available: u64::MAX,
         name: String::new(),
         preallocated: false,
-        cache: target::Cache::Auto,
+        cache: datapath::disk::Cache::Auto,
     }
 }
 
@@ -132,7 +132,7 @@ proptest! {
             expected[range.clone()].copy_from_slice(&new[range]);
         }
         let source = Changed::new(&new, &ranges);
-        let cache = if is_direct { target::Cache::Direct } else { target::Cache::Auto };
+        let cache = if is_direct { datapath::disk::Cache::Direct } else { datapath::disk::Cache::Auto };
         for _ in 0..2 {
             assert_apply(&source, &Base { cache, ..base(&target) });
             prop_assert!(std::fs::read(&target).unwrap() == expected);

@@ -12,7 +12,6 @@ mod refused;
 use std::path::{Path, PathBuf};
 
 use datapath::delta::Base;
-use datapath::target;
 use testkit::disk;
 use testkit::images::{Compression, Content, Delta, Spec};
 
@@ -24,7 +23,7 @@ fn base(path: &Path, delta: &Delta) -> Base {
         available: u64::MAX,
         name: delta.base_name(),
         preallocated: false,
-        cache: target::Cache::Auto,
+        cache: datapath::disk::Cache::Auto,
     }
 }
 

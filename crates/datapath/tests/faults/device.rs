@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 
+use datapath::disk::HELD_BYTES;
 use datapath::error::FormatError;
 use datapath::options::{Payload, Reading, Writing};
-use datapath::target::HELD_BYTES;
-use datapath::{Error, target, transfer};
+use datapath::{Error, disk, transfer};
 use testkit::loopdev::{DIRT, LoopDevice};
 
 use crate::common::objects::{DISK_BYTES, Object, objects};
@@ -62,7 +62,7 @@ fn a_source_that_breaks_leaves_the_first_mib_zero() {
                     broken_at: Some(at),
                     ..Memory::new(object.bytes.clone())
                 };
-                let target = target::Options {
+                let target = disk::Options {
                     preallocate,
                     ..file(device.path())
                 };

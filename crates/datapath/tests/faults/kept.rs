@@ -5,9 +5,9 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
+use datapath::disk::{HELD_BYTES, Kept, MARK_BYTES, Mark, marks_of};
 use datapath::options::{Payload, Reading, Writing};
-use datapath::target::{HELD_BYTES, Kept, MARK_BYTES, Mark, marks_of};
-use datapath::{Error, target, transfer};
+use datapath::{Error, transfer};
 use proptest::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
 use testkit::disk;
@@ -34,7 +34,7 @@ fn marks(image: &[u8]) -> Vec<Mark> {
 
 /// Writes what an attempt leaves that is killed after `there` bytes: no first MiB, and something behind the end.
 fn leave(path: &Path, image: &[u8], there: u64) {
-    let is_file = !target::is_block_device(path);
+    let is_file = !datapath::disk::is_block_device(path);
     let file = File::options()
         .write(true)
         .create(is_file)
@@ -63,7 +63,7 @@ fn go_on(kept: Kept, path: &Path, image: &[u8], preallocate: bool, chunk: usize)
         chunks: vec![chunk, 4096],
         ..Memory::new(stream)
     };
-    let target = target::Options {
+    let target = datapath::disk::Options {
         preallocate,
         overwrite: true,
         ..file(path)
@@ -81,7 +81,7 @@ fn go_on(kept: Kept, path: &Path, image: &[u8], preallocate: bool, chunk: usize)
 fn assert_disk(path: &Path, image: &[u8]) {
     let disk = fs::read(path).unwrap();
     assert!(disk[..image.len()] == *image, "another disk");
-    assert!(target::is_block_device(path) || disk.len() == image.len());
+    assert!(datapath::disk::is_block_device(path) || disk.len() == image.len());
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use datapath::error::{FormatError, SourceError};
 use datapath::options::{Payload, Reading, Writing};
 use datapath::source::{Body, Source};
-use datapath::{Error, target, transfer};
+use datapath::{Error, disk, transfer};
 use testkit::tools;
 
 use crate::common::objects::objects;
@@ -20,7 +20,7 @@ fn a_disk_that_is_known_to_be_too_large_is_refused_before_the_target_is_created(
         if !object.name.contains("cluster=") && object.name != "raw" {
             continue;
         }
-        let target = target::Options {
+        let target = disk::Options {
             available: size - 1,
             // In this place nothing can be created: whoever tried would fail in another way.
             ..file("/nonexistent/disk".as_ref())
@@ -50,7 +50,7 @@ fn a_stream_that_turns_out_too_large_leaves_nothing() {
     for object in objects() {
         let size = object.disk.len() as u64;
         let folder = fast_folder();
-        let target = target::Options {
+        let target = disk::Options {
             available: size - 1,
             ..file(&folder.path().join("disk"))
         };
@@ -74,7 +74,7 @@ fn a_stream_that_turns_out_too_large_leaves_nothing() {
 fn a_disk_that_fits_exactly_is_not_too_large() {
     for object in objects() {
         let folder = fast_folder();
-        let target = target::Options {
+        let target = disk::Options {
             available: object.disk.len() as u64,
             ..file(&folder.path().join("disk"))
         };
@@ -146,7 +146,7 @@ fn a_bomb_ends_with_the_size_error_as_soon_as_the_target_is_full() {
             given: AtomicU64::new(0),
         }));
         let folder = fast_folder();
-        let target = target::Options {
+        let target = disk::Options {
             available: 10 << 20,
             ..file(&folder.path().join("disk"))
         };
@@ -178,7 +178,7 @@ fn a_file_that_is_already_there_is_not_touched() {
     let path = folder.path().join("disk");
     std::fs::write(&path, b"precious").unwrap();
     let source = Memory::ranged(objects()[0].bytes.clone());
-    let too_small = target::Options {
+    let too_small = disk::Options {
         overwrite: true,
         available: 4096,
         ..file(&path)
@@ -194,7 +194,7 @@ fn a_file_that_is_already_there_is_not_touched() {
         .unwrap_err();
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
-    let replacing = target::Options {
+    let replacing = disk::Options {
         overwrite: true,
         ..file(&path)
     };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use datapath::options::{Payload, Reading, Writing};
-use datapath::{Error, target, transfer};
+use datapath::{Error, disk, transfer};
 use tempfile::TempDir;
 use testkit::images::{Compression, Content, Spec};
 use testkit::tmpfs::Tmpfs;
@@ -36,7 +36,7 @@ impl SmallFilesystem {
     }
 }
 
-fn assert_no_space(source: &Memory, target: &target::Options, filesystem: &SmallFilesystem) {
+fn assert_no_space(source: &Memory, target: &disk::Options, filesystem: &SmallFilesystem) {
     let error = transfer(
         source,
         Payload::default(),
@@ -61,7 +61,7 @@ fn a_full_filesystem_is_no_space_and_leaves_nothing() {
     let raw = noise(4 * MIB, 3);
     for preallocate in [false, true] {
         for ranged in [false, true] {
-            let target = target::Options {
+            let target = disk::Options {
                 preallocate,
                 ..file(&filesystem.target())
             };
@@ -105,7 +105,7 @@ fn the_held_first_mib_may_be_what_does_not_fit() {
 #[test]
 fn growing_a_preallocated_disk_may_be_what_does_not_fit() {
     let filesystem = SmallFilesystem::new(2 * MIB);
-    let target = target::Options {
+    let target = disk::Options {
         preallocate: true,
         size: Some(4 * MIB as u64),
         ..file(&filesystem.target())
@@ -118,7 +118,7 @@ fn a_sparse_disk_needs_only_what_it_holds() {
     let filesystem = SmallFilesystem::new(2 * MIB);
     let mut raw = vec![0; 8 * MIB];
     raw[7 * MIB..][..MIB / 2].copy_from_slice(&noise(MIB / 2, 9));
-    let target = target::Options {
+    let target = disk::Options {
         size: Some(64 * MIB as u64),
         ..file(&filesystem.target())
     };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use datapath::options::{Payload, Reading, Writing};
 use datapath::source::Source;
 use datapath::transfer::transfer;
-use datapath::{Error, target};
+use datapath::{Error, disk};
 use diskimage::Format;
 use testkit::tools;
 
@@ -60,7 +60,7 @@ pub(crate) fn import_from(source: &dyn Source) -> Option<Outcome> {
 
 fn timed(source: &dyn Source) -> (Option<Outcome>, Duration) {
     let folder = fast_folder();
-    let target = target::Options {
+    let target = disk::Options {
         available: AVAILABLE,
         ..file(&folder.path().join("disk"))
     };

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use bytes::Bytes;
 use datapath::options::{Payload, Reading, Writing};
 use datapath::transfer;
-use datapath::{Error, check, target};
+use datapath::{Error, check, disk};
 use diskimage::Format;
 use testkit::tools;
 
@@ -84,7 +84,7 @@ pub(crate) fn ours(image: &Bytes, format: Format, ranged: bool) -> Opened {
         chunks: vec![1 << 20],
         ..Memory::new(image.clone())
     };
-    let target = target::Options {
+    let target = disk::Options {
         available: MAX_DISK_BYTES,
         ..file(&folder.path().join("disk"))
     };

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use datapath::bridge::{self, PackingSender};
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::target::ZEROS;
+use datapath::zeros::ZEROS;
 
 pub(crate) use self::body::RemoteBody;
 use self::pump::Pump;

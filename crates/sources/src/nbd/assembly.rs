@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use datapath::buffer::{CHUNK_BYTES, Filling};
-use datapath::target::ZEROS;
+use datapath::zeros::ZEROS;
 
 use super::wire::Violation;
 

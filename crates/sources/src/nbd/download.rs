@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::target::ZEROS;
+use datapath::zeros::ZEROS;
 use tracing::Instrument;
 
 use super::connection::{Connection, Event};

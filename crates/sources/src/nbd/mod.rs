@@ -29,7 +29,7 @@ use bytes::Bytes;
 use datapath::buffer::CHUNK_BYTES;
 use datapath::error::SourceError;
 use datapath::source::{Body, Source};
-use datapath::target::is_known_zero;
+use datapath::zeros::is_known_zero;
 use parking_lot::Mutex;
 
 use self::connection::Connection;

@@ -4,8 +4,8 @@ mod source;
 
 use std::path::PathBuf;
 
+use datapath::disk::Cache;
 use datapath::floor::SpeedLimit;
-use datapath::target::Cache;
 use program::env::{EnvErrors, EnvReader, Strings, go_bool};
 use program::{quantity, space};
 use sources::pod::PROXY;

@@ -1,12 +1,12 @@
 //! A decoder that goes from block to block.
 
 use super::super::decoder::{Engine, Fault};
-use super::super::limits::Limits;
 use super::engine::Xz;
 use super::framing::STREAM_HEADER_BYTES;
 use super::walk::Block;
 use crate::buffer::Filling;
 use crate::memory::Grant;
+use crate::options::Limits;
 
 /// A decoder that is ready for a block of streams with this header. liblzma's stream decoder cannot tell that the blocks
 /// which it is given are not all of their stream, as long as it does not see an index.

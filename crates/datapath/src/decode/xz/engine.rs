@@ -2,12 +2,12 @@
 
 use liblzma::stream::{Action, Error, Status, Stream, TELL_UNSUPPORTED_CHECK};
 
-use super::super::codec::Codec;
 use super::super::decoder::{Engine, Fault, Padding, cut};
-use super::super::limits::Limits;
 use super::framing::HEADER_MAGIC as MAGIC;
 use crate::buffer::Filling;
+use crate::codec::Codec;
 use crate::memory::Grant;
+use crate::options::Limits;
 
 /// True if an xz stream begins with `head`.
 pub(in super::super) fn begins_stream(head: &[u8]) -> bool {

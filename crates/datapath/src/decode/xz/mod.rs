@@ -21,8 +21,8 @@ mod walk;
 mod worker;
 
 use super::decoder::Decoder;
-use super::limits::Limits;
 use crate::chunks::Chunks;
+use crate::options::Limits;
 
 use self::engine::Xz;
 pub(super) use self::engine::begins_stream;

@@ -4,15 +4,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-use super::super::codec::Codec;
 use super::super::decoder::{Engine, Fault};
-use super::super::limits::Limits;
 use super::decoder::BlockDecoder;
 use super::pool::Pool;
 use super::state::{Food, Taken};
 use super::walk::Block;
 use crate::buffer::Filling;
+use crate::codec::Codec;
 use crate::error::DecodeError;
+use crate::options::Limits;
 
 /// Most threads, however many cores there are: each has up to 1 MiB of buffers, and more would only wait for
 /// dictionaries of the usual sizes.

@@ -12,10 +12,11 @@ use diskimage::{Facts, Host};
 
 use self::scratch::Scratch;
 use self::slots::Slots;
+use crate::disk::{HELD_BYTES, Writer};
 use crate::error::{Error, FormatError};
 use crate::memory::{Budget, Grant, Held};
 use crate::options::Writing;
-use crate::target::{HELD_BYTES, Writer, is_zero};
+use crate::zeros::is_zero;
 
 /// Bytes that wait in memory. Images that qemu-img wrote need one cluster, used ones up to 1.6 MB; with 32 MiB there was too
 /// little room for the other buffers of a process of 64.

@@ -6,8 +6,8 @@ use diskimage::Format;
 use super::footer::{Ending, SECTOR};
 use super::tail::Tail;
 use crate::chunks::Chunks;
+use crate::disk::{HELD_BYTES, Writer};
 use crate::error::{Error, SourceError, SourceErrorKind};
-use crate::target::{HELD_BYTES, Writer};
 
 /// A disk that was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
-use super::disk::{Disk, Kind};
+use super::handle::{Disk, Kind};
 use super::options::HELD_BYTES;
 use crate::buffer::PAGE;
 use crate::error::{Error, TargetError};

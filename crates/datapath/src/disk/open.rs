@@ -11,12 +11,13 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
 
 use super::direct::Direct;
-use super::disk::{Busy, Disk, Kind};
+use super::handle::{Busy, Disk, Kind};
 use super::kind::{Found, classify, follow, look};
-use super::options::{Cache, HELD_BYTES, MAX_DISK_BYTES, Options};
+use super::options::{Cache, HELD_BYTES, Options};
 use super::pacer::Pacer;
 use super::unfinished::Unfinished;
 use crate::error::{Error, FormatError, TargetError, TargetRefused};
+use crate::facts::MAX_DISK_BYTES;
 use crate::lock::{Lock, lock, patiently};
 
 impl Disk {

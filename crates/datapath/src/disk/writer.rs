@@ -16,15 +16,15 @@ use tracing::Span;
 
 use super::batch::{BATCH_BYTES, Batch, Collector, Content, Segment};
 use super::coverage::Coverage;
-use super::disk::Disk;
+use super::handle::Disk;
 use super::inflate::Inflater;
 use super::options::HELD_BYTES;
 use super::slices::part;
-use super::zero::{data_runs, is_known_zero};
 use super::zeroing::Frontier;
 use crate::buffer::{AlignedBuffer, PAGE};
 use crate::error::{Error, FormatError, NoThread, TargetError};
 use crate::queue::Queue;
+use crate::zeros::{data_runs, is_known_zero};
 
 /// Bytes that may wait for the writing threads, those that they work on included.
 const QUEUE_BYTES: usize = 8 << 20;

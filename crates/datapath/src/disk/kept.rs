@@ -16,7 +16,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use rustix::fs::OFlags;
 use tokio_util::sync::CancellationToken;
 
-use super::disk::Disk;
+use super::handle::Disk;
 use super::kind::{Found, look};
 use super::open::open_existing;
 use super::options::{HELD_BYTES, Options};

@@ -6,9 +6,6 @@ use std::path::PathBuf;
 /// system superblocks of every common layout begin within the first MiB.
 pub const HELD_BYTES: u64 = 1 << 20;
 
-/// Bytes that a file or device can have at most: offsets are signed (`off_t`), and whole sectors.
-pub const MAX_DISK_BYTES: u64 = i64::MAX.unsigned_abs() / 512 * 512;
-
 /// Use of the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cache {

@@ -10,7 +10,7 @@ use std::io::IoSlice;
 use rustix::io::Errno;
 
 use super::direct::Direct;
-use super::disk::Disk;
+use super::handle::Disk;
 use super::options::HELD_BYTES;
 use super::slices::{joined, part, total};
 use crate::buffer::{Filling, PAGE};

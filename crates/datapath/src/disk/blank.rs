@@ -4,7 +4,7 @@ use std::fs::File;
 
 use tokio_util::sync::CancellationToken;
 
-use super::disk::Disk;
+use super::handle::Disk;
 use super::options::{HELD_BYTES, Options};
 use super::place::{device_size, is_block_device};
 use crate::error::{Error, TargetError};

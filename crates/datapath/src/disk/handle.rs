@@ -14,9 +14,9 @@ use super::direct::Direct;
 use super::options::HELD_BYTES;
 use super::pacer::Pacer;
 use super::unfinished::Unfinished;
-use super::zero::{ZERO_BLOCK, data_runs};
 use crate::error::{Error, TargetError};
 use crate::observe::{Observer, SharedTime, Stage};
+use crate::zeros::{ZERO_BLOCK, data_runs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {

@@ -19,7 +19,7 @@ pub enum Codec {
     Frames,
 }
 
-/// Names of codecs in HTTP (`Content-Encoding`), as far as [`sniff`](super::sniff) recognises them: they need not be undone on the way.
+/// Names of codecs in HTTP (`Content-Encoding`), as far as [`sniff`](crate::decode::sniff) recognises them: they need not be undone on the way.
 pub const CONTENT_CODINGS: [&str; 5] = ["gzip", "x-gzip", "zstd", "bzip2", "xz"];
 
 impl Codec {
