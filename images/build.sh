@@ -99,7 +99,7 @@ lay_out() {
             program)
                 # It would not start in an image without libraries, nor in a user's image, where a node pull runs one of them.
                 if grep --quiet INTERP <<<"$(readelf --program-headers --wide "$programs/$words")"; then
-                    echo "images/build.sh: warning: $programs/$words is linked dynamically; compile as images/static.sh says" >&2
+                    echo "images/build.sh: warning: $programs/$words is linked dynamically; compile as .cargo/config.toml says" >&2
                 fi
                 "${cross}strip" -o "$root/usr/bin/$words" "$programs/$words"
                 ;;

@@ -2,7 +2,22 @@
 # Compiles and packs programs for images and releases, so that twice the same sources are twice the same bytes; to be sourced by
 # scripts that have sourced ci/steps.sh and may have set `target`.
 
-. images/static.sh
+# target, if set, may be another machine's: aarch64-unknown-linux-gnu, s390x-unknown-linux-gnu. Debian's cross compilers serve then.
+native=$(rustc --print host-tuple)
+target=${target:-$native}
+export CARGO_BUILD_TARGET=$target
+static_name=${target^^}
+static_name=${static_name//-/_}
+
+# What the names of its compiler, linker and strip begin with; nothing for those of this machine.
+cross=''
+if [ "$target" != "$native" ]; then
+    cross=${target/-unknown/}-
+    export "CARGO_TARGET_${static_name}_LINKER=${cross}gcc" "CC_${target//-/_}=${cross}gcc"
+fi
+# Kernels of arm64 have pages of 4, 16 or 64 KiB, and jemalloc ends where they are larger than the ones that it was compiled for.
+case $target in aarch64-*) export JEMALLOC_SYS_WITH_LG_PAGE=16 ;; esac
+
 # The name that Debian and images have for the target, and what compiles for it.
 case $target in
     x86_64-unknown-linux-gnu) architecture=amd64 ;;
@@ -38,6 +53,7 @@ link_with_glibc() {
     local -n flags=CARGO_TARGET_${static_name}_RUSTFLAGS
     download "$glibc" libc6-dev
     dpkg-deb --extract "$glibc"/libc6-dev_*.deb "$glibc/root"
+    export "CARGO_TARGET_${static_name}_RUSTFLAGS"
     flags+=" -C link-arg=-B$glibc/root/usr/lib/${cross%-}"
 }
 
@@ -55,6 +71,7 @@ same_everywhere() {
     built=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target}")
     # The last that fits counts. The standard library is where its sources are installed, if they are.
     names=("$PWD=/cdi-workers" "$built=/cdi-workers/target" "$cargo=/cargo" "$(rustc --print sysroot)/lib/rustlib/src/rust=/rustc")
+    export "CARGO_TARGET_${static_name}_RUSTFLAGS"
     for name in "${names[@]}"; do flags+=" --remap-path-prefix=$name"; done
     export "CFLAGS_${target//-/_}=${names[*]/#/-ffile-prefix-map=}"
 }

@@ -10,4 +10,5 @@ def built(*packages: str) -> Path:
     """Compiles them; returns the folder."""
     chosen = [word for package in packages for word in ("--package", package)]
     subprocess.run(["cargo", "build", "--profile", "dist", "--quiet", *chosen], cwd=ROOT, check=True)
-    return ROOT / "target/dist"
+    target = subprocess.run(["rustc", "--print", "host-tuple"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    return ROOT / "target" / target / "dist"
