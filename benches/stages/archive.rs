@@ -19,6 +19,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
     let target = Options {
         dir: folder.path().to_owned(),
+        overwrite: true,
         available: u64::MAX,
     };
     let options = Reading::default();

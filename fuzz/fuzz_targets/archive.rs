@@ -92,6 +92,7 @@ fn run_unpack(pieces: &Pieces) {
     let dir = FOLDER.join("dir");
     let target = archive::Options {
         dir: dir.clone(),
+        overwrite: false,
         available: AVAILABLE,
     };
     let outcome = unpack(&Memory(pieces.clone()), &target, &Reading::default());

@@ -49,6 +49,26 @@ fn a_file_and_an_object_on_a_server_become_the_same_tree() {
 }
 
 #[test]
+fn a_file_that_exists_is_replaced_by_overwrite_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tree.tar.gz");
+    std::fs::write(&file, archive("gzip")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let motd = dir.path().join("etc/motd");
+    std::fs::create_dir(dir.path().join("etc")).unwrap();
+    std::fs::write(&motd, "mine").unwrap();
+    let sentence = format!(
+        "replace {}: it exists already: pass --overwrite to replace it",
+        text(&motd)
+    );
+    unpack(&[text(&file), text(dir.path())]).assert_failure(7, &sentence);
+    assert_eq!(std::fs::read(&motd).unwrap(), b"mine");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    unpack(&["--overwrite", text(&file), text(dir.path())]).assert_success("overwritten");
+    assert_eq!(std::fs::read(&motd).unwrap(), b"hello");
+}
+
+#[test]
 fn what_cannot_be_unpacked_is_said_with_its_exit_code_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (file, noise) = (folder.path().join("tree.tar.gz"), folder.path().join("noise"));

@@ -153,6 +153,7 @@ fn unpack(config: &Config, job: &Job, received: &Received, layers: Layers) -> Re
     let dir = &config.destination.dir;
     let target = archive::Options {
         dir: dir.clone(),
+        overwrite: true,
         available: disk::free_space(dir)?,
     };
     let report = archive::unpack(received, &target, &reading(config, job, layers))?;

@@ -16,7 +16,7 @@ use rustix::fs::{Dev, FileType, Stat, major, makedev, minor};
 /// The identity of a file on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Inode {
-    device: Dev,
+    pub(crate) device: Dev,
     number: u64,
 }
 

@@ -99,6 +99,7 @@ fn memory_does_not_grow_with_the_archive() {
     std::fs::create_dir(folder.path().join("there-before")).unwrap();
     let target = archive::Options {
         dir: folder.path().to_owned(),
+        overwrite: true,
         available: u64::MAX,
     };
     let report = unpack(&Generated, &target, &Reading::default()).unwrap();

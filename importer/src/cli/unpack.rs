@@ -33,6 +33,7 @@ fn unpack(
     let source = job::open(&arguments.source, context, is_checked, "an archive is a tar")?;
     let target = archive::Options {
         dir: arguments.dir.clone(),
+        overwrite: arguments.overwrite,
         available: disk::free_space(&arguments.dir).map_err(datapath::Error::from)?,
     };
     Ok(archive::unpack(&*source, &target, &reading)?)

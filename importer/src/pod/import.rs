@@ -110,6 +110,7 @@ impl Import {
         }
         let target = archive::Options {
             dir: self.paths.data(),
+            overwrite: true,
             available: self.volume.free,
         };
         let report = archive::unpack(source, &target, &self.reading(remote))

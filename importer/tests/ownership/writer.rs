@@ -96,7 +96,7 @@ impl Writer {
 fn command(force: bool, first: &[u8], job: &Job<'_>) -> (Gate, Program) {
     let (gate, feed) = gate::pipe(first.to_vec());
     let program = match (job.is_archive, force) {
-        (true, _) => importer(["unpack", "-vv", "-"]),
+        (true, _) => importer(["unpack", "-vv", "--overwrite", "-"]),
         (false, true) => importer(["import", "-vv", "--progress=none", "--force", "-"]),
         (false, false) => importer(["import", "-vv", "--progress=none", "-"]),
     };

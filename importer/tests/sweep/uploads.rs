@@ -148,7 +148,7 @@ fn an_archive_to_an_upload_server() {
             "/v1beta1/upload-archive",
             &archive,
             &|is_done, said| {
-                trees::check(&trees, victim, &data, is_done, said);
+                trees::check(&trees, &data, is_done, said);
             },
         );
     });

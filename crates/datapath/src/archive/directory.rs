@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT, chmodat,
-    linkat, mkdirat, mknodat, openat, renameat, renameat_with, statat, symlinkat, syncfs, unlinkat,
-    utimensat,
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT,
+    accessat, chmodat, linkat, mkdirat, mknodat, openat, renameat, renameat_with, statat, symlinkat, syncfs,
+    unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -109,25 +109,12 @@ impl Directory {
         }
     }
 
-    /// Up to `most` names in this directory, of those that are wanted.
-    pub(super) fn names(
-        &self,
-        most: usize,
-        is_wanted: impl Fn(&[u8]) -> bool,
-    ) -> Result<Vec<Vec<u8>>, TargetError> {
+    /// The names in this directory, as they are read.
+    pub(super) fn names(&self) -> Result<impl Iterator<Item = Result<Vec<u8>, TargetError>>, TargetError> {
         let failed = |errno: Errno| TargetError::new("list", &self.path, errno.into());
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&self.fd).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name().to_bytes();
-            if names.len() == most {
-                break;
-            }
-            if !matches!(name, b"." | b"..") && is_wanted(name) {
-                names.push(name.to_vec());
-            }
-        }
-        Ok(names)
+        let entries = Dir::read_from(&self.fd).map_err(failed)?;
+        let names = entries.map(move |entry| Ok(entry.map_err(failed)?.file_name().to_bytes().to_vec()));
+        Ok(names.filter(|name| !matches!(name.as_deref(), Ok(b"." | b".."))))
     }
 
     pub(super) fn create_directory(&self, name: &[u8], mode: u32) -> Result<(), TargetError> {
@@ -190,61 +177,59 @@ impl Directory {
         }
     }
 
+    /// Again until nothing is found: a filesystem may skip names while others are taken away.
     fn remove_contents(&self) -> Result<(), TargetError> {
-        /// Names that are remembered at a time.
-        const BATCH: usize = 4096;
-        loop {
-            let names = self.names(BATCH, |_| true)?;
-            if names.is_empty() {
-                return Ok(());
-            }
-            for name in names {
-                self.remove_all(&name)?;
+        while self.names()?.next().is_some() {
+            for name in self.names()? {
+                self.remove_all(&name?)?;
             }
         }
+        Ok(())
     }
 
-    /// Moves `name` to a place where nothing is. Filesystems that cannot promise that are asked first.
-    pub(super) fn rename(&self, name: &[u8], to: &Self, new: &[u8]) -> Result<(), TargetError> {
-        let moved = match renameat_with(&self.fd, name, &to.fd, new, RenameFlags::NOREPLACE) {
-            Err(Errno::INVAL | Errno::NOSYS) => match to.status(new)? {
-                Some(_) => Err(Errno::EXIST),
-                None => renameat(&self.fd, name, &to.fd, new),
-            },
-            other => other,
+    /// Moves `name` to another directory. Unless it `replaces`, nothing may be there; filesystems that cannot promise that
+    /// are asked first.
+    pub(super) fn rename(&self, name: &[u8], to: &Self, replaces: bool) -> Result<(), TargetError> {
+        let rename = || renameat(&self.fd, name, &to.fd, name);
+        let moved = if replaces {
+            rename()
+        } else {
+            match renameat_with(&self.fd, name, &to.fd, name, RenameFlags::NOREPLACE) {
+                Err(Errno::INVAL | Errno::NOSYS) => match to.status(name)? {
+                    Some(_) => Err(Errno::EXIST),
+                    None => rename(),
+                },
+                other => other,
+            }
         };
-        moved.map_err(to.failed("move into place", new))
+        moved.map_err(to.failed("move into place", name))
     }
 
-    /// Lets `name` and `to/new` change places at once; `false` if that is not possible.
-    pub(super) fn exchange(&self, name: &[u8], to: &Self, new: &[u8]) -> bool {
-        renameat_with(&self.fd, name, &to.fd, new, RenameFlags::EXCHANGE).is_ok()
-    }
-
-    /// Names in this directory and all below it.
-    pub(super) fn count_all(&self) -> Result<u64, TargetError> {
-        let failed = |errno: Errno| TargetError::new("list", &self.path, errno.into());
-        let mut count = 0;
-        for entry in Dir::read_from(&self.fd).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") {
-                continue;
-            }
-            count += 1;
-            // Some filesystems do not say what an entry is.
-            if matches!(entry.file_type(), FileType::Directory | FileType::Unknown)
-                && let Some(status) = self.status(name)?
-                && status.is_directory()
-            {
-                let mode = status.attributes.mode;
-                count += self.open_child_for_work(name, mode)?.count_all()?;
-                if mode & WORKABLE != WORKABLE {
-                    self.set_mode(name, mode)?;
-                }
-            }
+    /// Lets `work` have the directory `name`, whose mode may forbid even that and is the same again afterwards.
+    pub(super) fn visit<T>(
+        &self,
+        name: &[u8],
+        mode: u32,
+        work: impl FnOnce(&Self) -> Result<T, TargetError>,
+    ) -> Result<T, TargetError> {
+        let done = self
+            .open_child_for_work(name, mode)
+            .and_then(|child| work(&child));
+        if mode & WORKABLE != WORKABLE {
+            self.set_mode(name, mode)?;
         }
-        Ok(count)
+        done
+    }
+
+    /// Fails unless this process may make and remove names in this directory.
+    pub(super) fn check_writable(&self) -> Result<(), TargetError> {
+        accessat(
+            &self.fd,
+            ".",
+            Access::WRITE_OK | Access::EXEC_OK,
+            AtFlags::empty(),
+        )
+        .map_err(|errno| TargetError::new("write to", &self.path, errno.into()))
     }
 
     /// The inode that `name` leads to, if any.
@@ -278,14 +263,14 @@ impl Directory {
     }
 
     /// Gives this directory, which was there before, the mode and time that an archive has for it. The directory of another user
-    /// keeps its own, which only its owner can change: then it is `false`.
-    pub(super) fn adopt(&self, attributes: Attributes) -> Result<bool, TargetError> {
+    /// keeps its own, which only its owner can change.
+    pub(super) fn adopt(&self, attributes: Attributes) -> Result<(), TargetError> {
         match self.set_attributes(b".", attributes) {
             Err(error) if error.source.kind() == ErrorKind::PermissionDenied => {
                 tracing::warn!(%error, "a directory that was there before keeps its mode and time");
-                Ok(false)
+                Ok(())
             }
-            other => other.map(|()| true),
+            other => other,
         }
     }
 

@@ -3,13 +3,13 @@
 //! ```text
 //!  source ──► meter ─► decode ─► entries ──► extraction ──► staging folder ──► commit
 //!                                headers,    files, links,   inside the         renames that
-//!                                pax, maps   directories     target             can be undone
+//!                                pax, maps   directories     target             replace
 //! ```
 //!
 //! The result is what GNU `tar --preserve-permissions --no-same-owner -x` makes of the same archive. What could reach
 //! beyond the target is refused instead of being worked around: absolute names, `..`, entries behind symbolic links,
-//! devices. Nothing is to be seen in the target before all of the archive was read and verified, and a failed attempt leaves
-//! it as it was.
+//! devices. Nothing is to be seen in the target before all of the archive was read and verified. The renames that follow are
+//! the only ones that can leave a part of it, if one of them fails or the process is killed; the error says so.
 //!
 //! GNU tar strips or skips some of that and goes on: then the user gets something else than what was sent. Symbolic
 //! links may lead anywhere, because they are never followed.
@@ -26,7 +26,6 @@ mod find;
 pub mod fuzzing;
 mod header;
 mod index;
-mod journal;
 mod manifest;
 mod maps;
 mod name;

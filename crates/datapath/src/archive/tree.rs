@@ -4,10 +4,12 @@
 //! turn one of them into a link. A directory gets its mode and time whenever it is left: so they are kept in the
 //! filesystem, not in memory.
 
+use std::io::ErrorKind;
+
 use super::directory::{Attributes, Directory, Status, WORKABLE};
 use super::name::printable;
 use super::unplaced::Unplaced;
-use crate::error::ArchiveErrorKind;
+use crate::error::{ArchiveErrorKind, TargetError};
 
 /// Permissions of directories that have no entry of their own, less the umask.
 const IMPLIED_MODE: u32 = 0o755;
@@ -93,7 +95,7 @@ impl<'s> Tree<'s> {
     }
 
     /// The directory that holds `path`, if all that leads to it are directories, and what is there; nothing is changed.
-    pub(super) fn find<'p>(&self, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, Unplaced> {
+    pub(super) fn find<'p>(&self, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, TargetError> {
         find(self.root, path)
     }
 
@@ -147,8 +149,12 @@ impl<'s> Tree<'s> {
     }
 
     /// A directory that is only implied takes after the one that is already there, if any.
-    fn attributes_in_target(&self, path: &[&[u8]]) -> Result<Option<Attributes>, Unplaced> {
-        let there = find(self.target, path)?.filter(|(_, _, status)| status.is_directory());
+    fn attributes_in_target(&self, path: &[&[u8]]) -> Result<Option<Attributes>, TargetError> {
+        let there = match find(self.target, path) {
+            // It lies in one that a killed attempt has closed.
+            Err(error) if error.source.kind() == ErrorKind::PermissionDenied => None,
+            other => other?.filter(|(_, _, status)| status.is_directory()),
+        };
         Ok(there.map(|(_, _, status)| Attributes {
             mtime: None,
             ..status.attributes
@@ -171,7 +177,7 @@ impl<'s> Tree<'s> {
 type Found<'p> = (Directory, &'p [u8], Status);
 
 /// What is at `path` below `root`, if all that leads to it are directories.
-fn find<'p>(root: &Directory, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, Unplaced> {
+fn find<'p>(root: &Directory, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, TargetError> {
     let Some((name, parents)) = path.split_last() else {
         return Ok(None);
     };

@@ -2,23 +2,27 @@
 
 use std::path::PathBuf;
 
-use super::commit;
+use super::commit::Commit;
+use super::directory::Directory;
 use super::entries::Entries;
 use super::extract::Extraction;
 use super::staging::Staging;
 use super::tree::Tree;
 use crate::decode;
-use crate::error::Error;
+use crate::error::{Error, TargetError};
 use crate::meter::Meter;
 use crate::observe::{Phase, Stage};
 use crate::options::Reading;
 use crate::source::Source;
+use crate::storage::Storage;
 
 /// The directory that is filled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// An existing directory. What is in it stays, but for files that the archive has as well.
     pub dir: PathBuf,
+    /// Replace such files, as the retry of a killed attempt has to; else an archive that has any of them is refused.
+    pub overwrite: bool,
     /// Bytes of file data that may be written.
     pub available: u64,
 }
@@ -40,8 +44,8 @@ pub struct Report {
     pub layers: Vec<&'static str>,
 }
 
-/// Unpacks the tar from `source` into a directory. Returns when all of it is verified and on the disk; after a failure
-/// the directory is as it was. The source is always read to its end, since only there is all of it verified.
+/// Unpacks the tar from `source` into a directory. Returns when all of it is verified and on the disk. After a failure the
+/// directory is as it was, unless the error says that a part of the archive is in it. The source is always read to its end, since only there is all of it verified.
 pub fn unpack(source: &dyn Source, target: &Options, reading: &Reading) -> Result<Report, Error> {
     reading.observer.phase(Phase::Info);
     let input = decode::undo(Meter::new(source, reading)?, reading, &reading.limits)?;
@@ -52,8 +56,9 @@ pub fn unpack(source: &dyn Source, target: &Options, reading: &Reading) -> Resul
     let mut next = archive.next_entry()?;
 
     reading.observer.phase(Phase::Transfer);
-    let staging = Staging::create(&target.dir)?;
-    let tree = Tree::new(&staging.tree, &staging.target);
+    let directory = Directory::open(&target.dir)?;
+    let staging = Staging::create(&directory)?;
+    let tree = Tree::new(&staging.tree, &directory);
     let mut extraction = Extraction::new(tree, target.available, &*reading.observer);
     while let Some(entry) = next {
         readings.time(Stage::Target, || extraction.place(&entry, &mut archive))?;
@@ -67,11 +72,21 @@ pub fn unpack(source: &dyn Source, target: &Options, reading: &Reading) -> Resul
     reading.observer.phase(Phase::Resize);
     // What follows makes the files visible.
     reading.check_stop()?;
-    readings.time(Stage::Target, || -> Result<(), Error> {
-        let root = commit::commit(&staging, extracted.names, extracted.root, source.storage())
-            .map_err(|error| error.blame(&archive))?;
-        staging.close(root);
-        Ok(())
+    readings.time(Stage::Target, || -> Result<(), TargetError> {
+        let commit = Commit {
+            tree: &staging.tree,
+            target: &directory,
+            overwrite: target.overwrite,
+            archive: source.storage().and_then(Storage::inode),
+        };
+        commit.run(extracted.names)?;
+        // Its removal changes the time of the directory, and needs one that can be written.
+        drop(staging);
+        let Some(root) = extracted.root else { return Ok(()) };
+        let adopted = directory.adopt(root);
+        adopted
+            .and_then(|()| directory.sync_filesystem())
+            .map_err(TargetError::partly_unpacked)
     })?;
     reading.observer.phase(Phase::Complete);
     Ok(Report {

@@ -159,7 +159,7 @@ impl Disk {
         match self.complete(virtual_size, mode) {
             Ok(()) => Ok(self.written_bytes()),
             Err(Error::Target(error)) => Err(match self.hide(false) {
-                Err(hiding) if self.kind == Kind::Device => error.still_visible(hiding),
+                Err(hiding) if self.kind == Kind::Device => error.still_visible(&hiding),
                 _ => error,
             }
             .into()),

@@ -30,6 +30,12 @@ pub enum TargetRefused {
     /// Writing it would change what is being read.
     #[error("it is the source, or holds bytes of it: write to another target")]
     Source,
+    /// A file of an archive is there already.
+    #[error("it exists already: pass --overwrite to replace it")]
+    Exists,
+    /// A directory is where an archive has something else.
+    #[error("it is a directory that is not empty")]
+    Occupied,
     /// Something was removed from, or put into, the folder in which an archive was unpacked.
     #[error("of {made} names that were made, {found} are there: something else has changed them")]
     NotWhole {
@@ -75,13 +81,25 @@ impl TargetError {
     }
 
     /// The failure of a commit, after which hiding the disk on the device failed as well, with `hiding`.
-    pub(crate) fn still_visible(self, hiding: Self) -> Self {
-        let source = StillVisible {
-            cause: self.source,
-            hiding: hiding.source,
-        };
+    pub(crate) fn still_visible(self, hiding: &Self) -> Self {
+        let hiding = errno_text(&hiding.source);
+        self.leaving(format!(
+            "its first MiB could not be zeroed again ({hiding}), so that it may look like a complete disk"
+        ))
+    }
+
+    /// The failure of the commit of an archive, after its first rename.
+    pub(crate) fn partly_unpacked(self) -> Self {
+        self.leaving(
+            "the directory may hold a part of the archive: unpack it again over that part (--overwrite)"
+                .to_owned(),
+        )
+    }
+
+    fn leaving(self, remains: String) -> Self {
+        let cause = self.source;
         Self {
-            source: std::io::Error::other(source),
+            source: std::io::Error::other(Leaving { cause, remains }),
             ..self
         }
     }
@@ -89,9 +107,9 @@ impl TargetError {
     /// True for ENOSPC, EDQUOT and EFBIG: a larger volume would have helped.
     pub fn is_no_space(&self) -> bool {
         use rustix::io::Errno;
-        let visible = self.source.get_ref().and_then(|error| error.downcast_ref());
-        let errno = visible
-            .map_or(&self.source, |StillVisible { cause, .. }| cause)
+        let leaving = self.source.get_ref().and_then(|error| error.downcast_ref());
+        let errno = leaving
+            .map_or(&self.source, |Leaving { cause, .. }| cause)
             .raw_os_error();
         [Errno::NOSPC, Errno::DQUOT, Errno::FBIG]
             .iter()
@@ -99,16 +117,12 @@ impl TargetError {
     }
 }
 
-/// A device that is not complete, and may look as if it were.
+/// A failure, and what it leaves behind.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{}; its first MiB could not be zeroed again ({}), so that it may look like a complete disk",
-    errno_text(cause),
-    errno_text(hiding)
-)]
-struct StillVisible {
+#[error("{}; {remains}", errno_text(cause))]
+struct Leaving {
     cause: std::io::Error,
-    hiding: std::io::Error,
+    remains: String,
 }
 
 /// The text of an errno as Go (and so CDI's controllers, which search for it) spells it:
@@ -150,7 +164,7 @@ mod tests {
             TargetError::new(action, Path::new("/dev/x"), std::io::Error::from(errno))
         };
         let hiding = failed("write", rustix::io::Errno::IO);
-        let error = failed("fsync", rustix::io::Errno::NOSPC).still_visible(hiding);
+        let error = failed("fsync", rustix::io::Errno::NOSPC).still_visible(&hiding);
         assert!(error.is_no_space());
         assert_eq!(
             error.to_string(),

@@ -1,4 +1,4 @@
-//! A failed attempt leaves the directory as it was found.
+//! An attempt that fails before files are moved leaves the directory as it was found.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use datapath::Error;
 use datapath::archive::ArchiveErrorKind;
 use datapath::digest::Checksum;
+use datapath::error::TargetRefused;
 use datapath::observe::{Observer, Phase};
 use datapath::options::Reading;
 use testkit::tools;
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::common::{fast_folder, noise};
 use crate::tape::Tape;
-use crate::{refusal, snapshot, unpack_to, unpack_with};
+use crate::{refusal, snapshot, target_refusal, unpack_beside, unpack_to, unpack_with};
 
 /// A directory with something of everything.
 fn fill(dir: &Path) {
@@ -138,16 +139,13 @@ fn a_bad_entry_anywhere_leaves_no_trace() {
 }
 
 #[test]
-fn what_fails_while_files_are_moved_is_undone() {
-    // Which name comes last is up to the filesystem: some are moved before, some behind.
+fn what_is_in_the_way_of_any_file_is_found_before_the_first_one_is_moved() {
+    // Which name comes last is up to the filesystem: some would be moved before, some behind.
     for others in 0..8 {
         let others = (0..others).map(|n| Tape::default().file(format!("{n}-another"), b"x"));
         let tar = join(entries().into_iter().chain(others)).file("full", b"").end();
         let error = fails(&tar, &Reading::default());
-        assert!(
-            matches!(refusal(&error), ArchiveErrorKind::Occupied(_)),
-            "{error}"
-        );
+        assert_eq!(*target_refusal(&error), TargetRefused::Occupied, "{error}");
     }
     // Within a directory that both have.
     let folder = fast_folder();
@@ -161,12 +159,41 @@ fn what_fails_while_files_are_moved_is_undone() {
         tape = tape.file(format!("d/{name}"), b"new");
     }
     let error = unpack_to(folder.path(), &tape.file("d/z", b"").end()).unwrap_err();
-    assert!(
-        matches!(refusal(&error), ArchiveErrorKind::Occupied(_)),
-        "{error}"
-    );
+    assert_eq!(*target_refusal(&error), TargetRefused::Occupied, "{error}");
     let after = snapshot::without_time_of_root(folder.path());
-    snapshot::assert_same(&after, &before, "undone");
+    snapshot::assert_same(&after, &before, "in the way");
+}
+
+#[test]
+fn files_that_exist_are_replaced_only_where_that_is_allowed() {
+    let new = || Tape::default().directory("shared", 0o755).file("fresh", b"new");
+    for (name, entry) in [
+        ("file", Tape::default().file("file", b"new")),
+        ("file", Tape::default().directory("file", 0o755)),
+        ("link", Tape::default().directory("link", 0o755)),
+        ("link", Tape::default().symlink("link", "shared")),
+        ("empty", Tape::default().file("empty", b"new")),
+        ("old", Tape::default().file("shared/old", b"new")),
+        ("old", Tape::default().symlink("shared/deep/old", "new")),
+    ] {
+        let folder = fast_folder();
+        fill(folder.path());
+        let before = snapshot::without_time_of_root(folder.path());
+        let tar = join([new(), entry]).end();
+        let error = unpack_beside(folder.path(), &tar).unwrap_err();
+        assert_eq!(*target_refusal(&error), TargetRefused::Exists, "{error}");
+        let sentence = format!("/{name}: it exists already: pass --overwrite to replace it");
+        assert!(error.to_string().ends_with(&sentence), "{error}");
+        let after = snapshot::without_time_of_root(folder.path());
+        snapshot::assert_same(&after, &before, name);
+        unpack_to(folder.path(), &tar).unwrap();
+    }
+    // Directories join, and a file that is no file of the archive stays.
+    let folder = fast_folder();
+    fill(folder.path());
+    unpack_beside(folder.path(), &new().file("shared/deep/new", b"new").end()).unwrap();
+    assert_eq!(fs::read(folder.path().join("shared/deep/new")).unwrap(), b"new");
+    assert_eq!(fs::read(folder.path().join("shared/deep/old")).unwrap(), b"older");
 }
 
 #[test]
@@ -226,18 +253,41 @@ fn what_a_killed_attempt_has_left_is_removed() {
     assert_eq!(snapshot::of(folder.path()).len(), 2);
 }
 
-#[test]
-fn a_full_filesystem_is_left_as_it_was() {
-    let folder = fast_folder();
+/// Mounts a filesystem of one MiB.
+fn mount(dir: &Path) {
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=1M", "none"])
-        .arg(folder.path())
+        .arg(dir)
         .status()
         .expect("mount is needed: install the Debian package mount");
     assert!(
         mounted.success(),
         "a tmpfs could not be mounted: run this test as root"
     );
+}
+
+#[test]
+fn a_directory_on_another_filesystem_is_found_before_the_first_file_is_moved() {
+    let folder = fast_folder();
+    fill(folder.path());
+    let mounted = folder.path().join("shared/deep");
+    mount(&mounted);
+    let before = snapshot::without_time_of_root(folder.path());
+    let outcome = unpack_to(folder.path(), &join(entries()).end());
+    let after = snapshot::without_time_of_root(folder.path());
+    tools::unmount(&mounted);
+    let error = outcome.unwrap_err().to_string();
+    assert!(
+        error.ends_with("shared/deep: invalid cross-device link"),
+        "{error}"
+    );
+    snapshot::assert_same(&after, &before, "mounted");
+}
+
+#[test]
+fn a_full_filesystem_is_left_as_it_was() {
+    let folder = fast_folder();
+    mount(folder.path());
     fill(folder.path());
     let before = snapshot::without_time_of_root(folder.path());
     let tar = join(entries()).file("large", &noise(2 << 20, 1)).end();

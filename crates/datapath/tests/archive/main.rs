@@ -20,20 +20,31 @@ use std::path::Path;
 
 use datapath::Error;
 use datapath::archive::{self, Report, unpack};
-use datapath::error::FormatError;
+use datapath::error::{FormatError, TargetRefused};
 use datapath::options::Reading;
 use testkit::tools;
 
 use common::Memory;
 
-/// Unpacks `tar` into `dir` without limits.
+/// Unpacks `tar` into `dir` without limits, as a pod does.
 fn unpack_to(dir: &Path, tar: &[u8]) -> Result<Report, Error> {
     unpack_with(dir, tar, u64::MAX, &Reading::default())
+}
+
+/// Unpacks `tar` into `dir`, unless it has a file that exists there.
+fn unpack_beside(dir: &Path, tar: &[u8]) -> Result<Report, Error> {
+    let target = archive::Options {
+        dir: dir.to_owned(),
+        overwrite: false,
+        available: u64::MAX,
+    };
+    unpack(&Memory::new(tar.to_vec()), &target, &Reading::default())
 }
 
 fn unpack_with(dir: &Path, tar: &[u8], available: u64, options: &Reading) -> Result<Report, Error> {
     let target = archive::Options {
         dir: dir.to_owned(),
+        overwrite: true,
         available,
     };
     unpack(&Memory::new(tar.to_vec()), &target, options)
@@ -44,6 +55,14 @@ fn refusal(error: &Error) -> &archive::ArchiveErrorKind {
     match error {
         Error::Format(FormatError::Archive(refused)) => &refused.kind,
         other => panic!("not a refusal: {other}"),
+    }
+}
+
+/// The reason for which a directory was refused.
+fn target_refusal(error: &Error) -> &TargetRefused {
+    match error {
+        Error::Target(refused) => refused.refusal().expect("a refusal"),
+        other => panic!("not a refusal of the target: {other}"),
     }
 }
 

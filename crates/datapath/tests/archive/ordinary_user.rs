@@ -7,10 +7,11 @@ use std::path::Path;
 use std::process::Command;
 
 use datapath::archive::ArchiveErrorKind;
+use datapath::error::TargetRefused;
 
 use crate::common::fast_folder;
 use crate::tape::Tape;
-use crate::{refusal, snapshot, unpack_to};
+use crate::{refusal, snapshot, target_refusal, unpack_beside, unpack_to};
 
 /// The user of CDI's pods.
 const USER: u32 = 107;
@@ -68,13 +69,12 @@ fn directories_that_forbid_it_are_filled() {
     as_ordinary_user("ordinary_user::directories_that_forbid_it_are_filled", || {
         let folder = fast_folder();
         let [closed_path, read_only] = ["closed", "read-only"].map(|name| folder.path().join(name));
-        // Again with everything already there.
-        for _ in 0..2 {
+        // Again with everything already there, opened and closed.
+        for is_closed in [false, true, true] {
             unpack_to(folder.path(), &closed().end()).unwrap();
             assert_eq!((mode(&closed_path), mode(&read_only)), (0o0, 0o555));
             assert_eq!(fs::read(read_only.join("e")).unwrap(), b"d");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
-            // Directories of the target have to be writable, as they would for anybody else.
             set_mode(&closed_path, 0o700);
             set_mode(&read_only, 0o700);
             assert_eq!(mode(&closed_path.join("inner")), 0o111);
@@ -82,7 +82,16 @@ fn directories_that_forbid_it_are_filled() {
             for (name, content) in [("a", "a"), ("inner/b", "b"), ("c", "c")] {
                 assert_eq!(fs::read(closed_path.join(name)).unwrap(), content.as_bytes());
             }
+            if is_closed {
+                set_mode(&closed_path.join("inner"), 0o111);
+                set_mode(&read_only, 0o555);
+                set_mode(&closed_path, 0o0);
+            }
         }
+        // Removed with its folder.
+        set_mode(&closed_path, 0o700);
+        set_mode(&closed_path.join("inner"), 0o700);
+        set_mode(&read_only, 0o700);
     });
 }
 
@@ -93,53 +102,56 @@ fn a_failed_attempt_leaves_no_closed_directories() {
         || {
             let folder = fast_folder();
             fs::create_dir_all(folder.path().join("full/thing")).unwrap();
-            // While it is extracted, and while it is moved.
-            for last in ["../out", "full"] {
-                let error = unpack_to(folder.path(), &closed().file(last, b"").end()).unwrap_err();
-                assert!(
-                    matches!(
-                        refusal(&error),
-                        ArchiveErrorKind::Name(_) | ArchiveErrorKind::Occupied(_)
-                    ),
-                    "{error}"
-                );
-                assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-            }
+            // While it is extracted, and when all of it is to be moved.
+            let error = unpack_to(folder.path(), &closed().file("../out", b"").end()).unwrap_err();
+            assert!(matches!(refusal(&error), ArchiveErrorKind::Name(_)), "{error}");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+            let error = unpack_to(folder.path(), &closed().file("full", b"").end()).unwrap_err();
+            assert_eq!(*target_refusal(&error), TargetRefused::Occupied, "{error}");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         },
     );
 }
 
 #[test]
-fn directories_that_the_archive_closes_are_opened_to_undo_it() {
+fn closed_directories_of_the_target_are_as_they_were_after_a_failure() {
     as_ordinary_user(
-        "ordinary_user::directories_that_the_archive_closes_are_opened_to_undo_it",
+        "ordinary_user::closed_directories_of_the_target_are_as_they_were_after_a_failure",
         || {
-            // Which name is moved last is up to the filesystem.
-            for full in ["a-full", "z-full"] {
-                let folder = fast_folder();
-                fs::create_dir_all(folder.path().join(full).join("thing")).unwrap();
-                fs::create_dir_all(folder.path().join("closed/inner")).unwrap();
-                fs::write(folder.path().join("closed/a"), "old").unwrap();
-                let before = snapshot::without_time_of_root(folder.path());
-                let orders = [
-                    Tape::default()
-                        .file(full, b"")
-                        .0
-                        .into_iter()
-                        .chain(closed().0)
-                        .collect(),
-                    closed().file(full, b"").0,
-                ];
-                for order in orders {
-                    let error = unpack_to(folder.path(), &Tape(order).end()).unwrap_err();
-                    assert!(
-                        matches!(refusal(&error), ArchiveErrorKind::Occupied(_)),
-                        "{error}"
-                    );
-                    let after = snapshot::without_time_of_root(folder.path());
-                    snapshot::assert_same(&after, &before, full);
-                }
+            let folder = fast_folder();
+            let [closed_path, full] = ["closed", "full"].map(|name| folder.path().join(name));
+            fs::create_dir_all(full.join("thing")).unwrap();
+            fs::create_dir_all(closed_path.join("inner")).unwrap();
+            fs::write(closed_path.join("a"), "old").unwrap();
+            let snapshot = || {
+                set_mode(&closed_path, 0o700);
+                let seen = snapshot::without_time_of_root(folder.path());
+                set_mode(&closed_path, 0o0);
+                seen
+            };
+            let before = snapshot();
+            let orders = [
+                [Tape::default().file("full", b"").0, closed().0].concat(),
+                closed().file("full", b"").0,
+            ];
+            for order in orders {
+                let error = unpack_to(folder.path(), &Tape(order).end()).unwrap_err();
+                assert_eq!(*target_refusal(&error), TargetRefused::Occupied, "{error}");
+                assert_eq!(mode(&closed_path), 0o0);
+                snapshot::assert_same(&snapshot(), &before, "closed");
             }
+            // Without leave to overwrite, they have to be writable, as they would for anybody else.
+            let error = unpack_beside(folder.path(), &closed().end()).unwrap_err();
+            assert!(error.to_string().ends_with("permission denied"), "{error}");
+            assert_eq!(mode(&closed_path), 0o0);
+            set_mode(&closed_path, 0o500);
+            let error = unpack_beside(folder.path(), &Tape::default().file("closed/x", b"").end());
+            let error = error.unwrap_err().to_string();
+            assert!(
+                error.contains("write to") && error.ends_with("permission denied"),
+                "{error}"
+            );
+            set_mode(&closed_path, 0o700);
         },
     );
 }

@@ -12,7 +12,8 @@ Examples:
 pub(super) const UNPACK_EXAMPLES: &str = "\
 Examples:
   cdi-importer unpack https://example.org/rootfs.tar.xz /mnt/volume
-  cdi-importer unpack --checksum sha256:9f86d0…0a08 ./files.tar.zst .";
+  cdi-importer unpack --checksum sha256:9f86d0…0a08 ./files.tar.zst .
+  cdi-importer unpack --overwrite ./etc.tar.gz /mnt/volume/etc";
 
 pub(super) const APPLY_EXAMPLES: &str = "\
 Examples:

@@ -128,9 +128,13 @@ pub struct UnpackArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// The directory, which exists; what is in it stays, except for files that the archive has as well
+    /// The directory, which exists; the archive's files join those in it, and none of them is replaced without `--overwrite`
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
+
+    /// Replace files that exist, also those of an attempt that was killed while it moved files into place
+    #[arg(long, help_heading = "Target")]
+    pub overwrite: bool,
 
     /// Options of the job.
     #[command(flatten)]
