@@ -5,8 +5,8 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
-use program::command_line::ServerOutputArgs;
 use program::command_line::values::{LISTEN, Time, byte_rate, listen};
+use program::command_line::{ServerOutputArgs, TlsArgs};
 
 use crate::limits::Allowed;
 use crate::names;
@@ -56,6 +56,7 @@ pub(super) enum Command {
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
+#[command(mut_arg("self_signed", |folder| folder.required_unless_present("tls_cert")))]
 pub(super) struct ServeArgs {
     /// Upload server of each PVC (TOML)
     #[arg(long = "static", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Uploads")]
@@ -77,25 +78,9 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "self_signed", help_heading = "Uploads")]
     pub(super) upload_key: Option<PathBuf>,
 
-    /// Use the certificates in this folder: ca.crt, server.crt, server.key, client.crt and client.key. They are made if
-    /// they are not there
-    #[arg(
-        long,
-        value_name = "DIR",
-        value_hint = ValueHint::DirPath,
-        conflicts_with_all = ["tls_cert", "tls_key"],
-        required_unless_present = "tls_cert",
-        help_heading = "TLS"
-    )]
-    pub(super) self_signed: Option<PathBuf>,
-
-    /// The certificate that clients are shown (PEM)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key", help_heading = "TLS")]
-    pub(super) tls_cert: Option<PathBuf>,
-
-    /// The key of that certificate (PEM)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert", help_heading = "TLS")]
-    pub(super) tls_key: Option<PathBuf>,
+    /// The certificate that clients are shown.
+    #[command(flatten)]
+    pub(super) tls: TlsArgs,
 
     /// The listener.
     #[command(flatten)]

@@ -43,7 +43,7 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
         source,
     })?;
     let routes = Routes::read(&arguments.routes)?;
-    let made = arguments.self_signed.as_deref();
+    let made = arguments.tls.self_signed.as_deref();
     let made = made
         .map(|dir| AuthorityFiles::made_in(dir, CLIENT_NAME))
         .transpose()?;
@@ -54,8 +54,8 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
     let config = config(
         &arguments.server,
         ServerFiles {
-            certificate: file(arguments.tls_cert, made.map(|made| &made.server.0)),
-            key: file(arguments.tls_key, made.map(|made| &made.server.1)),
+            certificate: file(arguments.tls.tls_cert, made.map(|made| &made.server.0)),
+            key: file(arguments.tls.tls_key, made.map(|made| &made.server.1)),
             client_ca: None,
         },
         Identity::new(

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use datapath::floor::SPEED_TIME;
 use program::cdi::CLIENT_NAME;
-use program::command_line::ServerOutputArgs;
 use program::command_line::values::{LISTEN, Time, byte_rate, listen};
+use program::command_line::{ServerOutputArgs, TlsArgs};
 
 use crate::config::{RESUME, STALL};
 
@@ -118,38 +118,12 @@ pub(super) struct ServeArgs {
     #[arg(long, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Server")]
     pub(super) memory: Option<u64>,
 
-    /// Use the certificates in this folder: ca.crt, server.crt, server.key, client.crt and client.key. They are made if
-    /// they are not there
-    #[arg(
-        long,
-        value_name = "DIR",
-        value_hint = ValueHint::DirPath,
-        conflicts_with_all = ["tls_cert", "tls_key", "client_ca"],
-        help_heading = "TLS"
-    )]
-    pub(super) self_signed: Option<PathBuf>,
-
-    /// The server's certificate (PEM)
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        requires = "tls_key",
-        help_heading = "TLS"
-    )]
-    pub(super) tls_cert: Option<PathBuf>,
-
-    /// The key of that certificate (PEM)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert", help_heading = "TLS")]
-    pub(super) tls_key: Option<PathBuf>,
+    /// The certificate that clients are shown.
+    #[command(flatten)]
+    pub(super) tls: TlsArgs,
 
     /// Accept clients that show a certificate of this authority (PEM)
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "self_signed", help_heading = "TLS")]
     pub(super) client_ca: Option<PathBuf>,
 
     /// The common name that the client's certificate must have

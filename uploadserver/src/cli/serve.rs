@@ -102,12 +102,12 @@ fn hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
 }
 
 fn config(arguments: ServeArgs) -> Result<Config, ServeFailed> {
-    if arguments.self_signed.is_none() && arguments.tls_cert.is_none() {
+    if arguments.tls.self_signed.is_none() && arguments.tls.tls_cert.is_none() {
         return Err(ServeFailed::Usage(
             "a certificate is needed: --self-signed DIR makes one, --tls-cert and --tls-key name one",
         ));
     }
-    if arguments.self_signed.is_none() && arguments.client_ca.is_none() && !arguments.insecure {
+    if arguments.tls.self_signed.is_none() && arguments.client_ca.is_none() && !arguments.insecure {
         return Err(ServeFailed::Usage(
             "who may upload? --client-ca FILE names the authority of the client, --insecure accepts everybody",
         ));
@@ -122,7 +122,11 @@ fn config(arguments: ServeArgs) -> Result<Config, ServeFailed> {
     Ok(Config {
         address: arguments.listen.0,
         port: arguments.listen.1,
-        tls: match (arguments.self_signed, arguments.tls_cert, arguments.tls_key) {
+        tls: match (
+            arguments.tls.self_signed,
+            arguments.tls.tls_cert,
+            arguments.tls.tls_key,
+        ) {
             (None, Some(certificate), Some(key)) => ServerFiles {
                 certificate,
                 key,

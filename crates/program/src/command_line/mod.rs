@@ -1,5 +1,6 @@
 //! The clap frame: how every command line looks, what it can print about itself, how much it says, and how a command fails.
 
+mod tls;
 pub mod values;
 
 use std::ffi::OsString;
@@ -12,6 +13,7 @@ use crate::panics;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use clap_complete::Shell;
+pub use tls::TlsArgs;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::exit::{self, Exit};
