@@ -70,7 +70,7 @@ fn help_shows_defaults_examples_and_exit_codes_on_stdout() {
         (
             ["import", "--help"],
             [
-                "[default: 600]",
+                "[default: 10m]",
                 "Examples:",
                 "Exit codes:",
                 "--secret-header-file <FILE>",

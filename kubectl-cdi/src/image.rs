@@ -97,11 +97,7 @@ impl Image {
     /// Bytes of the disk in it, for which all of it is read; that takes a while. Ends early when `stop` is cancelled.
     pub(crate) fn measure(&self, stop: CancellationToken) -> Result<u64, NoImage> {
         let source = FileSource::open(&self.identity.path, stop.clone()).map_err(datapath::Error::from)?;
-        let reading = Reading {
-            stop,
-            ..Reading::default()
-        };
-        Ok(measure(&source, Payload::Image(None), &reading)?)
+        Ok(measure(&source, Payload::Image(None), &Reading::until(stop))?)
     }
 
     /// True if it is worth to be compressed on the way: it is not, as a whole.

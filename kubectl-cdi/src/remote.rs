@@ -89,9 +89,5 @@ fn look(url: &str, handle: Handle, stop: CancellationToken) -> Result<Inspection
         ..Network::new(handle, stop.clone(), tls)
     };
     let source = HttpSource::open(HttpConfig::new(url, &Arc::new(network))?)?;
-    let reading = Reading {
-        stop,
-        ..Reading::default()
-    };
-    Ok(inspect(&source, Payload::default(), &reading)?)
+    Ok(inspect(&source, Payload::default(), &Reading::until(stop))?)
 }

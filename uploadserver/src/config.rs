@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use datapath::floor::SpeedLimit;
 use https::tls::{Profile, ServerFiles};
 use volume::Wanted;
+use volume::limits::TransferLimits;
 
 use crate::access::Access;
 
@@ -33,8 +33,7 @@ pub(crate) struct Config {
     pub(crate) deadline: Option<SystemTime>,
     pub(crate) stall: Duration,
     pub(crate) resume: Duration,
-    /// Clients that send less than this are given up.
-    pub(crate) speed_limit: Option<SpeedLimit>,
+    pub(crate) limits: TransferLimits,
     /// End after the first success, as CDI wants it; otherwise each upload replaces the one before.
     pub(crate) once: bool,
 }

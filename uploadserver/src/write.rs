@@ -169,6 +169,7 @@ fn unpack(config: &Config, job: &Job, received: &Received, layers: Layers) -> Re
 }
 
 fn reading(config: &Config, job: &Job, layers: Layers) -> Reading {
+    let observer = Arc::clone(&job.progress) as Arc<dyn Observer>;
     Reading {
         checksum: match &job.plan.promise {
             Promise::Known(checksum) => Some(checksum.clone()),
@@ -179,10 +180,7 @@ fn reading(config: &Config, job: &Job, layers: Layers) -> Reading {
         full_header: config.full_header && !job.plan.content.is_clone(),
         // The client is still there until its last byte, and a body that breaks there is broken.
         read_all: true,
-        speed_limit: config.speed_limit,
-        stop: job.stop.clone(),
-        observer: Arc::clone(&job.progress) as Arc<dyn Observer>,
-        ..Reading::default()
+        ..config.limits.reading(job.stop.clone(), observer)
     }
 }
 

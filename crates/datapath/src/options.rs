@@ -148,6 +148,14 @@ impl Default for Reading {
 }
 
 impl Reading {
+    /// The default settings, with the token that ends the operation.
+    pub fn until(stop: CancellationToken) -> Self {
+        Self {
+            stop,
+            ..Self::default()
+        }
+    }
+
     /// The settings for `source`: in a guest's disk nothing is looked for.
     pub(crate) fn of(&self, source: &dyn Source) -> Self {
         let mut reading = self.clone();

@@ -1,17 +1,21 @@
-//! Limits of a job: memory, and time for a sender that hardly sends.
+//! Limits of a job: the memory of its process, and the rates of each transfer.
 
 use std::num::NonZeroU64;
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
-use datapath::floor::SpeedLimit;
+use clap::Args;
+use datapath::floor::{self, SpeedLimit};
 use datapath::memory::{Budget, PROCESS_BYTES};
+use datapath::observe::Observer;
+use datapath::options::Reading;
 use program::cgroup;
+use program::command_line::values::{Time, byte_rate};
 use program::env::EnvReader;
+use tokio_util::sync::CancellationToken;
 
 /// Ours: bytes a second that a source or client has to send on average; 0 for none.
 const SPEED_LIMIT: &str = "CDI_WORKERS_SPEED_LIMIT";
-/// Ours: seconds of waiting over which that is measured.
+/// Ours: time of waiting over which that is measured.
 const SPEED_TIME: &str = "CDI_WORKERS_SPEED_TIME";
 
 /// Takes what the cgroup of the pod allows: a limit that was set for the pod is meant for its work.
@@ -53,27 +57,61 @@ pub fn memory_help() -> String {
     )
 }
 
-/// The speed below which a pod gives up.
-pub fn speed_of_pod(reader: &mut EnvReader<'_>) -> Option<SpeedLimit> {
-    let number = |text: &str| {
-        text.parse::<u64>()
-            .map_err(|_| format!("{text:?} is not a whole number"))
-    };
-    let default = SpeedLimit::POD;
-    let limit = reader.parsed(SPEED_LIMIT, number);
-    let time = reader.parsed(SPEED_TIME, |text| match number(text)? {
-        0 => Err("at least one second is needed".to_owned()),
-        seconds => Ok(Duration::from_secs(seconds)),
-    });
-    Some(SpeedLimit {
-        bytes_per_second: NonZeroU64::new(limit.unwrap_or(default.bytes_per_second.get()))?,
-        time: time.unwrap_or(default.time),
-    })
+/// Limits of one transfer: flags on the command lines of the programs that write volumes, variables
+/// in their pods. A new limit is a field here, its variable, and its line in `reading`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct TransferLimits {
+    /// Read at most this many bytes a second; the suffixes K, M and G are powers of 1024
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate)]
+    pub limit_rate: Option<NonZeroU64>,
+
+    /// Give up on a sender of less than this many bytes a second; the suffixes K, M and G are powers of 1024 [default:
+    /// however slow it is]
+    #[arg(long, value_name = "BYTES", value_parser = byte_rate)]
+    pub speed_limit: Option<NonZeroU64>,
+
+    /// Time of waiting over which --speed-limit is measured (90s, 10m, 2h)
+    #[arg(long, value_name = "TIME", default_value_t = Time(floor::SPEED_TIME), requires = "speed_limit")]
+    pub speed_time: Time,
+}
+
+impl TransferLimits {
+    /// The limits that the variables of a pod set. Unlike a command, a pod gives up on slow senders by default.
+    pub fn of_pod(reader: &mut EnvReader<'_>) -> Self {
+        let speed_limit = reader.parsed(SPEED_LIMIT, |text| match text.parse::<u64>() {
+            Ok(0) => Ok(None),
+            _ => byte_rate(text).map(Some),
+        });
+        Self {
+            limit_rate: None,
+            speed_limit: speed_limit.unwrap_or(Some(floor::POD_BYTES_PER_SECOND)),
+            speed_time: reader
+                .parsed(SPEED_TIME, str::parse)
+                .unwrap_or(Time(floor::SPEED_TIME)),
+        }
+    }
+
+    /// Settings of a reader that keeps to these limits, ends soon after `stop`, and tells `observer`.
+    pub fn reading(&self, stop: CancellationToken, observer: Arc<dyn Observer>) -> Reading {
+        Reading {
+            limit_rate: self.limit_rate,
+            speed_limit: self.speed_limit.map(|bytes_per_second| SpeedLimit {
+                bytes_per_second,
+                time: self.speed_time.0,
+            }),
+            stop,
+            observer,
+            ..Reading::default()
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::time::Duration;
+
+    use datapath::observe::Unobserved;
 
     use super::*;
 
@@ -83,10 +121,11 @@ mod tests {
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
         let mut reader = EnvReader::new(&env);
-        let limit = speed_of_pod(&mut reader);
+        let limits = TransferLimits::of_pod(&mut reader);
+        let reading = limits.reading(CancellationToken::new(), Unobserved::shared());
         reader
             .finish()
-            .map(|()| limit)
+            .map(|()| reading.speed_limit)
             .map_err(|errors| errors.to_string())
     }
 
@@ -116,7 +155,11 @@ mod tests {
             bytes_per_second: NonZeroU64::MIN,
             time: Duration::from_secs(7),
         };
-        assert_eq!(read(&[(SPEED_LIMIT, "1"), (SPEED_TIME, "7")]), Ok(Some(other)));
+        for (limit, time) in [("1", "7"), ("1", "7s")] {
+            assert_eq!(read(&[(SPEED_LIMIT, limit), (SPEED_TIME, time)]), Ok(Some(other)));
+        }
+        let kibibytes = read(&[(SPEED_LIMIT, "4K"), (SPEED_TIME, "10m")]);
+        assert_eq!(kibibytes, Ok(Some(SpeedLimit::POD)));
         for pairs in [[(SPEED_LIMIT, "fast")], [(SPEED_TIME, "0")]] {
             assert!(read(&pairs).is_err(), "{pairs:?}");
         }

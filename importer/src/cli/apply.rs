@@ -27,7 +27,8 @@ fn apply(
     context: &Context,
     observer: Arc<dyn Observer>,
 ) -> Result<Report, CommandFailed> {
-    let reading = job::reading(&arguments.job, &arguments.source, context, observer);
+    let limits = &arguments.source.limits;
+    let reading = job::reading(&arguments.job.transfer, limits, context, observer);
     let is_checked = reading.checksum.is_some();
     let source = job::open(
         &arguments.source,
@@ -52,7 +53,7 @@ fn apply(
         &*source,
         &base,
         &reading,
-        &job::writing(&arguments.job),
+        &job::writing(&arguments.job.transfer),
     )?)
 }
 

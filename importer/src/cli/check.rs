@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use datapath::check::{Report, check};
-use datapath::options::{Payload, Reading};
+use datapath::observe::Unobserved;
+use datapath::options::Payload;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
@@ -15,10 +16,8 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), CommandFailed> {
     let is_json = arguments.json;
     let (name, report) = super::on_runtime(move |context| {
         let content = Payload::Image(arguments.source.content.format);
-        let reading = Reading {
-            stop: context.stop.clone(),
-            ..Reading::default()
-        };
+        let limits = &arguments.source.limits;
+        let reading = limits.reading(context.stop.clone(), Unobserved::shared());
         let source = context.open(&arguments.source, false)?;
         Ok((source.name(), check(&*source, content, &reading, arguments.data)?))
     })?;

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datapath::disk;
-use datapath::floor::SpeedLimit;
 use datapath::observe::Observer;
-use datapath::options::{self, Reading, Writing};
+use datapath::options::{self, Writing};
 use datapath::source::Source;
 use datapath::transfer::{self, Report};
 use indicatif::BinaryBytes;
 use program::command_line::Failed;
 use program::progress::Display;
+use volume::limits::TransferLimits;
 
 use super::args::{ContentArgs, ConvertArgs, ImportArgs, Route, WriteArgs};
 use super::event::Event;
 use super::failure::CommandFailed;
+use super::job;
 use super::open::Context;
 use super::progress::{View, bytes_per_second};
 use super::watch::Watch;
@@ -29,7 +30,7 @@ struct Job {
     verb: &'static str,
     open: Box<Open>,
     content: ContentArgs,
-    speed_limit: Option<SpeedLimit>,
+    limits: TransferLimits,
     target: PathBuf,
     write: WriteArgs,
 }
@@ -43,7 +44,7 @@ pub(super) fn import(arguments: ImportArgs) -> Result<(), CommandFailed> {
     run(Job {
         verb: "imported",
         content: source.content.clone(),
-        speed_limit: source.floor(),
+        limits: source.limits.clone(),
         open: Box::new(move |context, is_checked| context.open(&source, is_checked)),
         target,
         write,
@@ -56,8 +57,7 @@ pub(super) fn convert(arguments: ConvertArgs) -> Result<(), CommandFailed> {
         verb: "converted",
         open: Box::new(move |context, _| context.open_local(&image)),
         content: arguments.content,
-        // What is on this machine is as fast as it is.
-        speed_limit: None,
+        limits: arguments.limits,
         target: arguments.target,
         write: arguments.write,
     })
@@ -88,22 +88,14 @@ fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<
     let arguments = &job.write;
     // Before the source is opened: a wrong use costs no request.
     let target = target_options(&job.target, arguments)?;
-    let reading = Reading {
-        checksum: arguments.checksum.clone(),
-        limit_rate: arguments.limit_rate,
-        speed_limit: job.speed_limit,
-        stop: context.stop.clone(),
-        observer,
-        ..Reading::default()
-    };
+    let reading = job::reading(&arguments.transfer, &job.limits, context, observer);
     let writing = Writing {
-        workers: arguments.threads.unwrap_or_else(program::job::data_threads),
         route: match arguments.route {
             Route::Auto => options::Route::Auto,
             Route::OnePass => options::Route::OnePass,
         },
         scratch: arguments.scratch.clone(),
-        ..Writing::default()
+        ..job::writing(&arguments.transfer)
     };
     let content = job.content.payload();
     let source = (job.open)(context, reading.checksum.is_some())?;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use datapath::inspect::{Inspection, inspect};
-use datapath::options::Reading;
+use datapath::observe::Unobserved;
 use indicatif::BinaryBytes;
 use program::space::ALIGNMENT_BYTES;
 use serde_json::{Value, json};
@@ -15,10 +15,8 @@ pub(super) fn run(arguments: InfoArgs) -> Result<(), CommandFailed> {
     arguments.log.begin(super::PROGRAM);
     let (json, overhead) = (arguments.json, arguments.overhead);
     let (name, inspection) = super::on_runtime(move |context| {
-        let reading = Reading {
-            stop: context.stop.clone(),
-            ..Reading::default()
-        };
+        let limits = &arguments.source.limits;
+        let reading = limits.reading(context.stop.clone(), Unobserved::shared());
         let source = context.open(&arguments.source, false)?;
         Ok((
             source.name(),

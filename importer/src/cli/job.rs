@@ -7,8 +7,9 @@ use datapath::observe::Observer;
 use datapath::options::{Reading, Writing};
 use datapath::source::Source;
 use program::progress::{Display, Progress};
+use volume::limits::TransferLimits;
 
-use super::args::{JobArgs, SourceArgs};
+use super::args::{JobArgs, SourceArgs, TransferArgs};
 use super::failure::CommandFailed;
 use super::open::Context;
 use super::progress::View;
@@ -33,23 +34,19 @@ pub(super) fn run<R: Send + 'static>(
 
 /// Settings of what is read.
 pub(super) fn reading(
-    arguments: &JobArgs,
-    source: &SourceArgs,
+    arguments: &TransferArgs,
+    limits: &TransferLimits,
     context: &Context,
     observer: Arc<dyn Observer>,
 ) -> Reading {
     Reading {
         checksum: arguments.checksum.clone(),
-        limit_rate: arguments.limit_rate,
-        speed_limit: source.floor(),
-        stop: context.stop.clone(),
-        observer,
-        ..Reading::default()
+        ..limits.reading(context.stop.clone(), observer)
     }
 }
 
 /// Settings of what is written.
-pub(super) fn writing(arguments: &JobArgs) -> Writing {
+pub(super) fn writing(arguments: &TransferArgs) -> Writing {
     Writing {
         workers: arguments.threads.unwrap_or_else(program::job::data_threads),
         ..Writing::default()

@@ -4,7 +4,6 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use datapath::error::errno_text;
 use datapath::options::Payload;
@@ -98,7 +97,7 @@ impl Context {
                 .connections
                 .and_then(|number| NonZeroUsize::new(number.into())),
             patience: Patience {
-                no_progress_limit: Duration::from_secs(arguments.no_progress_timeout),
+                no_progress_limit: arguments.no_progress_timeout.0,
                 retries: arguments.retries,
                 ..Patience::default()
             },

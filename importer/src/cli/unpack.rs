@@ -28,7 +28,8 @@ fn unpack(
     context: &Context,
     observer: Arc<dyn Observer>,
 ) -> Result<Report, CommandFailed> {
-    let reading = job::reading(&arguments.job, &arguments.source, context, observer);
+    let limits = &arguments.source.limits;
+    let reading = job::reading(&arguments.job.transfer, limits, context, observer);
     let is_checked = reading.checksum.is_some();
     let source = job::open(&arguments.source, context, is_checked, "an archive is a tar")?;
     let target = archive::Options {

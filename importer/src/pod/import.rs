@@ -151,13 +151,11 @@ impl Import {
     }
 
     fn reading(&self, remote: &Remote) -> Reading {
+        let observer = Arc::clone(&self.watch) as Arc<dyn Observer>;
         Reading {
             checksum: remote.checksum.clone(),
             full_header: remote.needs_full_header(),
-            speed_limit: self.config.speed_limit,
-            stop: self.stop.clone(),
-            observer: Arc::clone(&self.watch) as Arc<dyn Observer>,
-            ..Reading::default()
+            ..self.config.limits.reading(self.stop.clone(), observer)
         }
     }
 

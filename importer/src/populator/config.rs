@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use datapath::floor::SpeedLimit;
 use https::tls::{self, Roots};
 use program::env::{EnvReader, Strings};
 use program::flags::{Flags, OwnFlag};
@@ -12,7 +11,7 @@ use sources::proxy::ProxyConfig;
 use sources::{Network, Place};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use volume::limits;
+use volume::limits::TransferLimits;
 
 use super::{Populator, openstack, ovirt};
 
@@ -56,7 +55,7 @@ pub(super) struct Config {
     pub(super) owner_uid: String,
     /// Bytes of the claim, if they are told.
     pub(super) size: Option<u64>,
-    pub(super) speed_limit: Option<SpeedLimit>,
+    pub(super) limits: TransferLimits,
 }
 
 impl Config {
@@ -82,7 +81,7 @@ impl Config {
             Some(pem) => Roots::from_pem(pem.as_bytes()),
             None => Some(Roots::system()),
         };
-        let speed_limit = limits::speed_of_pod(&mut reader);
+        let limits = TransferLimits::of_pod(&mut reader);
         reader.finish().map_err(|errors| errors.to_string())?;
         let origin = origin.ok_or("the secret cannot be used")?;
         let tls = if origin.insecure {
@@ -107,7 +106,7 @@ impl Config {
             volume_path: volume_path.into(),
             owner_uid: flags.own(OWNER_UID).unwrap_or_default().to_owned(),
             size,
-            speed_limit,
+            limits,
         })
     }
 }

@@ -51,10 +51,7 @@ pub(super) fn populate(config: Config, watch: &Arc<Watch>) -> Result<(), NotPopu
     let opened = sources::open(&config.place, &network).map_err(|error| because(error.into()))?;
     let reading = Reading {
         full_header: true,
-        speed_limit: config.speed_limit,
-        stop,
-        observer,
-        ..Reading::default()
+        ..config.limits.reading(stop, observer)
     };
     let writing = Writing {
         workers: program::job::data_threads(),

@@ -1,13 +1,12 @@
 //! The command line: subcommands, flags, their help and how their values are parsed.
 
-use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
-use datapath::floor::SPEED_TIME;
 use program::cdi::CLIENT_NAME;
-use program::command_line::values::{LISTEN, Time, byte_rate, listen};
+use program::command_line::values::{LISTEN, Time, listen};
 use program::command_line::{ServerOutputArgs, TlsArgs};
+use volume::limits::TransferLimits;
 
 use crate::config::{RESUME, STALL};
 
@@ -110,9 +109,9 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "TIME", default_value_t = Time(RESUME), help_heading = "Server")]
     pub(super) resume_timeout: Time,
 
-    /// The slowest client.
-    #[arg(long, help = speed_limit_help(), value_name = "BYTES", value_parser = byte_rate, help_heading = "Server")]
-    pub(super) speed_limit: Option<NonZeroU64>,
+    /// Limits of an upload.
+    #[command(flatten, next_help_heading = "Server")]
+    pub(super) limits: TransferLimits,
 
     /// The limit of its memory.
     #[arg(long, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Server")]
@@ -137,14 +136,6 @@ pub(super) struct ServeArgs {
     /// Verbosity.
     #[command(flatten)]
     pub(super) output: ServerOutputArgs,
-}
-
-fn speed_limit_help() -> String {
-    format!(
-        "Give up on a client that sends less than this many bytes a second over {} of waiting; the suffixes K, M and G are powers of \
-         1024 [default: however slow it is]",
-        Time(SPEED_TIME)
-    )
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use datapath::disk;
-use datapath::floor::{SPEED_TIME, SpeedLimit};
 use https::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
 use program::cdi::UPLOAD;
 use program::command_line::values::url;
@@ -154,10 +153,7 @@ fn config(arguments: ServeArgs) -> Result<Config, ServeFailed> {
         deadline: None,
         stall: arguments.stall_timeout.0,
         resume: arguments.resume_timeout.0,
-        speed_limit: arguments.speed_limit.map(|bytes_per_second| SpeedLimit {
-            bytes_per_second,
-            time: SPEED_TIME,
-        }),
+        limits: arguments.limits,
         once: arguments.once,
     })
 }

@@ -10,7 +10,7 @@ use program::{quantity, space};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use volume::Wanted;
-use volume::limits;
+use volume::limits::TransferLimits;
 
 use super::KEY_VARIABLE;
 use crate::access::Access;
@@ -87,7 +87,7 @@ pub(super) fn read(env: &dyn Strings, paths: &Paths) -> Result<Config, ConfigErr
         deadline,
         stall: seconds(&mut reader, STALL_SECONDS, 1).unwrap_or(STALL),
         resume: seconds(&mut reader, RESUME_SECONDS, 0).unwrap_or(RESUME),
-        speed_limit: limits::speed_of_pod(&mut reader),
+        limits: TransferLimits::of_pod(&mut reader),
         once: true,
     };
     reader.finish().map_err(ConfigError::Environment)?;

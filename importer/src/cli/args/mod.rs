@@ -10,12 +10,13 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use program::command_line::LogArgs;
 use sources::vddk::RUN_WITH_PARENT;
+use volume::limits::TransferLimits;
 
 use self::help::{
     APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES, UNPACK_EXAMPLES,
 };
 pub use self::source::{ContentArgs, SourceArgs};
-pub use self::write::{JobArgs, Route, WriteArgs};
+pub use self::write::{JobArgs, Route, TransferArgs, WriteArgs};
 
 /// CDI's default for `FILESYSTEM_OVERHEAD` (`spec.config.filesystemOverhead.global`).
 pub const DEFAULT_OVERHEAD: f64 = 0.06;
@@ -95,6 +96,10 @@ pub struct ConvertArgs {
     /// Options for its content.
     #[command(flatten)]
     pub content: ContentArgs,
+
+    /// Limits of the transfer.
+    #[command(flatten, next_help_heading = "Source")]
+    pub limits: TransferLimits,
 
     /// Options for writing.
     #[command(flatten)]

@@ -1,16 +1,14 @@
 //! Options for the source: shared by the subcommands.
 
-use std::num::NonZeroU64;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use datapath::floor::{SPEED_TIME, SpeedLimit};
 use datapath::options::Payload;
 use diskimage::Format;
-use program::command_line::values::byte_rate;
+use program::command_line::values::Time;
 use sources::Patience;
 use sources::place::schemes;
+use volume::limits::TransferLimits;
 
 /// What to read and how: shared by the subcommands.
 #[derive(Debug, Args)]
@@ -106,30 +104,13 @@ pub struct SourceArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), help_heading = "Source")]
     pub connections: Option<u8>,
 
-    /// Give up after this many seconds without a new byte
-    #[arg(long, value_name = "SECONDS", default_value_t = Patience::default().no_progress_limit.as_secs(),
-          value_parser = seconds, help_heading = "Source")]
-    pub no_progress_timeout: u64,
+    /// Give up after this time without a new byte (90s, 10m, 2h)
+    #[arg(long, value_name = "TIME", default_value_t = Time(Patience::default().no_progress_limit), help_heading = "Source")]
+    pub no_progress_timeout: Time,
 
-    /// Give up on a source that sends less than this many bytes a second; the suffixes K, M and G are powers of 1024 [default:
-    /// however slow it is]
-    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Source")]
-    pub speed_limit: Option<NonZeroU64>,
-
-    /// Seconds of waiting over which --speed-limit is measured
-    #[arg(long, value_name = "SECONDS", default_value_t = SPEED_TIME.as_secs(), requires = "speed_limit",
-          value_parser = clap::value_parser!(u64).range(1..), help_heading = "Source")]
-    pub speed_time: u64,
-}
-
-impl SourceArgs {
-    /// The speed below which the source is given up.
-    pub fn floor(&self) -> Option<SpeedLimit> {
-        Some(SpeedLimit {
-            bytes_per_second: self.speed_limit?,
-            time: Duration::from_secs(self.speed_time),
-        })
-    }
+    /// Limits of the transfer.
+    #[command(flatten, next_help_heading = "Source")]
+    pub limits: TransferLimits,
 }
 
 /// How the content of a source is taken.
@@ -159,12 +140,4 @@ impl ContentArgs {
 fn source_help() -> String {
     let schemes: Vec<&str> = schemes().collect();
     format!("URL ({}), path, or `-` for standard input", schemes.join(", "))
-}
-
-fn seconds(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(0) => Err("at least one second is needed".to_owned()),
-        Ok(seconds) => Ok(seconds),
-        Err(_) => Err("use a whole number of seconds".to_owned()),
-    }
 }

@@ -1,24 +1,31 @@
 //! The options for writing a disk, and for other jobs.
 
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use datapath::digest::Checksum;
 use program::command_line::OutputArgs;
-use program::command_line::values::byte_rate;
 use program::progress::ProgressArgs;
 
-/// The options for writing a disk, shared by `import` and `convert`.
-#[derive(Debug, Args)]
-pub struct WriteArgs {
+/// The options of every transfer.
+#[derive(Debug, Clone, Args)]
+pub struct TransferArgs {
     /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or sha512
     #[arg(long, value_name = "ALG:HEX", help_heading = "Source")]
     pub checksum: Option<Checksum>,
 
-    /// Read at most this many bytes a second; the suffixes K, M and G are powers of 1024
-    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Source")]
-    pub limit_rate: Option<NonZeroU64>,
+    /// Threads that decompress and write [default: the CPUs that this process may use]
+    #[arg(long, value_name = "N", help_heading = "Transfer")]
+    pub threads: Option<NonZeroUsize>,
+}
+
+/// The options for writing a disk, shared by `import` and `convert`.
+#[derive(Debug, Args)]
+pub struct WriteArgs {
+    /// Options of the transfer.
+    #[command(flatten)]
+    pub transfer: TransferArgs,
 
     /// Leave unwritten what is zero (default)
     #[arg(long, conflicts_with = "preallocate", help_heading = "Target")]
@@ -52,10 +59,6 @@ pub struct WriteArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Transfer")]
     pub scratch: Option<PathBuf>,
 
-    /// Threads that decompress and write [default: the CPUs that this process may use]
-    #[arg(long, value_name = "N", help_heading = "Transfer")]
-    pub threads: Option<NonZeroUsize>,
-
     /// Verbosity.
     #[command(flatten)]
     pub shown: ProgressArgs,
@@ -64,17 +67,9 @@ pub struct WriteArgs {
 /// The options of a job that makes no target of its own, shared by `unpack` and `apply`.
 #[derive(Debug, Clone, Args)]
 pub struct JobArgs {
-    /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or sha512
-    #[arg(long, value_name = "ALG:HEX", help_heading = "Source")]
-    pub checksum: Option<Checksum>,
-
-    /// Read at most this many bytes a second; the suffixes K, M and G are powers of 1024
-    #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Source")]
-    pub limit_rate: Option<NonZeroU64>,
-
-    /// Threads that decompress [default: the CPUs that this process may use]
-    #[arg(long, value_name = "N", help_heading = "Transfer")]
-    pub threads: Option<NonZeroUsize>,
+    /// Options of the transfer.
+    #[command(flatten)]
+    pub transfer: TransferArgs,
 
     /// Verbosity.
     #[command(flatten)]

@@ -5,12 +5,11 @@ mod source;
 use std::path::PathBuf;
 
 use datapath::disk::Cache;
-use datapath::floor::SpeedLimit;
 use program::env::{EnvErrors, EnvReader, Strings, go_bool};
 use program::{quantity, space};
 use sources::pod::PROXY;
 use volume::Wanted;
-use volume::limits;
+use volume::limits::TransferLimits;
 use volume::wording::Made;
 
 use self::source::{CHECKSUM, CONTENT_TYPE, ENDPOINT, EXTRA_HEADER, PREVIOUS_CHECKPOINT};
@@ -39,7 +38,7 @@ pub(super) struct Config {
     pub(super) wanted: Wanted,
     pub(super) ready_file: Option<PathBuf>,
     pub(super) done_file: Option<PathBuf>,
-    pub(super) speed_limit: Option<SpeedLimit>,
+    pub(super) limits: TransferLimits,
 }
 
 impl Config {
@@ -73,7 +72,7 @@ impl Config {
             },
             ready_file: reader.text(READY_FILE).map(Into::into),
             done_file: reader.text(DONE_FILE).map(Into::into),
-            speed_limit: limits::speed_of_pod(&mut reader),
+            limits: TransferLimits::of_pod(&mut reader),
         };
         match reader.finish() {
             Ok(()) => Ok(config),
