@@ -84,10 +84,8 @@ pub(crate) async fn disk_bytes(url: &str) -> Result<u64, NoSize> {
 
 fn look(url: &str, handle: Handle, stop: CancellationToken) -> Result<Inspection, NoSize> {
     let tls = Arc::new(tls::client_config(Roots::system())?);
-    let network = Network {
-        proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name))?,
-        ..Network::new(handle, stop.clone(), tls)
-    };
+    let mut network = Network::new(handle, stop.clone(), tls);
+    network.proxy = ProxyConfig::from_env(|name| ProcessEnv.get(name))?;
     let source = HttpSource::open(HttpConfig::new(url, &Arc::new(network))?)?;
     Ok(inspect(&source, Payload::default(), &Reading::until(stop))?)
 }

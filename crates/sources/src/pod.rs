@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use datapath::error::SourceError;
 use https::tls::{self, TlsError};
 use program::env::{EnvReader, Strings};
 use program::paths::Paths;
 use program::secret::Secret;
+use rustls::ClientConfig;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -28,8 +30,7 @@ pub const PROXY: &str = "proxy";
 /// The network, as the environment describes it.
 #[derive(Debug, Clone)]
 pub struct PodNetwork {
-    user: Option<Secret>,
-    password: Option<Secret>,
+    credentials: Option<Credentials>,
     /// Folder with further certificates to trust.
     pub cert_dir: Option<PathBuf>,
     /// True if certificates are not verified.
@@ -39,34 +40,53 @@ pub struct PodNetwork {
 }
 
 impl PodNetwork {
-    /// `None` when a variable was rejected.
-    pub fn read(reader: &mut EnvReader<'_>, env: &dyn Strings) -> Option<Self> {
-        let proxy = ProxyConfig::from_env(|name| env.get(name));
-        if let Err(error) = &proxy {
-            reader.reject(PROXY, error.to_string());
-        }
-        let insecure = reader.lenient_bool(INSECURE_TLS);
-        Some(Self {
-            user: reader.secret(ACCESS_KEY_ID),
-            password: reader.secret(SECRET_KEY),
-            cert_dir: reader.text(CERT_DIR).map(Into::into),
+    /// The proxy and the policy of `env`, for one who asks with `credentials`.
+    pub fn new(
+        env: &dyn Strings,
+        credentials: Option<Credentials>,
+        insecure: bool,
+    ) -> Result<Self, SourceError> {
+        Ok(Self {
+            credentials,
+            cert_dir: None,
             insecure,
-            proxy: proxy.ok()?,
+            proxy: ProxyConfig::from_env(|name| env.get(name))?,
             policy: Policy::pod(env, !insecure),
         })
     }
 
+    /// The network of an importer's variables; `None` when one was rejected.
+    pub fn read(reader: &mut EnvReader<'_>, env: &dyn Strings) -> Option<Self> {
+        let user = reader.secret(ACCESS_KEY_ID);
+        let password = reader.secret(SECRET_KEY);
+        let [user, password] = [&user, &password].map(|part| part.as_ref().map_or("", Secret::expose));
+        let insecure = reader.lenient_bool(INSECURE_TLS);
+        match Self::new(env, Credentials::new(user, password), insecure) {
+            Ok(network) => Some(Self {
+                cert_dir: reader.text(CERT_DIR).map(Into::into),
+                ..network
+            }),
+            Err(error) => {
+                reader.reject(PROXY, error.to_string());
+                None
+            }
+        }
+    }
+
     /// The network, with the certificates read; its tasks run on `handle`, until `stop`.
-    pub fn open(&self, paths: &Paths, handle: Handle, stop: CancellationToken) -> Result<Network, TlsError> {
+    pub fn open(self, paths: &Paths, handle: Handle, stop: CancellationToken) -> Result<Network, TlsError> {
         let tls = tls::pod_client_config(paths, self.cert_dir.as_deref(), self.insecure)?;
-        let user = self.user.as_ref().map_or("", Secret::expose);
-        let password = self.password.as_ref().map_or("", Secret::expose);
-        Ok(Network {
-            credentials: Credentials::new(user, password),
+        Ok(self.open_with(tls, handle, stop))
+    }
+
+    /// The network with these certificates; its tasks run on `handle`, until `stop`.
+    pub fn open_with(self, tls: ClientConfig, handle: Handle, stop: CancellationToken) -> Network {
+        Network {
+            credentials: self.credentials,
             insecure: self.insecure,
-            proxy: self.proxy.clone(),
-            policy: self.policy.clone(),
+            proxy: self.proxy,
+            policy: self.policy,
             ..Network::new(handle, stop, Arc::new(tls))
-        })
+        }
     }
 }

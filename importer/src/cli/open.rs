@@ -64,17 +64,19 @@ impl Context {
             let what = "--format and --ova are for images: a VMware disk is what its guest has written";
             return Err(CommandFailed::Usage(what.to_owned()));
         }
-        let network = Network {
-            credentials,
-            ..self.network(arguments, is_checked)?
-        };
+        let network = self.network(arguments, credentials, is_checked)?;
         if let Place::Http { headers, .. } = &mut place {
             *headers = self::headers(arguments)?;
         }
         Ok(sources::open(&place, &Arc::new(network))?.source)
     }
 
-    fn network(&self, arguments: &SourceArgs, is_checked: bool) -> Result<Network, CommandFailed> {
+    fn network(
+        &self,
+        arguments: &SourceArgs,
+        credentials: Option<Credentials>,
+        is_checked: bool,
+    ) -> Result<Network, CommandFailed> {
         let tls = if arguments.insecure {
             tls::insecure_client_config()
         } else {
@@ -91,6 +93,7 @@ impl Context {
             token_services: arguments.token_services.clone(),
         };
         Ok(Network {
+            credentials,
             insecure: arguments.insecure,
             proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage)?,
             connections: arguments

@@ -42,15 +42,14 @@ impl Import {
     fn connect(&self, remote: &Remote, file_name: &str) -> Result<Connected, SourceError> {
         let opened = remote
             .network
+            .clone()
             .open(&self.paths, self.handle.clone(), self.stop.clone());
-        let network = opened.map_err(|error| {
+        let mut network = opened.map_err(|error| {
             SourceError::caused(SourceErrorKind::Invalid, "Error creating http client", error)
         })?;
-        let network = Arc::new(Network {
-            is_checked: remote.checksum.is_some(),
-            observer: Arc::clone(&self.watch) as Arc<dyn Observer>,
-            ..network
-        });
+        network.is_checked = remote.checksum.is_some();
+        network.observer = Arc::clone(&self.watch) as Arc<dyn Observer>;
+        let network = Arc::new(network);
         let mut place = remote.place.clone();
         if let Place::Http { url, headers } = &mut place {
             *url = node_pull::endpoint_of(url, file_name);

@@ -1,13 +1,11 @@
 //! The flags and the secret that both populators have.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use https::tls::{self, Roots};
 use program::env::{EnvReader, Strings};
 use program::flags::{Flags, OwnFlag};
-use sources::policy::Policy;
-use sources::proxy::ProxyConfig;
+use sources::pod::PodNetwork;
 use sources::{Network, Place};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -89,17 +87,10 @@ impl Config {
         } else {
             tls::client_config(roots.ok_or(MALFORMED)?)
         };
-        let network = Network {
-            credentials: origin.credentials,
-            insecure: origin.insecure,
-            proxy: ProxyConfig::from_env(|name| env.get(name)).map_err(|error| error.to_string())?,
-            policy: Policy::pod(env, !origin.insecure),
-            ..Network::new(
-                Handle::current(),
-                stop.clone(),
-                Arc::new(tls.map_err(|error| error.to_string())?),
-            )
-        };
+        let tls = tls.map_err(|error| error.to_string())?;
+        let network = PodNetwork::new(env, origin.credentials, origin.insecure)
+            .map_err(|error| error.to_string())?
+            .open_with(tls, Handle::current(), stop.clone());
         Ok(Self {
             place: origin.place,
             network,

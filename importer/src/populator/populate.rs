@@ -9,7 +9,6 @@ use datapath::error::TargetError;
 use datapath::observe::Observer;
 use datapath::options::{Payload, Reading, Writing};
 use datapath::{Error, disk, transfer};
-use sources::Network;
 use volume::{Volume, Wanted, wording};
 
 use super::config::Config;
@@ -44,11 +43,9 @@ pub(super) fn populate(config: Config, watch: &Arc<Watch>) -> Result<(), NotPopu
     let options = options(&config.volume_path, config.size).map_err(|error| because(error.into()))?;
     let stop = config.network.stop.clone();
     let observer = Arc::clone(watch) as Arc<dyn Observer>;
-    let network = Arc::new(Network {
-        observer: Arc::clone(&observer),
-        ..config.network
-    });
-    let opened = sources::open(&config.place, &network).map_err(|error| because(error.into()))?;
+    let mut network = config.network;
+    network.observer = Arc::clone(&observer);
+    let opened = sources::open(&config.place, &Arc::new(network)).map_err(|error| because(error.into()))?;
     let reading = Reading {
         full_header: true,
         ..config.limits.reading(stop, observer)
