@@ -1,9 +1,11 @@
 //! The environment that CDI's controller gives the upload pod, as types.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use https::tls::{Profile, ServerFiles};
+use program::command_line::values::Time;
 use program::env::{EnvErrors, EnvReader, Strings};
 use program::paths::{self, Paths};
 use program::{quantity, space};
@@ -34,9 +36,9 @@ const MIN_VERSION: &str = "TLS_MIN_VERSION";
 const DESTINATION: &str = "DESTINATION";
 /// RFC 3339.
 const DEADLINE: &str = "DEADLINE";
-/// Ours: seconds without a byte after which a client has gone away.
+/// Ours: time without a byte after which a client has gone away.
 const STALL_SECONDS: &str = "CDI_UPLOAD_STALL_SECONDS";
-/// Ours: seconds that an interrupted resumable upload waits; with 0 none can be resumed.
+/// Ours: time that an interrupted resumable upload waits; with 0 none can be resumed.
 const RESUME_SECONDS: &str = "CDI_UPLOAD_RESUME_SECONDS";
 
 const DEFAULT_ADDRESS: &str = "0.0.0.0";
@@ -85,8 +87,8 @@ pub(super) fn read(env: &dyn Strings, paths: &Paths) -> Result<Config, ConfigErr
         },
         full_header: true,
         deadline,
-        stall: seconds(&mut reader, STALL_SECONDS, 1).unwrap_or(STALL),
-        resume: seconds(&mut reader, RESUME_SECONDS, 0).unwrap_or(RESUME),
+        stall: reader.parsed(STALL_SECONDS, str::parse).unwrap_or(Time(STALL)).0,
+        resume: reader.parsed(RESUME_SECONDS, parse_resume).unwrap_or(RESUME),
         limits: TransferLimits::of_pod(&mut reader),
         once: true,
     };
@@ -121,13 +123,12 @@ fn parse_deadline(text: &str) -> Result<SystemTime, String> {
         .map_err(|error| format!("Failed to parse {DEADLINE} {text:?}: {error}"))
 }
 
-/// A number of seconds, and `least` of them, if the variable `name` is set.
-fn seconds(reader: &mut EnvReader<'_>, name: &str, least: u64) -> Option<Duration> {
-    reader.parsed(name, |text| match text.parse() {
-        Ok(seconds) if seconds < least => Err("at least one second is needed".to_owned()),
-        Ok(seconds) => Ok(Duration::from_secs(seconds)),
-        Err(_) => Err(format!("{text:?} is not a whole number of seconds")),
-    })
+/// A time, or 0 for none.
+fn parse_resume(text: &str) -> Result<Duration, <Time as FromStr>::Err> {
+    match text.parse() {
+        Ok(0_u64) => Ok(Duration::ZERO),
+        _ => text.parse().map(|Time(time)| time),
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +157,7 @@ mod tests {
         assert_eq!(config.destination.disk, PathBuf::from("/data/disk.img"));
         assert_eq!(config.access, Access::Named(String::new()));
         assert_eq!(config.wanted, Wanted::default());
+        assert_eq!((config.stall, config.resume), (STALL, RESUME));
         assert!(config.once && config.deadline.is_none() && config.tls.client_ca.is_none());
     }
 
@@ -171,6 +173,7 @@ mod tests {
             (CLIENT_NAME, "ns/a-ns/b"),
             (DEADLINE, "2026-11-21T10:00:00+02:00"),
             (STALL_SECONDS, "7"),
+            (RESUME_SECONDS, "0"),
         ])
         .unwrap();
         assert_eq!((config.address.as_str(), config.port), ("", 8443));
@@ -185,7 +188,10 @@ mod tests {
         assert_eq!(config.access, Access::Named("ns/a-ns/b".to_owned()));
         let deadline = config.deadline.unwrap().duration_since(SystemTime::UNIX_EPOCH);
         assert_eq!(deadline.unwrap().as_secs(), 1_795_248_000);
-        assert_eq!((config.stall, config.resume), (Duration::from_secs(7), RESUME));
+        assert_eq!(
+            (config.stall, config.resume),
+            (Duration::from_secs(7), Duration::ZERO)
+        );
     }
 
     #[test]

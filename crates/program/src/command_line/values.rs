@@ -6,6 +6,8 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::quantity;
+
 /// The default of a server's `--listen`: this machine alone.
 pub const LISTEN: &str = "127.0.0.1:8443";
 
@@ -64,8 +66,13 @@ impl fmt::Display for Time {
     }
 }
 
-/// Bytes a second: a whole number, with the suffix K, M or G for powers of 1024.
+/// Bytes a second: a whole number, with the suffix K, M or G for powers of 1024, or a quantity with a binary suffix, which means the
+/// same: `10M` is `10Mi`.
 pub fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
+    let not_zero = |bytes| NonZeroU64::new(bytes).ok_or_else(|| "the rate must not be zero".to_owned());
+    if text.ends_with('i') {
+        return not_zero(quantity::parse_bytes(text).map_err(|error| error.to_string())?);
+    }
     let shift = match text.chars().last() {
         Some('K' | 'k') => 10,
         Some('M' | 'm') => 20,
@@ -80,8 +87,7 @@ pub fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
     let number: u64 = digits
         .parse()
         .map_err(|_| "use a whole number with an optional K, M or G")?;
-    let bytes = number.checked_mul(1 << shift).ok_or("the rate is too large")?;
-    NonZeroU64::new(bytes).ok_or_else(|| "the rate must not be zero".to_owned())
+    not_zero(number.checked_mul(1 << shift).ok_or("the rate is too large")?)
 }
 
 #[cfg(test)]
@@ -125,7 +131,14 @@ mod tests {
 
     #[test]
     fn rates_take_binary_suffixes() {
-        for (text, bytes) in [("1", 1), ("512K", 512 << 10), ("3m", 3 << 20), ("2G", 2 << 30)] {
+        for (text, bytes) in [
+            ("1", 1),
+            ("512K", 512 << 10),
+            ("3m", 3 << 20),
+            ("2G", 2 << 30),
+            ("512Ki", 512 << 10),
+            ("1.5Mi", 3 << 19),
+        ] {
             assert_eq!(byte_rate(text).unwrap().get(), bytes, "{text}");
         }
         for text in [
@@ -133,6 +146,8 @@ mod tests {
             "K",
             "0",
             "0M",
+            "0Mi",
+            "Mi",
             "-1",
             "1.5M",
             "1T",
