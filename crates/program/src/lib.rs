@@ -12,7 +12,7 @@
 //!
 //! * [`flags`] and [`logging`]: the klog flags that pods pass, and the log lines they expect.
 //! * [`mod@env`]: the whole environment, every bad variable reported at once; [`quantity`] and [`space`] turn sizes into bytes;
-//!   [`secret`] keeps passwords out of logs.
+//!   [`names`] says what Kubernetes takes for a name; [`secret`] keeps passwords out of logs.
 //! * [`signal`], [`metrics`], [`cpus`], [`mod@cgroup`], [`memory`], [`threads`], [`sockets`]: what runs beside the work, and what it may
 //!   use.
 //! * [`report`]: the termination message, the last thing a process writes.
@@ -46,6 +46,7 @@ pub mod job;
 pub mod logging;
 pub mod memory;
 pub mod metrics;
+pub mod names;
 pub mod panics;
 pub mod paths;
 #[cfg(feature = "progress")]

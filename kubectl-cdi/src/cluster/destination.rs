@@ -3,11 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::resource::Resource;
+use program::names::{MAX_SUBDOMAIN, is_subdomain};
 
-/// Characters of a DNS label and of a DNS name at most (RFC 1123 §2.1).
-const LABEL: usize = 63;
-const SUBDOMAIN: usize = 253;
+use super::resource::Resource;
 
 /// The kind of a [`Target`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,7 +47,7 @@ impl Target {
     /// The target of this kind and name.
     pub fn new(kind: Kind, name: &str) -> Result<Self, TargetError> {
         if !is_subdomain(name) {
-            return Err(TargetError::Name(name.chars().take(SUBDOMAIN).collect()));
+            return Err(TargetError::Name(name.chars().take(MAX_SUBDOMAIN).collect()));
         }
         Ok(Self {
             kind,
@@ -90,21 +88,6 @@ impl fmt::Display for Target {
         };
         write!(f, "{kind}/{}", self.name)
     }
-}
-
-/// True if `text` may be the name of a namespace (RFC 1123 label).
-pub(crate) fn is_label(text: &str) -> bool {
-    text.len() <= LABEL && is_part(text)
-}
-
-/// True if `text` may be the name of an object (RFC 1123 subdomain): nothing that means something in a path.
-pub(crate) fn is_subdomain(text: &str) -> bool {
-    text.len() <= SUBDOMAIN && text.split('.').all(is_part)
-}
-
-fn is_part(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 #[cfg(test)]

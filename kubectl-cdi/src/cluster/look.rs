@@ -1,9 +1,10 @@
 //! What is there: a DataVolume and its claim, as CDI's controllers see them.
 
+use program::names::is_subdomain;
 use serde_json::Value;
 
 use super::Cluster;
-use super::destination::{Kind, Target, is_subdomain};
+use super::destination::{Kind, Target};
 use super::error::ClusterError;
 use super::final_reason::FinalReason;
 use super::mode::VolumeMode;

@@ -93,7 +93,7 @@ impl Cluster {
             .namespace
             .clone()
             .unwrap_or_else(|| config.default_namespace.clone());
-        if !destination::is_label(&namespace) {
+        if !program::names::is_label(&namespace) {
             return Err(ClusterError::Namespace(namespace));
         }
         // Not the authority, which may hold a password.

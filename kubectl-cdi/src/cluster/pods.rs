@@ -1,8 +1,8 @@
 //! The pod that fills a claim: its name, and what keeps it from doing so.
 
+use program::names::is_subdomain;
 use serde_json::Value;
 
-use super::destination::is_subdomain;
 use super::object::{annotation, condition, line, list, text, words};
 use super::waiting::Waiting;
 

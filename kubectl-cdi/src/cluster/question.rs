@@ -1,8 +1,8 @@
 //! What is asked of the API server: a verb on a resource, its path, and the sentence for a refusal.
 
 use datapath::memory::Budget;
+use program::names::is_subdomain;
 
-use super::destination::is_subdomain;
 use super::error::ClusterError;
 use super::json;
 use super::object;

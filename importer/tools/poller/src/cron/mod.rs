@@ -7,6 +7,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Config};
+use program::names::is_subdomain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -65,7 +66,7 @@ impl Cron {
     /// The DataImportCron `namespace/name` of this cluster.
     pub(super) fn new(mut config: Config, namespace: &str, name: &str) -> Result<Self, CronError> {
         for part in [namespace, name] {
-            if !is_name(part) {
+            if !is_subdomain(part) {
                 return Err(CronError::Name(part.to_owned()));
             }
         }
@@ -163,13 +164,6 @@ fn patch(found: &Metadata, digest: Option<&str>) -> Value {
         }
     }
     Value::Array(changes)
-}
-
-/// Characters of a name or namespace (RFC 1123 subdomain): nothing that means something in a path.
-fn is_name(text: &str) -> bool {
-    let is_known =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    !text.starts_with('.') && !text.is_empty() && text.len() <= 253 && text.bytes().all(is_known)
 }
 
 #[cfg(test)]
