@@ -11,7 +11,7 @@ use datapath::options::{Layers, Payload, Reading, Writing};
 use datapath::transfer;
 use diskimage::Format;
 use http::StatusCode;
-use volume::Volume;
+use volume::{Volume, watch};
 
 use crate::checksum::Promise;
 use crate::config::Config;
@@ -134,18 +134,13 @@ fn transfer_to(
 ) -> Result<(), Error> {
     let writing = Writing {
         workers: program::job::data_threads(),
-        scratch: scratch(config),
+        scratch: config.destination.scratch.clone().and_then(volume::scratch),
         kept,
         ..Writing::default()
     };
     let report = transfer::transfer(received, payload, target, reading, &writing)?;
-    let path = target.path.display();
-    tracing::info!(
-        "Read {} bytes, wrote {} bytes to {path}",
-        report.source_bytes,
-        report.written_bytes
-    );
-    tracing::info!("Wrote data to {path}");
+    watch::log_transfer(report.source_bytes, report.written_bytes, &target.path);
+    tracing::info!("Wrote data to {}", target.path.display());
     Ok(())
 }
 
@@ -157,13 +152,7 @@ fn unpack(config: &Config, job: &Job, received: &Received, layers: Layers) -> Re
         available: disk::free_space(dir)?,
     };
     let report = archive::unpack(received, &target, &reading(config, job, layers))?;
-    tracing::info!(
-        "Read {} bytes, unpacked {} entries with {} bytes into {}",
-        report.source_bytes,
-        report.entries,
-        report.data_bytes,
-        dir.display()
-    );
+    watch::log_unpacked(&report, dir);
     tracing::info!("Wrote archive data");
     Ok(())
 }
@@ -182,12 +171,4 @@ fn reading(config: &Config, job: &Job, layers: Layers) -> Reading {
         read_all: true,
         ..config.limits.reading(job.stop.clone(), observer)
     }
-}
-
-/// The scratch volume, if one is mounted and has room; almost no image needs it.
-fn scratch(config: &Config) -> Option<std::path::PathBuf> {
-    let folder = config.destination.scratch.clone()?;
-    disk::free_space(&folder)
-        .is_ok_and(|free| free > 0)
-        .then_some(folder)
 }

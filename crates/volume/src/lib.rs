@@ -11,4 +11,4 @@ mod place;
 pub mod watch;
 pub mod wording;
 
-pub use place::{Volume, Wanted};
+pub use place::{Volume, Wanted, scratch};

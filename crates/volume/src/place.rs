@@ -25,6 +25,13 @@ pub struct Wanted {
     pub cache: Cache,
 }
 
+/// The scratch volume at `folder`, if one is mounted and has room; almost no image needs it, so none is ever asked for.
+pub fn scratch(folder: PathBuf) -> Option<PathBuf> {
+    disk::free_space(&folder)
+        .is_ok_and(|free| free > 0)
+        .then_some(folder)
+}
+
 /// The mounted target.
 #[derive(Debug, Clone)]
 pub struct Volume {

@@ -1,11 +1,30 @@
 //! Lines of the log about a transfer, under the names that CDI's importer and upload server use.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use datapath::archive;
 use datapath::facts::ImageFacts;
 use datapath::observe::Phase;
 
 use crate::wording::Made;
+
+/// Logs what a transfer to the disk at `path` took and gave.
+pub fn log_transfer(source_bytes: u64, written_bytes: u64, path: &Path) {
+    let path = path.display();
+    tracing::info!("Read {source_bytes} bytes, wrote {written_bytes} bytes to {path}");
+}
+
+/// Logs what an archive put into `dir`.
+pub fn log_unpacked(report: &archive::Report, dir: &Path) {
+    tracing::info!(
+        "Read {} bytes, unpacked {} entries with {} bytes into {}",
+        report.source_bytes,
+        report.entries,
+        report.data_bytes,
+        dir.display()
+    );
+}
 
 /// The phases of a transfer as they begin.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! The work of the pod: a transferred image, or a blank disk.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use datapath::observe::Observer;
@@ -11,8 +10,8 @@ use program::paths::Paths;
 use program::report::Termination;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use volume::Volume;
 use volume::wording::Made;
+use volume::{Volume, watch};
 
 use super::config::{Config, Remote, SourceConfig};
 use super::message::ImportFailed;
@@ -93,12 +92,7 @@ impl Import {
             &self.writing(),
         )
         .map_err(|error| self.failed(&error, Made::Disk))?;
-        let path = self.volume.path.display();
-        tracing::info!(
-            "Read {} bytes, wrote {} bytes to {path}",
-            report.source_bytes,
-            report.written_bytes
-        );
+        watch::log_transfer(report.source_bytes, report.written_bytes, &target.path);
         Ok(report.checksum)
     }
 
@@ -115,13 +109,7 @@ impl Import {
         };
         let report = archive::unpack(source, &target, &self.reading(remote))
             .map_err(|error| self.failed(&error, Made::Directory))?;
-        tracing::info!(
-            "Read {} bytes, unpacked {} entries with {} bytes into {}",
-            report.source_bytes,
-            report.entries,
-            report.data_bytes,
-            target.dir.display()
-        );
+        watch::log_unpacked(&report, &target.dir);
         Ok(report.checksum)
     }
 
@@ -136,12 +124,7 @@ impl Import {
         };
         let report = delta::apply(source, &base, &self.reading(remote), &self.writing())
             .map_err(|error| self.failed(&error, remote.made))?;
-        tracing::info!(
-            "Read {} bytes, wrote {} bytes to {}",
-            report.source_bytes,
-            report.written_bytes,
-            base.path.display()
-        );
+        watch::log_transfer(report.source_bytes, report.written_bytes, &base.path);
         Ok(report.checksum)
     }
 
@@ -162,17 +145,9 @@ impl Import {
     fn writing(&self) -> Writing {
         Writing {
             workers: program::job::data_threads(),
-            scratch: self.scratch(),
+            scratch: volume::scratch(self.paths.scratch()),
             ..Writing::default()
         }
-    }
-
-    /// The scratch volume, if one is mounted and has room; almost no image needs it, so none is ever asked for.
-    fn scratch(&self) -> Option<PathBuf> {
-        let folder = self.paths.scratch();
-        disk::free_space(&folder)
-            .is_ok_and(|free| free > 0)
-            .then_some(folder)
     }
 
     fn success(&self) -> Termination {

@@ -56,12 +56,7 @@ pub(super) fn populate(config: Config, watch: &Arc<Watch>) -> Result<(), NotPopu
     };
     let report = transfer::transfer(&*opened.source, Payload::default(), &options, &reading, &writing)
         .map_err(because)?;
-    tracing::info!(
-        "Read {} bytes, wrote {} bytes to {}",
-        report.source_bytes,
-        report.written_bytes,
-        options.path.display()
-    );
+    volume::watch::log_transfer(report.source_bytes, report.written_bytes, &options.path);
     watch.finish();
     Ok(())
 }
