@@ -1,4 +1,4 @@
-"""What a clone costs: cdi-cloner to cdi-uploadserver, as CDI's own programs would understand it and in frames.
+"""What a clone costs: cdi-cloner to cdi-uploadserver, as CDI's own programs would understand it and in zstd.
 
 A disk of 8 GiB (`--gib`) with the files of the benchmarks' disk goes over mutual TLS on loopback, from a device to a file and from a
 directory to a directory. GNU tar with snappy through a pipe shows what the first half of upstream's way costs. As root, for
@@ -20,7 +20,7 @@ from upload import PORT, end, make_certificates, start_ours
 
 SOURCES = ["device", "disk file", "files"]
 
-WAYS = ["snappy", "frames"]
+WAYS = ["snappy", "zstd"]
 
 
 @dataclass
@@ -136,7 +136,7 @@ def packing(cloner: Path, volume: Path, disk: Path) -> None:
     data = disk.stat().st_blocks * 512
     for what, command in [
         ("cdi-cloner pack, snappy", f"{cloner} pack {volume}"),
-        ("cdi-cloner pack, frames", f"{cloner} pack {volume} --encoding frames"),
+        ("cdi-cloner pack, zstd", f"{cloner} pack {volume} --encoding zstd"),
         ("cdi-cloner pack, the tar alone", f"{cloner} pack {volume} --encoding plain"),
         ("GNU tar -S", f"tar -c -S -C {volume} disk.img"),
     ]:
@@ -150,7 +150,7 @@ def packing(cloner: Path, volume: Path, disk: Path) -> None:
 
 
 def print_table(costs: dict[tuple, list[Cost]], gib: int) -> None:
-    print(f"| clone of {gib} GiB | snappy | frames | frames to snappy |\n| --- | --- | --- | --- |")
+    print(f"| clone of {gib} GiB | snappy | zstd | zstd to snappy |\n| --- | --- | --- | --- |")
     for source in SOURCES:
         figures = [
             [
@@ -160,9 +160,9 @@ def print_table(costs: dict[tuple, list[Cost]], gib: int) -> None:
             for way in WAYS
         ]
         cells = [f"{wall:.1f} s, {ours:.1f} + {theirs:.1f} CPU s, {rss:.0f} MiB" for wall, ours, theirs, rss in figures]
-        snappy, frames = figures
-        cpu = (frames[1] + frames[2]) / (snappy[1] + snappy[2])
-        print(f"| {source} | {cells[0]} | {cells[1]} | **{frames[0] / snappy[0]:.2f}×** time, {cpu:.2f}× CPU |")
+        snappy, zstd = figures
+        cpu = (zstd[1] + zstd[2]) / (snappy[1] + snappy[2])
+        print(f"| {source} | {cells[0]} | {cells[1]} | **{zstd[0] / snappy[0]:.2f}×** time, {cpu:.2f}× CPU |")
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def timed(command: list) -> float:
 def cloned(programs: Path, certs: Path, volume: Path, target: Path) -> float:
     serving = upload.start_ours(programs / "cdi-uploadserver", certs, ["--dir", target])
     begin = time.monotonic()
-    clone.send(programs / "cdi-cloner", certs, volume, "frames")
+    clone.send(programs / "cdi-cloner", certs, volume, "zstd")
     wall = time.monotonic() - begin
     upload.end(serving)
     return wall

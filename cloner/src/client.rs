@@ -2,20 +2,21 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use datapath::digest::{Algorithm, Digest};
 use datapath::encode::Encoding;
 use datapath::encode::outgoing::{Broken, Outgoing};
 use datapath::error::errno_text;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use https::tls::{self, IdentityError, Roots};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use program::cdi::{CONTENT_HEADER, ENCODING_HEADER, FRAMES, UPLOAD_ASYNC};
+use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, ENCODING_HEADER, UPLOAD_ASYNC, ZSTD};
 use program::report::chain;
 use program::sockets;
 use rustls::ClientConfig;
@@ -33,6 +34,9 @@ const QUESTION_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Bytes that wait in front of TLS at most, and of an answer that are read ahead.
 const BUFFER_BYTES: usize = 256 << 10;
+
+/// The checksum of a clone in zstd: it finds damage, and costs next to nothing.
+const CHECKSUM: Algorithm = Algorithm::Crc64Nvme;
 
 /// Limits of the reason in an answer: bytes, and time to read them.
 const REASON_BYTES: usize = 16 << 10;
@@ -93,8 +97,8 @@ impl Client {
         })
     }
 
-    /// True if the server takes frames. A server that does not answer as ours do gets what CDI's cloner sends.
-    pub(crate) async fn takes_frames(&self) -> bool {
+    /// True if the server takes zstd. A server that does not answer as ours do gets what CDI's cloner sends.
+    pub(crate) async fn takes_zstd(&self) -> bool {
         match timeout(QUESTION_PATIENCE, self.ask()).await {
             Ok(Ok(takes)) => takes,
             Ok(Err(reason)) => {
@@ -111,16 +115,16 @@ impl Client {
     async fn ask(&self) -> Result<bool, String> {
         let mut request = self.request(Method::HEAD, UPLOAD_ASYNC, Empty::<Bytes>::new())?;
         // The server names its encodings only to a client that names one.
-        let frames = HeaderValue::from_static(FRAMES);
-        request.headers_mut().insert(ENCODING_HEADER, frames);
+        let zstd = HeaderValue::from_static(ZSTD);
+        request.headers_mut().insert(ENCODING_HEADER, zstd);
         let mut sender = self.connect().await?;
         let response = sender.send_request(request).await.map_err(said)?;
         let offered = response.headers().get_all(ENCODING_HEADER).iter();
-        let has_frames = offered
+        let has_zstd = offered
             .filter_map(|value| value.to_str().ok())
             .flat_map(|value| value.split(','))
-            .any(|encoding| encoding.trim() == FRAMES);
-        Ok(response.status() == StatusCode::OK && has_frames)
+            .any(|encoding| encoding.trim() == ZSTD);
+        Ok(response.status() == StatusCode::OK && has_zstd)
     }
 
     /// Sends a clone and waits for the answer, which may come before all is sent.
@@ -134,13 +138,25 @@ impl Client {
             Some(query) => format!("{}?{query}", self.url.path()),
             None => self.url.path().to_owned(),
         };
-        let mut request = self.request(Method::POST, &path, Clone(stream))?;
+        let is_zstd = encoding == Encoding::Zstd;
+        let body = CloneBody {
+            stream,
+            digest: is_zstd.then(|| Digest::new(CHECKSUM)),
+        };
+        let mut request = self.request(Method::POST, &path, body)?;
         let content_type = content_type.parse().map_err(said)?;
         request.headers_mut().insert(CONTENT_HEADER, content_type);
-        // CDI's own servers get exactly what CDI's cloner sends: the header is for ours.
-        if encoding == Encoding::Frames {
-            let frames = HeaderValue::from_static(FRAMES);
-            request.headers_mut().insert(ENCODING_HEADER, frames);
+        // CDI's own servers get exactly what CDI's cloner sends: the headers are for ours.
+        if is_zstd {
+            for (name, value) in [
+                (ENCODING_HEADER, ZSTD),
+                (CHECKSUM_HEADER, CHECKSUM.name()),
+                (header::TRAILER.as_str(), CHECKSUM_HEADER),
+            ] {
+                request
+                    .headers_mut()
+                    .insert(name, HeaderValue::from_static(value));
+            }
         }
         let mut sender = self.connect().await?;
         let response = sender.send_request(request).await.map_err(said)?;
@@ -194,9 +210,13 @@ impl Client {
 }
 
 /// The body of a clone.
-struct Clone(Outgoing<SourceError>);
+struct CloneBody {
+    stream: Outgoing<SourceError>,
+    /// The digest of the bytes so far, if a trailer is to state it.
+    digest: Option<Digest>,
+}
 
-impl Body for Clone {
+impl Body for CloneBody {
     type Data = Bytes;
     type Error = Broken;
 
@@ -204,9 +224,24 @@ impl Body for Clone {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        let part = self.0.poll_part(context);
-        part.map(|part| part.map(|part| part.map(Frame::data)))
+        match ready!(self.stream.poll_part(context)) {
+            Some(Ok(part)) => {
+                if let Some(digest) = &mut self.digest {
+                    digest.update(&part);
+                }
+                Poll::Ready(Some(Ok(Frame::data(part))))
+            }
+            Some(Err(broken)) => Poll::Ready(Some(Err(broken))),
+            // The checksum tells the server that this is the end of the volume.
+            None => Poll::Ready(self.digest.take().and_then(trailer).map(Ok)),
+        }
     }
+}
+
+fn trailer(digest: Digest) -> Option<Frame<Bytes>> {
+    let checksum = HeaderValue::from_str(&digest.finish()).ok()?;
+    let name = HeaderName::from_static(CHECKSUM_HEADER);
+    Some(Frame::trailers(HeaderMap::from_iter([(name, checksum)])))
 }
 
 /// The sentence that comes with an answer, on one line.

@@ -87,7 +87,7 @@ pub(crate) async fn run(
 ) -> Result<Encoding, CloneError> {
     let encoding = match choice {
         Choice::Fixed(encoding) => encoding,
-        Choice::Auto if client.takes_frames().await => Encoding::Frames,
+        Choice::Auto if client.takes_zstd().await => Encoding::Zstd,
         Choice::Auto => Encoding::Snappy,
     };
     let content_type = source.content_type();

@@ -3,7 +3,7 @@
 //! ```text
 //!  source ──► outlet ──► encoders ═══► outgoing ──► upload server
 //!  device,    pieces,    snappy or     in order,    (client)
-//!  tar        zeros      frames        body
+//!  tar        zeros      zstd          body
 //! ```
 //!
 //! One thread reads, several encode, and what is ready is sent in order; what is between them is bounded in bytes

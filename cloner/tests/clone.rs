@@ -39,7 +39,7 @@ fn upload_pod() -> UploadPod {
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Snappy,
-    Frames,
+    Zstd,
     Pod,
 }
 
@@ -63,7 +63,7 @@ fn clone(way: Way, source: &Path, pod: &UploadPod, server: &Server, preallocate:
         return finished;
     }
     let program =
-        command(source, pod, &url).args(["--encoding", if way == Way::Snappy { "snappy" } else { "frames" }]);
+        command(source, pod, &url).args(["--encoding", if way == Way::Snappy { "snappy" } else { "zstd" }]);
     let program = if preallocate {
         program.arg("--no-holes")
     } else {
@@ -97,7 +97,7 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = match self.way {
             Way::Snappy => "snappy",
-            Way::Frames => "frames",
+            Way::Zstd => "zstd",
             Way::Pod => "pod",
         };
         let kind = |is_device| if is_device { "device" } else { "files" };
@@ -108,7 +108,7 @@ impl fmt::Display for Case {
 
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for way in [Way::Snappy, Way::Frames, Way::Pod] {
+    for way in [Way::Snappy, Way::Zstd, Way::Pod] {
         for from_device in [true, false] {
             for to_device in [true, false] {
                 for preallocate in [false, true] {
@@ -203,7 +203,7 @@ fn listing(folder: &Path) -> String {
 #[test]
 fn random_trees_arrive_with_names_modes_times_links_and_holes() {
     check_all(
-        [Way::Snappy, Way::Frames]
+        [Way::Snappy, Way::Zstd]
             .iter()
             .flat_map(|way| (0..6).map(move |seed| Tree { way: *way, seed })),
         |tree| {
@@ -238,11 +238,7 @@ impl fmt::Display for Tree {
         write!(
             f,
             "{} tree {}",
-            if self.way == Way::Snappy {
-                "snappy"
-            } else {
-                "framed"
-            },
+            if self.way == Way::Snappy { "snappy" } else { "zstd" },
             self.seed
         )
     }
@@ -251,7 +247,7 @@ impl fmt::Display for Tree {
 #[test]
 fn an_empty_volume_becomes_an_empty_volume() {
     let volume = tempfile::tempdir().unwrap();
-    for way in [Way::Snappy, Way::Frames] {
+    for way in [Way::Snappy, Way::Zstd] {
         let pod = upload_pod();
         let server = pod.start();
         clone(way, volume.path(), &pod, &server, false).assert_success("clone");
@@ -268,14 +264,14 @@ fn a_server_that_cannot_take_it_says_why() {
     let server = pod.start();
     let source = folder.path().join("disk");
     fs::write(&source, disk::content(1, 40 * MIB)).unwrap();
-    for way in [Way::Snappy, Way::Frames] {
+    for way in [Way::Snappy, Way::Zstd] {
         let finished = clone(way, &source, &pod, &server, false);
         finished.assert_failure(7, "Unexpected status code 400: Saving stream failed: ");
         assert!(finished.stderr.contains("larger"), "{}", finished.stderr);
     }
     // It is ready for another one.
     fs::write(&source, disk::content(1, 4 * MIB)).unwrap();
-    clone(Way::Frames, &source, &pod, &server, false).assert_success("clone");
+    clone(Way::Zstd, &source, &pod, &server, false).assert_success("clone");
     server.wait().assert_success("upload");
 }
 
@@ -312,7 +308,7 @@ fn the_memory_of_a_clone_is_bounded() {
     for index in 0..10 {
         file.write_all_at(&island, index * (100 << 20)).unwrap();
     }
-    for (way, source) in [(Way::Snappy, folder.path()), (Way::Frames, &path)] {
+    for (way, source) in [(Way::Snappy, folder.path()), (Way::Zstd, &path)] {
         let pod = upload_pod();
         let server = pod.start();
         let finished = clone(way, source, &pod, &server, false);

@@ -7,9 +7,8 @@ use std::num::NonZeroUsize;
 use bytes::Bytes;
 use datapath::Error;
 use datapath::chunks::Chunks;
-use datapath::decode::{self, Codec, Limits};
+use datapath::decode::{self, Limits};
 use datapath::memory::Budget;
-use fuzz::seal;
 use libfuzzer_sys::fuzz_target;
 
 /// Output after which a stream counts as endless, as a full target would end it.
@@ -34,24 +33,19 @@ fuzz_target!(|data: &[u8]| {
     let Some((size, packed)) = data.split_first() else {
         return;
     };
-    let source = |bytes: &[u8]| {
-        Box::new(Pieces {
-            bytes: Bytes::copy_from_slice(bytes),
-            size: usize::from(*size) + 1,
-        })
-    };
+    let source = Box::new(Pieces {
+        bytes: Bytes::copy_from_slice(packed),
+        size: usize::from(*size) + 1,
+    });
     let limits = Limits {
         memory: Budget::new(MEMORY_BYTES),
         spare_bytes: 1 << 20,
         threads: NonZeroUsize::MIN.saturating_add(1),
     };
-    if let Ok(decoded) = decode::open(source(packed), &limits) {
+    if let Ok(decoded) = decode::open(source, &limits) {
         assert!(decoded.layers.len() <= decode::MAX_LAYERS);
         read(decoded.stream);
     }
-    let mut frames = packed.to_vec();
-    seal::frames(&mut frames);
-    read(Codec::Frames.decoder(source(&frames), &limits));
 });
 
 fn read(mut stream: impl Chunks) {

@@ -36,33 +36,3 @@ pub fn vhdx(image: &mut [u8]) {
         structure[4..8].copy_from_slice(&sum.to_le_bytes());
     }
 }
-
-/// A stream of frames: its mark, kinds that there are, the checksum of every frame, and what the end says of the headers before it
-/// (`datapath::frames`).
-pub fn frames(stream: &mut [u8]) {
-    const MARK: &[u8] = b"cdifrm1\n";
-    const HEADER: usize = 20;
-    const SUMMED: usize = 16;
-    const END: u8 = 4;
-    let Some((mark, mut rest)) = stream.split_at_mut_checked(MARK.len()) else {
-        return;
-    };
-    mark.copy_from_slice(MARK);
-    let mut headers = 0;
-    while let Some((header, behind)) = rest.split_at_mut_checked(HEADER) {
-        header[0] = 1 + header[0] % END;
-        header[1..4].fill(0);
-        let stored = [header[4], header[5], header[6], header[7]];
-        let stored = usize::try_from(u32::from_le_bytes(stored)).unwrap_or(usize::MAX);
-        let Some((payload, next)) = behind.split_at_mut_checked(stored) else {
-            return;
-        };
-        if header[0] == END && payload.len() == 4 {
-            payload.copy_from_slice(&u32::to_le_bytes(headers));
-        }
-        let sum = crc32c::crc32c_append(crc32c::crc32c(&header[..SUMMED]), payload);
-        header[SUMMED..].copy_from_slice(&sum.to_le_bytes());
-        headers = crc32c::crc32c_append(headers, header);
-        rest = next;
-    }
-}

@@ -160,7 +160,7 @@ mod tests {
             ("upgrade", "h2c"),
             ("authorization", "Bearer secret"),
             ("x-cdi-content-type", "blockdevice-clone"),
-            ("x-cdi-workers-clone", "frames-1"),
+            ("x-cdi-workers-clone", "zstd"),
             ("trailer", "x-cdi-checksum"),
             ("x-forwarded-for", "192.0.2.1"),
             ("x-forwarded-for", "192.0.2.2"),

@@ -6,11 +6,11 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use https::listener::{Engagement, Peer};
 use hyper::body::{Body, Incoming};
-use program::cdi::{CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADER, FILES_CLONE, FRAMES};
+use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADER, FILES_CLONE, ZSTD};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::checksum;
+use crate::checksum::{self, Promise};
 use crate::failure::UploadFailed;
 use crate::form;
 use crate::intake::Intake;
@@ -77,7 +77,7 @@ async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: 
 fn presence(request: &Request<Incoming>) -> Reply {
     let mut reply = reply::empty(StatusCode::OK);
     if request.headers().contains_key(ENCODING_HEADER) {
-        let encodings = HeaderValue::from_static(FRAMES);
+        let encodings = HeaderValue::from_static(ZSTD);
         reply.headers_mut().insert(ENCODING_HEADER, encodings);
     }
     reply
@@ -129,6 +129,10 @@ fn plan(endpoint: Endpoint, request: &Request<Incoming>) -> Result<(Plan, Option
         .transpose()
         .map_err(|error| bad(error.to_string()))?;
     let promise = checksum::promised(headers, endpoint.is_form).map_err(|error| bad(error.to_string()))?;
+    if promise == Promise::None && content.is_clone_in(Wrapping::Zstd) {
+        // Frames of zstd do not tell whether others should follow them.
+        return Err(bad(format!("a clone in {ZSTD} needs {CHECKSUM_HEADER}")));
+    }
     let plan = Plan {
         content,
         is_async: endpoint.is_async,
@@ -146,11 +150,11 @@ fn content(endpoint: Endpoint, headers: &HeaderMap) -> Result<Content, String> {
     let encoding = value(ENCODING_HEADER);
     let wrapping = match encoding {
         None => Wrapping::Snappy,
-        Some(encoding) if encoding == FRAMES.as_bytes() => Wrapping::Frames,
+        Some(encoding) if encoding == ZSTD.as_bytes() => Wrapping::Zstd,
         Some(other) => {
             let other = other.escape_ascii();
             return Err(format!(
-                "a clone in \"{other}\" is not understood: {ENCODING_HEADER} may be {FRAMES}"
+                "a clone in \"{other}\" is not understood: {ENCODING_HEADER} may be {ZSTD}"
             ));
         }
     };

@@ -7,9 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use datapath::digest::{Algorithm, Checksum, ChecksumError};
 use http::{HeaderMap, HeaderValue, header};
-
-/// Our own header: `algorithm:hex`, or the algorithm alone when the rest follows the last byte.
-const OWN: &str = "x-cdi-checksum";
+// `algorithm:hex`, or the algorithm alone when the rest follows the last byte.
+use program::cdi::CHECKSUM_HEADER as OWN;
 
 /// Standard headers with a dictionary of digests.
 const DIGESTS: [&str; 3] = ["content-digest", "repr-digest", "digest"];

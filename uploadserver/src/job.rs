@@ -23,8 +23,8 @@ use crate::turn::Resumable;
 pub(crate) enum Wrapping {
     /// Framed snappy: CDI's cloner.
     Snappy,
-    /// [`datapath::frames`]: ours.
-    Frames,
+    /// Frames of zstd, with a checksum behind them: ours.
+    Zstd,
 }
 
 /// The content of a body.
@@ -41,6 +41,11 @@ pub(crate) enum Content {
 }
 
 impl Content {
+    /// True for a clone that comes in `wrapping`.
+    pub(crate) fn is_clone_in(self, wrapping: Wrapping) -> bool {
+        self == Self::DeviceClone(wrapping) || self == Self::FilesClone(wrapping)
+    }
+
     /// True for a copy of another volume, made by CDI.
     pub(crate) fn is_clone(self) -> bool {
         matches!(self, Self::DeviceClone(_) | Self::FilesClone(_))

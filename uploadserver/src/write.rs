@@ -120,7 +120,7 @@ fn clone(
 fn layer(wrapping: Wrapping) -> Layers {
     Layers::Only(match wrapping {
         Wrapping::Snappy => Codec::Snappy,
-        Wrapping::Frames => Codec::Frames,
+        Wrapping::Zstd => Codec::Zstd,
     })
 }
 

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use datapath::digest::{Algorithm, Digest};
 use datapath::encode::{Encoding, PIECE_BYTES, Piece};
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -300,33 +301,40 @@ fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
     bytes
 }
 
-/// In frames, every other piece of which is compressed.
-fn in_frames(bytes: &[u8]) -> Vec<u8> {
-    let (mut encoder, mut seal) = (Encoding::Frames.encoder(), Encoding::Frames.seal());
-    let mut stream = Encoding::Frames.start().to_vec();
+/// In zstd, every other piece of which is compressed.
+fn in_zstd(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = Encoding::Zstd.encoder();
+    let mut stream = Vec::new();
     for (index, part) in bytes.chunks(PIECE_BYTES).enumerate() {
         let piece = Piece::Data(part.to_vec().into());
-        let blocks = encoder.encode(piece, index % 2 == 0);
-        seal.pass(&blocks, part.len() as u64);
-        for block in blocks {
+        for block in encoder.encode(piece, index % 2 == 0) {
             stream.extend_from_slice(&block.head);
             stream.extend_from_slice(&block.body);
         }
     }
-    stream.extend_from_slice(&seal.end());
     stream
 }
 
-fn send_frames(server: &Server, content_type: &str, encoding: &str, stream: &[u8]) -> Response {
+fn checksum(bytes: &[u8]) -> String {
+    let mut digest = Digest::new(Algorithm::Crc64Nvme);
+    digest.update(bytes);
+    digest.finish()
+}
+
+/// Sends a clone in `encoding` with the trailer that belongs to `sent`.
+fn send_encoded(server: &Server, content_type: &str, encoding: &str, stream: &[u8], sent: &[u8]) -> Response {
     let request = Request::post("/v1beta1/upload")
         .chunked()
         .header("x-cdi-content-type", content_type)
-        .header("x-cdi-workers-clone", encoding);
-    server.exchange(&request, &chunked(stream, 32 << 10, &[]))
+        .header("x-cdi-workers-clone", encoding)
+        .header("x-cdi-checksum", "crc64nvme")
+        .header("Trailer", "x-cdi-checksum");
+    let trailers = [("x-cdi-checksum", &*checksum(sent))];
+    server.exchange(&request, &chunked(stream, 32 << 10, &trailers))
 }
 
 #[test]
-fn frames_are_offered_and_taken() {
+fn zstd_is_offered_and_taken() {
     let source = tempfile::tempdir().unwrap();
     let content = sparse_disk();
     fill_volume(source.path(), &content);
@@ -338,34 +346,68 @@ fn frames_are_offered_and_taken() {
         let answer = server.exchange(&question, &[]);
         assert_eq!((answer.status, answer.header("x-cdi-workers-clone")), (200, None));
         // Whoever is no cloner learns nothing.
-        let offer = server.exchange(&question.header("x-cdi-workers-clone", "frames-1"), &[]);
-        assert_eq!(
-            (offer.status, offer.header("x-cdi-workers-clone")),
-            (200, Some("frames-1"))
-        );
-        let good = in_frames(bytes);
+        // Older cloners of ours name `frames-1`, do not find it in the answer, and send snappy.
+        for known in ["zstd", "frames-1"] {
+            let offer = server.exchange(&question.clone().header("x-cdi-workers-clone", known), &[]);
+            assert_eq!(
+                (offer.status, offer.header("x-cdi-workers-clone")),
+                (200, Some("zstd"))
+            );
+        }
+        let (half, other_half) = bytes.split_at(bytes.len() / 2);
+        let (half, other_half) = (in_zstd(half), in_zstd(other_half));
+        let good = [&half[..], &other_half].concat();
         for damage in [
             flipped(&good, good.len() / 2),
             flipped(&good, good.len() - 1),
             flipped(&good, 4),
             good[..good.len() - 1000].to_vec(),
-            // All but the end: nothing is missing but the proof.
-            good[..good.len() - 24].to_vec(),
+            // Frames are missing, doubled, or in another order: nothing is wrong but the checksum.
+            half.clone(),
+            [&half[..], &half, &other_half].concat(),
+            [&other_half[..], &half].concat(),
             [&good[..], b"x"].concat(),
             framed(bytes),
         ] {
-            let response = send_frames(&server, content_type, "frames-1", &damage);
-            assert_eq!(response.status, 500, "{response:?}");
+            let response = send_encoded(&server, content_type, "zstd", &damage, &good);
+            assert!([400, 500].contains(&response.status), "{response:?}");
             assert_eq!(pod.data_names(), [""; 0], "{content_type}: {}", response.text());
         }
-        send_frames(&server, content_type, "frames-1", &good).assert(200, "");
+        send_encoded(&server, content_type, "zstd", &good, &good).assert(200, "");
         server.wait().assert_success(content_type);
         assert!(fs::read(pod.disk()).unwrap() == content);
     }
 }
 
+/// All but the trailer: nothing is missing but the proof that nothing is missing.
 #[test]
-fn frames_become_a_device() {
+fn zstd_has_to_come_with_a_checksum() {
+    let content = sparse_disk();
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let good = in_zstd(&content);
+    let request = Request::post("/v1beta1/upload")
+        .chunked()
+        .header("x-cdi-content-type", BLOCK)
+        .header("x-cdi-workers-clone", "zstd");
+    let announced = request
+        .clone()
+        .header("x-cdi-checksum", "crc64nvme")
+        .header("Trailer", "x-cdi-checksum");
+    for (request, sentence) in [
+        (request, "a clone in zstd needs x-cdi-checksum"),
+        (announced, "the announced checksum did not come"),
+    ] {
+        let response = server.exchange(&request, &chunked(&good, 32 << 10, &[]));
+        assert_eq!(response.status, 400, "{response:?}");
+        assert!(response.text().contains(sentence), "{response:?}");
+        assert_eq!(pod.data_names(), [""; 0]);
+    }
+    server.post_last("/v1beta1/upload", &content);
+}
+
+#[test]
+fn zstd_becomes_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let source = tempfile::tempdir().unwrap();
     let content = sparse_disk();
@@ -374,7 +416,8 @@ fn frames_become_a_device() {
         let device = LoopDevice::new(folder.path(), 16 * MIB, 512);
         let pod = UploadPod::new(BINARY).block(device.path());
         let server = pod.start();
-        send_frames(&server, content_type, "frames-1", &in_frames(&bytes)).assert(200, "");
+        let stream = in_zstd(&bytes);
+        send_encoded(&server, content_type, "zstd", &stream, &stream).assert(200, "");
         server.wait().assert_success(content_type);
         assert!(fs::read(device.path()).unwrap() == content, "{content_type}");
     }
@@ -387,13 +430,13 @@ fn an_encoding_that_nobody_knows_is_refused_with_a_sentence() {
     for (content_type, encoding, sentence) in [
         (
             BLOCK,
-            "frames-2",
-            "a clone in \"frames-2\" is not understood: x-cdi-workers-clone may be frames-1",
+            "frames-1",
+            "a clone in \"frames-1\" is not understood: x-cdi-workers-clone may be zstd",
         ),
         (FILESYSTEM, "", "a clone in \"\" is not understood"),
-        ("", "frames-1", "x-cdi-workers-clone is for clones"),
+        ("", "zstd", "x-cdi-workers-clone is for clones"),
     ] {
-        let response = send_frames(&server, content_type, encoding, b"cdifrm1\n");
+        let response = send_encoded(&server, content_type, encoding, b"cdifrm1\n", b"cdifrm1\n");
         assert_eq!(response.status, 400, "{response:?}");
         assert!(response.text().contains(sentence), "{response:?}");
     }

@@ -111,12 +111,12 @@ pub(super) struct SourceArgs {
 /// `--encoding` of `clone`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum WireEncoding {
-    /// Frames if the server takes them, else snappy
+    /// zstd if the server takes it, else snappy
     Auto,
     /// The snappy framing format: what CDI's cloner sends
     Snappy,
-    /// Frames: holes are counted, data is compressed only while the network is slow
-    Frames,
+    /// zstd: zeros take next to nothing, data is compressed only while the network is slow
+    Zstd,
 }
 
 impl From<WireEncoding> for Choice {
@@ -124,7 +124,7 @@ impl From<WireEncoding> for Choice {
         match encoding {
             WireEncoding::Auto => Self::Auto,
             WireEncoding::Snappy => Self::Fixed(Encoding::Snappy),
-            WireEncoding::Frames => Self::Fixed(Encoding::Frames),
+            WireEncoding::Zstd => Self::Fixed(Encoding::Zstd),
         }
     }
 }
@@ -134,8 +134,8 @@ impl From<WireEncoding> for Choice {
 pub(super) enum FileEncoding {
     /// The snappy framing format: what CDI's cloner sends
     Snappy,
-    /// Frames
-    Frames,
+    /// zstd: zeros take next to nothing, data is not compressed
+    Zstd,
     /// Nothing around the disk or tar
     Plain,
 }
@@ -144,7 +144,7 @@ impl From<FileEncoding> for Encoding {
     fn from(encoding: FileEncoding) -> Self {
         match encoding {
             FileEncoding::Snappy => Self::Snappy,
-            FileEncoding::Frames => Self::Frames,
+            FileEncoding::Zstd => Self::Zstd,
             FileEncoding::Plain => Self::Plain,
         }
     }

@@ -50,8 +50,8 @@ fn a_server_of_cdi_gets_what_cdis_cloner_sends() {
 
 #[test]
 fn an_odd_answer_to_the_question_is_no_failure() {
-    let odd = "HTTP/1.1 200 OK\r\nx-cdi-workers-clone: frames-2\r\nContent-Length: 0\r\n\r\n";
-    let failed = "HTTP/1.1 500 No\r\nx-cdi-workers-clone: frames-1\r\nContent-Length: 0\r\n\r\n";
+    let odd = "HTTP/1.1 200 OK\r\nx-cdi-workers-clone: frames-1\r\nContent-Length: 0\r\n\r\n";
+    let failed = "HTTP/1.1 500 No\r\nx-cdi-workers-clone: zstd\r\nContent-Length: 0\r\n\r\n";
     for question in [
         Script::answer(odd),
         Script::answer(failed),
@@ -69,17 +69,15 @@ fn an_odd_answer_to_the_question_is_no_failure() {
 }
 
 #[test]
-fn a_server_that_takes_frames_gets_them() {
-    let ours = "HTTP/1.1 200 OK\r\nX-Cdi-Workers-Clone: frames-1\r\nContent-Length: 0\r\n\r\n";
+fn a_server_that_takes_zstd_gets_it_and_a_checksum_behind_it() {
+    let ours = "HTTP/1.1 200 OK\r\nX-Cdi-Workers-Clone: zstd\r\nContent-Length: 0\r\n\r\n";
     let scene = Scene::new(vec![Script::answer(ours), Script::status(200, "")]);
     start(&scene.pod().block(&scene.disk())).assert_success("clone");
     let seen = scene.upstream.seen();
-    assert_eq!(
-        seen[0].headers("x-cdi-workers-clone"),
-        ["frames-1"],
-        "the question"
-    );
-    assert_eq!(seen[1].headers("x-cdi-workers-clone"), ["frames-1"]);
+    assert_eq!(seen[0].headers("x-cdi-workers-clone"), ["zstd"], "the question");
+    assert_eq!(seen[1].headers("x-cdi-workers-clone"), ["zstd"]);
+    assert_eq!(seen[1].headers("x-cdi-checksum"), ["crc64nvme"]);
+    assert_eq!(seen[1].headers("trailer"), ["x-cdi-checksum"]);
     assert_eq!(seen[1].headers("x-cdi-content-type"), ["blockdevice-clone"]);
-    assert!(seen[1].body().starts_with(b"cdifrm1\n"));
+    assert!(seen[1].body().starts_with(&[0x28, 0xb5, 0x2f, 0xfd]));
 }

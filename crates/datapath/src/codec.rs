@@ -15,8 +15,6 @@ pub enum Codec {
     Bzip2,
     /// The snappy framing format. Never sniffed: clones of CDI come in it, and say so.
     Snappy,
-    /// [`crate::frames`]. Never sniffed either: the two programs agree on it.
-    Frames,
 }
 
 /// Names of codecs in HTTP (`Content-Encoding`), as far as [`sniff`](crate::decode::sniff) recognises them: they need not be undone on the way.
@@ -31,7 +29,6 @@ impl Codec {
             Self::Zstd => "zstd",
             Self::Bzip2 => "bzip2",
             Self::Snappy => "snappy",
-            Self::Frames => "frames",
         }
     }
 }

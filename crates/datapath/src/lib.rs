@@ -29,7 +29,6 @@ pub mod error;
 pub mod facts;
 pub mod floor;
 pub mod format;
-pub mod frames;
 mod input;
 pub mod inspect;
 pub mod local;

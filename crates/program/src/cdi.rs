@@ -48,8 +48,11 @@ pub const FILES_CLONE: &str = "filesystem-clone";
 /// comes in. No program of CDI sends it.
 pub const ENCODING_HEADER: &str = "x-cdi-workers-clone";
 
-/// The encoding of clones that is ours: `datapath::frames`.
-pub const FRAMES: &str = "frames-1";
+/// The encoding of clones that our programs prefer: frames of zstd, with a checksum of the stream in [`CHECKSUM_HEADER`].
+pub const ZSTD: &str = "zstd";
+
+/// Ours: the checksum of an upload or a clone: in a header, or in a trailer that a header announces.
+pub const CHECKSUM_HEADER: &str = "x-cdi-checksum";
 
 /// The id of the resumable upload at `path`: letters, digits, `-` and `_`, so that whoever chose
 /// it, it leads nowhere else.

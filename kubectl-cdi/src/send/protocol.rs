@@ -6,7 +6,7 @@ use datapath::error::NoThread;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::Empty;
 use hyper::body::Body;
-use program::cdi::{KEPT_HEADER, KEPT_LATER, MARKS_HEADER, RESUMABLE};
+use program::cdi::{CHECKSUM_HEADER, KEPT_HEADER, KEPT_LATER, MARKS_HEADER, RESUMABLE};
 
 use super::connection::{Answer, Lost, Proxy};
 use super::ledger::CHECKSUM_NAME;
@@ -16,7 +16,7 @@ use crate::image::{Kept, NoImage};
 
 const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
-const CHECKSUM: HeaderName = HeaderName::from_static("x-cdi-checksum");
+const CHECKSUM: HeaderName = HeaderName::from_static(CHECKSUM_HEADER);
 
 /// Booleans of RFC 8941.
 const YES: HeaderValue = HeaderValue::from_static("?1");

@@ -13,6 +13,7 @@ use crate::codec::Codec;
 use crate::error::{DecodeError, Error};
 use crate::memory::Exceeded;
 use crate::options::Limits;
+use crate::zeros::ZEROS;
 
 /// The part of decoding that differs between the codecs.
 pub(super) trait Engine: Send + Sized {
@@ -36,6 +37,11 @@ pub(super) trait Engine: Send + Sized {
     /// Decodes from the front of `input`, which is cut by what was used, into the free capacity of
     /// `output`. True if the member is complete, with its checksums verified and all its output delivered.
     fn step(&mut self, input: &mut &[u8], output: &mut Filling) -> Result<bool, Fault>;
+
+    /// Consumes the next member if it holds nothing but zeros and the codec can tell without decoding it. Returns how many.
+    fn take_zeros(_input: &mut Cursor) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
 }
 
 /// The zero bytes that a format allows after a member.
@@ -89,6 +95,8 @@ enum State {
     Start,
     /// Inside a member.
     Member,
+    /// Inside a member of zeros, of which so many have not been handed out.
+    Zeros(u64),
     /// After a member: another one, padding or the end.
     Between,
     /// After the end.
@@ -132,6 +140,9 @@ impl<E: Engine> Decoder<E> {
         if !spent::is_worth(self.members * MEMBER_BYTES, self.decoded, &self.limits) {
             return Err(spent::barren(E::CODEC, self.input.offset(), self.decoded));
         }
+        if let Some(zeros) = E::take_zeros(&mut self.input)? {
+            return Ok(State::Zeros(zeros));
+        }
         let head = self.input.head(E::HEAD_BYTES)?;
         let begun = match &mut self.engine {
             Some(engine) => engine.begin(head),
@@ -169,17 +180,27 @@ impl<E: Engine> Decoder<E> {
 impl<E: Engine> Chunks for Decoder<E> {
     /// Fills a whole chunk unless the end comes first, so that many small members or a slow source do not
     /// make many small chunks.
+    ///
+    /// Members of zeros become parts of [`ZEROS`], which later stages recognise: a terabyte of them costs less than a second.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        let mut output = Filling::new(self.decoded);
-        while !output.is_full() {
+        let decoded = self.decoded;
+        let mut output: Option<Filling> = None;
+        while output.as_ref().is_none_or(|output| !output.is_full()) {
             self.state = match self.state {
-                State::Start | State::Between => self.begin()?,
-                State::Member => self.step(&mut output)?,
-                State::End => break,
+                State::Start | State::Between | State::Zeros(0) => self.begin()?,
+                State::Member => self.step(output.get_or_insert_with(|| Filling::new(decoded)))?,
+                State::Zeros(count) if output.as_ref().is_none_or(Filling::is_empty) => {
+                    let part = usize::try_from(count).unwrap_or(usize::MAX).min(ZEROS.len());
+                    self.state = State::Zeros(count - part as u64);
+                    self.decoded += part as u64;
+                    return Ok(Some(Bytes::from_static(&ZEROS[..part])));
+                }
+                State::Zeros(_) | State::End => break,
             };
         }
-        self.decoded += output.len() as u64;
-        Ok((!output.is_empty()).then(|| output.freeze()))
+        let bytes = output.filter(|output| !output.is_empty()).map(Filling::freeze);
+        self.decoded += bytes.as_ref().map_or(0, Bytes::len) as u64;
+        Ok(bytes)
     }
 }
 

@@ -14,7 +14,6 @@
 
 mod bzip2;
 mod decoder;
-mod frames;
 mod gzip;
 pub(crate) mod snappy;
 mod sniff;
@@ -23,7 +22,7 @@ mod stack;
 #[cfg(test)]
 mod tests;
 mod xz;
-mod zstd;
+pub(crate) mod zstd;
 
 pub use self::sniff::{SNIFF_BYTES, check_supported, sniff};
 pub(crate) use self::stack::undo;

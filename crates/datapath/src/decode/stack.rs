@@ -3,7 +3,7 @@
 use super::decoder::Decoder;
 use super::sniff::{SNIFF_BYTES, check_supported, sniff};
 use super::spent::Spent;
-use super::{bzip2, frames, gzip, snappy, xz, zstd};
+use super::{bzip2, gzip, snappy, xz, zstd};
 use crate::chunks::{Chunks, Peek};
 use crate::codec::Codec;
 use crate::error::{DecodeError, Error};
@@ -28,7 +28,6 @@ impl Codec {
             Self::Zstd => Box::new(Decoder::<zstd::Zstd>::new(inner, limits)),
             Self::Bzip2 => Box::new(Decoder::<bzip2::Bzip2>::new(inner, limits)),
             Self::Snappy => Box::new(Decoder::<snappy::Snappy>::new(inner, limits)),
-            Self::Frames => Box::new(frames::Frames::new(inner)),
         }
     }
 }

@@ -5,6 +5,8 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 use super::decoder::{Engine, Fault, Padding, cut};
 use crate::buffer::Filling;
 use crate::codec::Codec;
+use crate::cursor::Cursor;
+use crate::error::Error;
 use crate::memory::Grant;
 use crate::options::Limits;
 
@@ -14,6 +16,20 @@ const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 /// Magic number, descriptor, window descriptor, dictionary id and content size at their longest
 /// (RFC 8878 §3.1.1.1).
 const MAX_HEADER: usize = 4 + 1 + 1 + 4 + 8;
+
+/// The header of the frames that our encoder makes without compressing: a descriptor that announces neither a length nor a checksum nor a
+/// dictionary (RFC 8878 §3.1.1.1.1), and a window of 128 KiB: exponent 7, mantissa 0, above 1 KiB (§3.1.1.1.2).
+pub(crate) const FRAME_HEADER: [u8; 6] = [0x28, 0xB5, 0x2F, 0xFD, 0, 7 << 3];
+
+/// Bytes of a block at most (RFC 8878 §3.1.1.2.4), and of that window.
+pub(crate) const BLOCK_BYTES: usize = 128 << 10;
+
+/// Types of blocks (RFC 8878 §3.1.1.2.2): as it is, and one byte that is repeated.
+pub(crate) const RAW: u32 = 0;
+pub(crate) const RLE: u32 = 1;
+
+/// Most blocks in a frame of zeros of our encoder. Each has four bytes.
+pub(crate) const ZERO_BLOCKS: usize = 512;
 
 /// The library's own limit of windows, set to the largest that it knows (`ZSTD_WINDOWLOG_MAX_64`): ours is the memory.
 const WINDOW_LOG_MAX: u32 = 31;
@@ -81,6 +97,26 @@ fn window_bytes(head: &[u8]) -> u64 {
     window.min(u64::from_le_bytes(size).saturating_add(base))
 }
 
+/// The length of the frame that begins with `head`, and the number of zeros in it, if it is like those that our encoder makes of zeros:
+/// blocks of one repeated byte. libzstd would write all of them to memory, which takes it half a minute of CPU for 1 TiB.
+fn zero_frame(head: &[u8]) -> Option<(usize, u64)> {
+    let mut zeros = 0;
+    let (blocks, _) = head.strip_prefix(&FRAME_HEADER)?.as_chunks();
+    for (index, block) in blocks.iter().enumerate() {
+        // Three bytes of the block's header and the byte, which adds to the length if it is not zero.
+        let header = u32::from_le_bytes(*block);
+        let length = u64::from(header >> 3);
+        if header >> 1 & 3 != RLE || length > BLOCK_BYTES as u64 {
+            return None;
+        }
+        zeros += length;
+        if header & 1 == 1 {
+            return Some((FRAME_HEADER.len() + (index + 1) * block.len(), zeros));
+        }
+    }
+    None
+}
+
 /// libzstd's streaming decoder, which verifies content checksums and passes over skippable frames.
 pub(super) struct Zstd {
     decoder: Decoder<'static>,
@@ -127,6 +163,19 @@ impl Engine for Zstd {
             Ok(hint) => Ok(hint == 0),
             Err(error) => Err(Fault::Corrupt(error.to_string())),
         }
+    }
+
+    fn take_zeros(input: &mut Cursor) -> Result<Option<u64>, Error> {
+        // Only what begins with a repeated byte is looked at further: that may have to be waited for.
+        let begin = input.head(MAX_HEADER)?.strip_prefix(&FRAME_HEADER);
+        if !matches!(begin, Some([first, ..]) if u32::from(first >> 1 & 3) == RLE) {
+            return Ok(None);
+        }
+        let frame = zero_frame(input.head(FRAME_HEADER.len() + 4 * ZERO_BLOCKS)?);
+        Ok(frame.map(|(length, zeros)| {
+            input.consume(length);
+            zeros
+        }))
     }
 }
 

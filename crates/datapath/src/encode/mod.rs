@@ -1,15 +1,14 @@
 //! The other direction of [`crate::decode`]: the bytes of a volume become the stream that an upload server takes for a clone.
 //!
-//! A stream is made of pieces, which can be encoded by several threads at once: each thread has a [`Encoder`], and what they make is
-//! put in order and passes a [`Seal`], which knows the end.
+//! A stream is made of pieces, which can be encoded by several threads at once: each thread has an [`Encoder`], and what they make is
+//! put in order.
 
 mod flow;
-mod frames;
 pub mod outgoing;
 pub mod outlet;
 mod piece;
 mod snappy;
-mod zstd_frames;
+pub(crate) mod zstd;
 
 use bytes::Bytes;
 
@@ -23,9 +22,7 @@ pub enum Encoding {
     Plain,
     /// The snappy framing format: CDI's.
     Snappy,
-    /// [`crate::frames`].
-    Frames,
-    /// Frames of zstd: for whoever undoes compression, and may know nothing of us.
+    /// Frames of zstd, which every program that undoes compression can read.
     Zstd,
 }
 
@@ -35,8 +32,7 @@ impl Encoding {
         match self {
             Self::Plain => ZEROS.len() as u64,
             Self::Snappy => snappy::ZEROS_AT_ONCE,
-            Self::Frames => crate::frames::MAX_ZEROS,
-            Self::Zstd => zstd_frames::ZEROS_AT_ONCE,
+            Self::Zstd => zstd::ZEROS_AT_ONCE,
         }
     }
 
@@ -45,7 +41,6 @@ impl Encoding {
         match self {
             Self::Plain | Self::Zstd => Bytes::new(),
             Self::Snappy => snappy::start(),
-            Self::Frames => Bytes::from_static(crate::frames::MAGIC),
         }
     }
 
@@ -54,16 +49,7 @@ impl Encoding {
         match self {
             Self::Plain => Encoder::Plain,
             Self::Snappy => Encoder::Snappy(Box::default()),
-            Self::Frames => Encoder::Frames(Box::new(frames::Encoder::new(frames::Form::Own))),
-            Self::Zstd => Encoder::Frames(Box::new(frames::Encoder::new(frames::Form::Zstd))),
-        }
-    }
-
-    /// The seal, which the encoded pieces pass in their order.
-    pub fn seal(self) -> Seal {
-        match self {
-            Self::Plain | Self::Snappy | Self::Zstd => Seal(None),
-            Self::Frames => Seal(Some(frames::Ledger::default())),
+            Self::Zstd => Encoder::Zstd(Box::default()),
         }
     }
 }
@@ -74,8 +60,8 @@ pub enum Encoder {
     Plain,
     /// Makes chunks of framed snappy.
     Snappy(Box<snappy::Encoder>),
-    /// Makes frames, of `frames-1` or of zstd.
-    Frames(Box<frames::Encoder>),
+    /// Makes frames of zstd.
+    Zstd(Box<zstd::Encoder>),
 }
 
 impl Encoder {
@@ -88,7 +74,7 @@ impl Encoder {
                 body: plain(piece),
             }],
             (Self::Snappy(encoder), piece) => vec![encoder.encode(&piece)],
-            (Self::Frames(encoder), piece) => encoder.encode(piece, squeeze),
+            (Self::Zstd(encoder), piece) => encoder.encode(piece, squeeze),
         }
     }
 }
@@ -100,22 +86,5 @@ fn plain(piece: Piece) -> Bytes {
             let count = usize::try_from(count).unwrap_or(usize::MAX).min(ZEROS.len());
             Bytes::from_static(&ZEROS[..count])
         }
-    }
-}
-
-/// Knows what was sent, in order, and so the end.
-pub struct Seal(Option<frames::Ledger>);
-
-impl Seal {
-    /// `blocks` are the next ones of the stream and stand for `length` bytes.
-    pub fn pass(&mut self, blocks: &[Block], length: u64) {
-        if let Some(ledger) = &mut self.0 {
-            ledger.pass(blocks, length);
-        }
-    }
-
-    /// The last bytes of the stream.
-    pub fn end(&self) -> Bytes {
-        self.0.as_ref().map_or_else(Bytes::new, frames::Ledger::end)
     }
 }

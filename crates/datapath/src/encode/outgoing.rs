@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::flow::{Flow, Pace};
 use super::outlet::{Gone, Outlet};
-use super::{Block, Encoding, Piece, Seal};
+use super::{Block, Encoding, Piece};
 use crate::error::NoThread;
 
 /// Pieces between the reader and the network: 8 MiB.
@@ -155,7 +155,6 @@ pub struct Outgoing<E> {
     slots: mpsc::Receiver<Slot<E>>,
     current: Option<oneshot::Receiver<Encoded>>,
     parts: VecDeque<Bytes>,
-    seal: Seal,
     flow: Arc<Flow>,
     pace: Pace,
     is_ended: bool,
@@ -199,7 +198,6 @@ impl<E: Send + 'static> Outgoing<E> {
             slots: queue,
             current: None,
             parts: VecDeque::from([encoding.start()]),
-            seal: encoding.seal(),
             flow,
             pace: Pace::start(),
             is_ended: false,
@@ -248,7 +246,6 @@ impl<E: Send + 'static> Outgoing<E> {
                     }
                     Some(Slot::End) => {
                         self.is_ended = true;
-                        self.parts.push_back(self.seal.end());
                         continue;
                     }
                     Some(Slot::Failed(error)) => return self.broken(Some(error)),
@@ -278,7 +275,6 @@ impl<E: Send + 'static> Outgoing<E> {
         }
         let bytes = encoded.blocks.iter().map(Block::length).sum::<u64>();
         self.next = (stream_offset + bytes, offset + encoded.length);
-        self.seal.pass(&encoded.blocks, encoded.length);
         self.tally
             .volume_bytes
             .fetch_add(encoded.length, Ordering::Relaxed);

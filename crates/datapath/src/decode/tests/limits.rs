@@ -51,6 +51,8 @@ const NAMED: &[u8] = b"\x1F\x8B\x08\x08\0\0\0\0\0\x03";
 /// gzip, and empty stored blocks that are not the last (RFC 1951 §3.2.4).
 const STORED: &[u8] = b"\x1F\x8B\x08\0\0\0\0\0\0\x03";
 const EMPTY_BLOCK: &[u8] = b"\0\0\0\xFF\xFF";
+/// RFC 8878 §3.1.1, with a block that repeats a zero no times.
+const NO_ZEROS: &[u8] = b"\x28\xB5\x2F\xFD\0\x38\x03\0\0\0";
 /// RFC 8878 §3.1.2.
 const SKIPPABLE: &[u8] = b"\x50\x2A\x4D\x18\x04\0\0\0void";
 
@@ -62,6 +64,7 @@ fn streams_that_decode_to_nothing_end() {
         ("empty bzip2 streams", Vec::new(), nothing(Codec::Bzip2)),
         ("empty xz streams", Vec::new(), nothing(Codec::Xz)),
         ("empty zstd frames", Vec::new(), nothing(Codec::Zstd)),
+        ("zstd frames of no zeros", Vec::new(), NO_ZEROS.to_vec()),
         ("skippable frames", pack(Codec::Zstd, b"x"), SKIPPABLE.to_vec()),
         ("padding of xz", pack(Codec::Xz, b"x"), vec![0; 4]),
         ("padding of gzip", pack(Codec::Gzip, b"x"), vec![0]),

@@ -1,28 +1,91 @@
-//! Frames of zstd (RFC 8878) that are made without compressing: a stream of them can be read by whoever knows zstd, and costs no more
-//! than its bytes where the network is faster than a compressor.
+//! Frames of zstd (RFC 8878). Data is stored while the network is faster than a compressor, and zeros are blocks of one repeated byte:
+//! whoever knows zstd can read such a stream, and it costs little more than its bytes.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use zstd::bulk::Compressor;
 
-use super::piece::Block;
+use super::piece::{Block, Piece};
+use crate::decode::zstd::{BLOCK_BYTES, FRAME_HEADER, RAW, RLE, ZERO_BLOCKS};
+use crate::zeros::is_zero;
 
-/// First bytes of a frame (RFC 8878 §3.1.1).
-const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// Most zeros of a frame.
+pub(super) const ZEROS_AT_ONCE: u64 = (ZERO_BLOCKS * BLOCK_BYTES) as u64;
 
-/// A frame of unknown length, without a checksum and a dictionary (§3.1.1.1.1).
-const DESCRIPTOR: u8 = 0;
+/// Granularity in which zeros are taken out of data: small against a frame, large against its header.
+const RUN_BYTES: usize = 16 << 10;
 
-/// A window of 128 KiB: exponent 7, mantissa 0, above 1 KiB (§3.1.1.1.2). Blocks are no larger than it.
-const WINDOW: u8 = 7 << 3;
+/// The fastest of zstd's ordinary levels: what is between two pods is a network of a gigabit and more.
+const LEVEL: i32 = 1;
 
-/// Bytes of a block at most (§3.1.1.2.4).
-const BLOCK_BYTES: usize = 128 << 10;
+/// Makes frames.
+#[derive(Default)]
+pub struct Encoder {
+    /// Made when it is first needed; `None` also when the library cannot make one, and then all is stored.
+    zstd: Option<Compressor<'static>>,
+    scratch: Vec<u8>,
+}
 
-/// Types of blocks (§3.1.1.2.2).
-const RAW: u32 = 0;
-const RLE: u32 = 1;
+impl Encoder {
+    pub(super) fn encode(&mut self, piece: Piece, squeeze: bool) -> Vec<Block> {
+        match piece {
+            Piece::Zeros(0) => Vec::new(),
+            Piece::Zeros(count) => vec![zeros(count)],
+            Piece::Data(bytes) => self.data(&bytes, squeeze),
+        }
+    }
 
-/// Most zeros of a frame: 512 blocks of four bytes.
-pub(super) const ZEROS_AT_ONCE: u64 = 512 * BLOCK_BYTES as u64;
+    fn data(&mut self, bytes: &Bytes, squeeze: bool) -> Vec<Block> {
+        let mut blocks = Vec::new();
+        let mut start = 0;
+        while let Some(rest) = bytes.get(start..)
+            && !rest.is_empty()
+        {
+            let is_hole = starts_with_zeros(rest);
+            let run: usize = rest
+                .chunks(RUN_BYTES)
+                .take_while(|part| starts_with_zeros(part) == is_hole)
+                .map(<[u8]>::len)
+                .sum();
+            if is_hole {
+                blocks.push(zeros(run as u64));
+            } else {
+                self.payload(&bytes.slice(start..start + run), squeeze, &mut blocks);
+            }
+            start += run;
+        }
+        blocks
+    }
+
+    fn payload(&mut self, bytes: &Bytes, squeeze: bool, blocks: &mut Vec<Block>) {
+        let compressed = if squeeze { self.compress(bytes) } else { None };
+        match compressed.map(Bytes::copy_from_slice) {
+            Some(body) => blocks.push(Block {
+                head: Bytes::new(),
+                body,
+            }),
+            None => store(bytes, blocks),
+        }
+    }
+
+    /// `None` if less than an eighth is saved: then decompressing it costs more than it is worth.
+    fn compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {
+        if self.zstd.is_none() {
+            self.zstd = Compressor::new(LEVEL).ok();
+        }
+        self.scratch.resize(bytes.len() - bytes.len() / 8, 0);
+        // What does not fit in there is an error.
+        let length = self
+            .zstd
+            .as_mut()?
+            .compress_to_buffer(bytes, &mut self.scratch[..]);
+        self.scratch.get(..length.ok()?)
+    }
+}
+
+/// True if a run of zeros begins here. The rest of a piece may be short.
+fn starts_with_zeros(bytes: &[u8]) -> bool {
+    is_zero(&bytes[..bytes.len().min(RUN_BYTES)])
+}
 
 /// The header of a block (§3.1.1.2).
 fn block_header(head: &mut BytesMut, kind: u32, length: usize, is_last: bool) {
@@ -31,15 +94,9 @@ fn block_header(head: &mut BytesMut, kind: u32, length: usize, is_last: bool) {
     head.put_slice(&[low, middle, high]);
 }
 
-fn frame() -> BytesMut {
-    let mut head = BytesMut::from(&MAGIC[..]);
-    head.put_slice(&[DESCRIPTOR, WINDOW]);
-    head
-}
-
 /// A frame of at most [`ZEROS_AT_ONCE`] zeros.
-pub(super) fn zeros(count: u64) -> Block {
-    let mut head = frame();
+fn zeros(count: u64) -> Block {
+    let mut head = BytesMut::from(&FRAME_HEADER[..]);
     let mut left = usize::try_from(count).unwrap_or(usize::MAX);
     while left > 0 {
         let length = left.min(BLOCK_BYTES);
@@ -54,8 +111,8 @@ pub(super) fn zeros(count: u64) -> Block {
 }
 
 /// A frame of `bytes`, of which there are some, as they are.
-pub(super) fn store(bytes: &Bytes, blocks: &mut Vec<Block>) {
-    let mut head = frame();
+fn store(bytes: &Bytes, blocks: &mut Vec<Block>) {
+    let mut head = BytesMut::from(&FRAME_HEADER[..]);
     for start in (0..bytes.len()).step_by(BLOCK_BYTES) {
         let body = bytes.slice(start..bytes.len().min(start + BLOCK_BYTES));
         let is_last = start + BLOCK_BYTES >= bytes.len();

@@ -1,0 +1,81 @@
+//! Frames of zstd that are nothing but zeros are counted, and those that only begin like them are decoded.
+
+use std::io::Read;
+use std::time::Instant;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::decode::zstd::{BLOCK_BYTES, FRAME_HEADER, RAW, RLE};
+use crate::encode::{Encoding, Piece};
+
+/// A block of `length` times `byte`.
+fn block(kind: u32, byte: u8, length: usize, is_last: bool) -> Vec<u8> {
+    let header = u32::from(is_last) | kind << 1 | u32::try_from(length).unwrap() << 3;
+    let body = vec![byte; if kind == RLE { 1 } else { length }];
+    [&header.to_le_bytes()[..3], &body].concat()
+}
+
+/// A frame of such blocks.
+fn frame(blocks: &[(u32, u8, usize)]) -> Vec<u8> {
+    let mut frame = FRAME_HEADER.to_vec();
+    for (index, (kind, byte, length)) in blocks.iter().enumerate() {
+        frame.extend(block(*kind, *byte, *length, index + 1 == blocks.len()));
+    }
+    frame
+}
+
+#[test]
+fn a_terabyte_of_zeros_is_counted() {
+    let zeros = Encoding::Zstd.zeros_at_once();
+    let blocks = Encoding::Zstd.encoder().encode(Piece::Zeros(zeros), false);
+    let frame = [&blocks[0].head[..], &blocks[0].body].concat();
+    let frames = usize::try_from((1 << 40) / zeros).unwrap();
+    let mut decoder = Codec::Zstd.decoder(
+        pieces(&frame.repeat(frames), &[1 << 18, 3000]),
+        &Limits::default(),
+    );
+    let (started, mut bytes) = (Instant::now(), 0);
+    while let Some(chunk) = decoder.next_chunk().unwrap() {
+        assert!(crate::zeros::is_known_zero(&chunk));
+        bytes += chunk.len() as u64;
+    }
+    assert_eq!(bytes, 1 << 40);
+    assert!(started.elapsed().as_secs() < 60);
+}
+
+#[test]
+fn zeros_that_are_cut_short_are_noticed() {
+    let good = frame(&[(RLE, 0, BLOCK_BYTES), (RLE, 0, 5)]);
+    assert_eq!(unpack(Codec::Zstd, &good).unwrap(), vec![0; BLOCK_BYTES + 5]);
+    for length in 0..good.len() {
+        let error = unpack(Codec::Zstd, &good[..length]).unwrap_err();
+        assert!(
+            matches!(error, DecodeError::Truncated { .. }),
+            "{length}: {error}"
+        );
+    }
+    let too_long = frame(&[(RLE, 0, BLOCK_BYTES + 1)]);
+    let error = unpack(Codec::Zstd, &too_long).unwrap_err();
+    assert!(matches!(error, DecodeError::Corrupt { .. }), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn frames_of_blocks_are_what_the_library_makes_of_them(
+        frames in prop::collection::vec(
+            prop::collection::vec(
+                (prop_oneof![3 => Just(RLE), 1 => Just(RAW)], prop_oneof![3 => Just(0), 1 => any::<u8>()], 0..=BLOCK_BYTES),
+                1..6,
+            ),
+            1..5,
+        ),
+        size in 1..5000_usize,
+    ) {
+        let stream: Vec<u8> = frames.iter().flat_map(|blocks| frame(blocks)).collect();
+        let mut expected = Vec::new();
+        zstd::Decoder::new(&stream[..]).unwrap().read_to_end(&mut expected).unwrap();
+        let unpacked = unpack_with(Codec::Zstd, &stream, &[size], &Limits::default()).unwrap();
+        prop_assert!(unpacked == expected);
+    }
+}
