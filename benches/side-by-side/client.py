@@ -133,9 +133,9 @@ def measure(way, programs: Path, image: Path, work: Path, is_slow: bool) -> tupl
         sh(f"openssl pkey -in {keys[0]} -pubout -out {keys[1]}")
         url = f"https://localhost:{upload}"
         (tmp / "routes.toml").write_text(f'[[route]]\nnamespace = "default"\npvc = "{PVC}"\nurl = "{url}"\n')
-        proxy = [programs / "cdi-uploadproxy", "serve", "--static", tmp / "routes.toml", "--public-key", keys[1]]
+        proxy = [programs / "examples/uploadproxy-dev", "serve", "--static", tmp / "routes.toml", "--public-key", keys[1]]
         proxy = start([*proxy, "--listen", f"127.0.0.1:{front}", "--self-signed", certs, "--quiet"], front)
-        token = [programs / "cdi-uploadproxy", "token", "--key", keys[0], "--pvc", PVC, "--namespace", "default"]
+        token = [programs / "examples/uploadproxy-dev", "token", "--key", keys[0], "--pvc", PVC, "--namespace", "default"]
         token = subprocess.run(token, check=True, capture_output=True, text=True).stdout.strip()
         wire = Wire(front, is_slow)
         port = wire.port if is_slow else front
@@ -174,7 +174,7 @@ def ours(programs: Path, image: Path, certs: Path, url: str, token: str, tmp: Pa
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
-    parser.add_argument("--programs", type=Path, required=True, help="folder of our programs")
+    parser.add_argument("--programs", type=Path, required=True, help="folder of our programs, with examples/uploadproxy-dev below it")
     parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
     return parser.parse_args()
 

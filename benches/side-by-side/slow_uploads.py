@@ -14,8 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from build import built
-from upload_proxy import PROXY_PORT, PVCS, SINK_PORT, Setting, build_go, end, make_keys, nginx, ours, stand_in, start, token
+from upload_proxy import PROXY_PORT, PVCS, SINK_PORT, Setting, build_go, built_proxy, end, make_keys, nginx, ours, stand_in, start, token
 
 PIECE_BYTES = 16 << 10
 PIECES = 20
@@ -33,7 +32,7 @@ class Held:
 def main() -> None:
     options = arguments()
     options.folder.mkdir(parents=True, exist_ok=True)
-    proxy = options.proxy.resolve() if options.proxy else built("uploadproxy") / "cdi-uploadproxy"
+    proxy = options.proxy.resolve() if options.proxy else built_proxy()
     go = build_go(options.folder)
     held: dict[str, list[Held]] = {}
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="proxy-") as name:
@@ -55,7 +54,7 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="Go is kept here")
-    parser.add_argument("--proxy", type=Path, help="our binary, if it is not to be built")
+    parser.add_argument("--proxy", type=Path, help="uploadproxy-dev, if it is not to be built")
     parser.add_argument("--runs", type=int, default=5, help="runs of which the median counts [5]")
     parser.add_argument("--uploads", type=int, default=200, help="uploads at the same time [200]")
     return parser.parse_args()

@@ -2,7 +2,7 @@
 
 TLS on both sides, HTTP/1.1, on a loopback of its own (network.py). curl sends the same file through each of them to the same
 upload server, a small Go program that throws the bytes away. Only the CPU time of the proxy itself counts; client and server share
-its cores.
+its cores. cdi-uploadproxy runs without a cluster, as its development program uploadproxy-dev.
 
 The stand-in (go-proxy/) is no measurement of upstream's proxy: it is Go's httputil.ReverseProxy, configured as upstream
 does it, with a new transport for each request, and without tokens and Kubernetes. nginx verifies no token either. Go comes
@@ -91,7 +91,7 @@ class Setting:
 def main() -> None:
     options = arguments()
     options.folder.mkdir(parents=True, exist_ok=True)
-    proxy = options.proxy.resolve() if options.proxy else built("uploadproxy") / "cdi-uploadproxy"
+    proxy = options.proxy.resolve() if options.proxy else built_proxy()
     go = build_go(options.folder)
     network.enter(options.congestion)
     costs: dict[tuple, list[Cost]] = {}
@@ -117,11 +117,16 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="Go and the file go here")
-    parser.add_argument("--proxy", type=Path, help="our binary, if it is not to be built")
+    parser.add_argument("--proxy", type=Path, help="uploadproxy-dev, if it is not to be built")
     parser.add_argument("--runs", type=int, default=5, help="runs of which the median counts [5]")
     parser.add_argument("--mib", type=int, default=2048, help="MiB that are sent in each run [2048]")
     parser.add_argument("--congestion", default=network.CONGESTION, help=f"congestion control of TCP [{network.CONGESTION}]")
     return parser.parse_args()
+
+
+def built_proxy() -> Path:
+    """cdi-uploadproxy without a cluster: the same library."""
+    return built("uploadproxy", example="uploadproxy-dev") / "examples/uploadproxy-dev"
 
 
 def build_go(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-//! The settings of a proxy, for both of its faces.
+//! The settings of a proxy: those of the pod, or those of the development program.
 
 use std::net::SocketAddr;
 
@@ -11,20 +11,25 @@ use crate::token::Verifier;
 use crate::volumes::Volumes;
 
 /// A whole configuration.
-pub(crate) struct Config {
-    /// Empty for all addresses.
-    pub(crate) address: String,
-    pub(crate) port: u16,
+pub struct Config {
+    /// The address to listen on; empty for all addresses.
+    pub address: String,
+    /// 0 for any free port.
+    pub port: u16,
     /// The certificate for clients.
-    pub(crate) tls: ServerFiles,
-    pub(crate) profile: watch::Receiver<Profile>,
-    pub(crate) verifier: Verifier,
-    pub(crate) volumes: Volumes,
+    pub tls: ServerFiles,
+    /// The versions and ciphers of TLS that clients may use.
+    pub profile: watch::Receiver<Profile>,
+    /// Verifies the tokens of clients.
+    pub verifier: Verifier,
+    /// Finds the upload server of a PVC.
+    pub volumes: Volumes,
     /// The certificate for upload servers, and their authorities.
-    pub(crate) identity: Identity,
+    pub identity: Identity,
     /// Connected to instead of any upload server, for tests.
-    pub(crate) dial: Option<SocketAddr>,
-    pub(crate) allowed: Allowed,
+    pub dial: Option<SocketAddr>,
+    /// The limits of uploads.
+    pub allowed: Allowed,
     /// Addresses for the metrics, of which the first that is free is taken; no metrics if empty.
-    pub(crate) metrics: Vec<SocketAddr>,
+    pub metrics: Vec<SocketAddr>,
 }

@@ -35,7 +35,7 @@ const BRIEF_PATIENCE: Duration = Duration::from_secs(1);
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// The place of the authorities of upload servers.
-pub(crate) enum Bundle {
+pub enum Bundle {
     /// A file.
     File(PathBuf),
     /// A ConfigMap of this name.
@@ -56,7 +56,7 @@ pub(crate) enum Error {
 }
 
 /// The proxy as a client.
-pub(crate) struct Identity {
+pub struct Identity {
     certificate: PathBuf,
     key: PathBuf,
     bundle: Bundle,
@@ -89,7 +89,8 @@ struct Material {
 }
 
 impl Identity {
-    pub(crate) fn new(certificate: PathBuf, key: PathBuf, bundle: Bundle) -> Self {
+    /// The certificate and its key in these files; the authorities of upload servers are in `bundle`.
+    pub fn new(certificate: PathBuf, key: PathBuf, bundle: Bundle) -> Self {
         Self {
             certificate,
             key,

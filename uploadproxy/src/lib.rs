@@ -8,7 +8,8 @@
 //! ```
 //!
 //! `answer` leads a request along that line; `request_body` and `reply_body` are what streams both ways; `lifetime` is the
-//! process: it listens until it is told to stop. The commands `serve` and `dev` and the pod configure it.
+//! process: it listens until it is told to stop. The pod configures it, and so does the development
+//! program `uploadproxy-dev` (`uploadproxy/examples`), for which some types are public.
 //!
 //! It carries bytes and knows nothing of images: neither `datapath` nor `diskimage` is linked. Every upload has an
 //! `exchange`, which meters it and writes its line in the log when both directions have ended.
@@ -30,7 +31,7 @@ mod forward;
 mod heads;
 mod identity;
 mod interim;
-mod lifetime;
+pub mod lifetime;
 mod limits;
 mod memory;
 mod names;
@@ -46,3 +47,12 @@ mod routes;
 mod token;
 mod upstream;
 mod volumes;
+
+pub use config::Config;
+pub use identity::{Bundle, Identity};
+pub use limits::Allowed;
+pub use token::{Grant, KeyError, Verifier};
+pub use volumes::{Content, Place, Volume, Volumes};
+
+/// The name of the program in the image.
+const PROGRAM: &str = "cdi-uploadproxy";

@@ -28,17 +28,20 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A reason why a proxy did not begin.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
+pub enum StartError {
+    /// The certificate for clients.
     #[error("cannot use the server's certificate: {0}")]
     Tls(#[from] TlsError),
+    /// The listener.
     #[error(transparent)]
     Listen(#[from] BindError),
+    /// Threads that the system refuses.
     #[error(transparent)]
     Process(#[from] CannotStart),
 }
 
 /// Serves until a signal, and then until the last upload has ended. `ready` is told the socket's address.
-pub(crate) async fn run(
+pub async fn run(
     config: Config,
     shutdown: &Shutdown,
     ready: impl FnOnce(SocketAddr),

@@ -32,15 +32,15 @@ pub(crate) const STALLED: Duration = Duration::from_secs(30);
 
 /// Limits that an administrator sets; `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Allowed {
+pub struct Allowed {
     /// Uploads at a time.
-    pub(crate) uploads: Option<NonZeroUsize>,
+    pub uploads: Option<NonZeroUsize>,
     /// Uploads at a time from one address.
-    pub(crate) uploads_per_client: Option<NonZeroUsize>,
+    pub uploads_per_client: Option<NonZeroUsize>,
     /// Bytes a second.
-    pub(crate) rate: Option<NonZeroU64>,
+    pub rate: Option<NonZeroU64>,
     /// Bytes a second from one address.
-    pub(crate) rate_per_client: Option<NonZeroU64>,
+    pub rate_per_client: Option<NonZeroU64>,
 }
 
 /// The uploads in progress.

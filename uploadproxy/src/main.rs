@@ -1,6 +1,6 @@
 //! `cdi-uploadproxy`: the front door of a cluster for uploads.
 //!
-//! One program with two faces: subcommands for people, and the environment of CDI's upload proxy.
+//! A command line prints what the program is; with the environment of CDI's upload proxy it serves.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,13 @@
-//! The proxy on a laptop: what people type, and what they are told.
+//! The command line of the proxy in the image, and that of its development program: what people
+//! type, and what they are told.
+
+// Cargo does not run the unit tests of an example that it builds as a program: they run here.
+#[allow(dead_code, reason = "only the unit tests are used")]
+#[path = "../examples/uploadproxy-dev/args.rs"]
+mod args;
+#[allow(dead_code, reason = "only the unit tests are used")]
+#[path = "../examples/uploadproxy-dev/routes.rs"]
+mod routes;
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,7 +15,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use testkit::fail::OrFail;
 use testkit::process::{Program, Running};
-use testkit::upload_proxy::beside;
+use testkit::upload_proxy::{beside, development};
 use testkit::{disk, tools};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-uploadproxy");
@@ -18,7 +27,7 @@ fn start_dev(dir: &Path) -> (Running, String) {
 
 fn start_dev_at(listen: &str, dir: &Path) -> (Running, String) {
     beside(BINARY, "cdi-uploadserver");
-    let running = Program::new(BINARY)
+    let running = Program::new(development(BINARY))
         .args(["dev", "--listen", listen, "--metrics", "127.0.0.1:0", "--dir"])
         .arg(dir)
         .start();
@@ -138,7 +147,7 @@ fn dev_uses_its_keys_again() {
     first.wait();
     let (second, _) = start_dev(folder.path());
     assert!(before == keys());
-    let token = Program::new(BINARY)
+    let token = Program::new(development(BINARY))
         .args(["token", "--pvc", "dev", "--key"])
         .arg(folder.path().join("token.key"))
         .run();
@@ -179,13 +188,13 @@ fn what_is_wrong_is_said_in_a_sentence() {
             "--self-signed",
             &certs,
         ];
-        Program::new(BINARY).args(arguments).run()
+        Program::new(development(BINARY)).args(arguments).run()
     };
     for (finished, words) in [
         (serve(&routes, &none), "cannot read"),
         (serve(&routes, &key), "one public key"),
         (
-            Program::new(BINARY)
+            Program::new(development(BINARY))
                 .args(["token", "--pvc", "a", "--key", &key])
                 .run(),
             "cannot use the key",
@@ -194,11 +203,11 @@ fn what_is_wrong_is_said_in_a_sentence() {
         finished.assert_failure(1, words);
         assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
     }
-    let usage = Program::new(BINARY)
+    let usage = Program::new(development(BINARY))
         .args(["token", "--pvc", "a/b", "--key", &key])
         .run();
     usage.assert_failure(2, "a PVC's name");
-    let help = Program::new(BINARY)
+    let help = Program::new(development(BINARY))
         .args(["serve", "--help"])
         .timeout(Duration::from_secs(10))
         .run();
@@ -206,4 +215,23 @@ fn what_is_wrong_is_said_in_a_sentence() {
         help.stdout.contains("[[route]]") && help.stdout.contains("--limit-rate"),
         "{help:?}"
     );
+}
+
+#[test]
+fn the_program_of_the_image_only_prints_what_it_is() {
+    let run = |arguments: &[&str]| Program::new(BINARY).args(arguments).run();
+    for (arguments, words) in [
+        (&["--help"][..], "APISERVER_PUBLIC_KEY"),
+        (&["--version"], "cdi-uploadproxy"),
+        (&["man"], ".TH cdi-uploadproxy"),
+        (&["completions", "bash"], "complete -F _cdi__uploadproxy"),
+    ] {
+        let finished = run(arguments);
+        finished.assert_success(words);
+        assert!(finished.stdout.contains(words), "{finished:?}");
+    }
+    run(&[]).assert_failure(2, "Usage: cdi-uploadproxy");
+    for command in ["serve", "token", "dev"] {
+        run(&[command]).assert_failure(2, "unrecognized subcommand");
+    }
 }

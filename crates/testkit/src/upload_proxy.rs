@@ -1,4 +1,5 @@
-//! The upload proxy: the keys, certificates and settings that it gets on a laptop and in a cluster, in a temporary folder.
+//! The upload proxy: the keys, certificates and settings that it gets without and in a cluster, in
+//! a temporary folder.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,9 @@ use crate::upstream::{Script, Upstream};
 /// The namespace of all PVCs.
 pub const NAMESPACE: &str = "default";
 
+/// The upload proxy without a cluster, an example of the package `uploadproxy`.
+const DEVELOPMENT: &str = "uploadproxy-dev";
+
 /// Time that a proxy may run: longer than any test.
 const LIFETIME: Duration = Duration::from_secs(300);
 
@@ -36,7 +40,8 @@ pub struct UploadProxy {
 }
 
 impl UploadProxy {
-    /// A proxy without routes that runs `binary`.
+    /// A proxy without routes. In a cluster it is `binary`, otherwise the [`development`] program
+    /// of the same build.
     pub fn new(binary: &str) -> Self {
         let front = Authority::new().or_fail("an authority");
         let cluster = Authority::new().or_fail("an authority");
@@ -124,10 +129,10 @@ impl UploadProxy {
         self.folder.path().join(name)
     }
 
-    /// The program of a laptop: routes from a file.
+    /// The development program: the same proxy without a cluster, with routes from a file.
     pub fn program(&self) -> Program {
         std::fs::write(self.path("routes.toml"), &self.routes).or_fail("routes.toml");
-        let program = Program::new(&self.binary).arg("serve");
+        let program = Program::new(development(&self.binary)).arg("serve");
         let files = [
             ("--static", "routes.toml"),
             ("--public-key", "token.pub"),
@@ -197,11 +202,22 @@ fn shared_key() -> Arc<TokenKey> {
 
 /// The program `name` that lies beside `binary`: of the same build, by the same profile. Fails the test if it was not built.
 pub fn beside(binary: &str, name: &str) -> String {
-    let path = Path::new(binary).with_file_name(name);
+    built(&Path::new(binary).with_file_name(name), "--bin")
+}
+
+/// The development program of the upload proxy in the same build as `binary`. Fails the test if it
+/// was not built.
+pub fn development(binary: impl AsRef<Path>) -> String {
+    let examples = binary.as_ref().with_file_name("examples");
+    built(&examples.join(DEVELOPMENT), "--example")
+}
+
+fn built(path: &Path, kind: &str) -> String {
     assert!(
         path.is_file(),
-        "{} is missing: cargo test --workspace builds it, and so does cargo build --bin {name}",
-        path.display()
+        "{} is missing: cargo test --workspace builds it, and so does cargo build {kind} {}",
+        path.display(),
+        path.file_name().or_fail("a name").display()
     );
     path.to_string_lossy().into_owned()
 }

@@ -17,13 +17,15 @@ use crate::lifetime;
 /// The key that tokens are verified with. Its presence makes the process a pod.
 pub const KEY_VARIABLE: &str = "APISERVER_PUBLIC_KEY";
 
-const PROGRAM: &str = "cdi-uploadproxy";
-
 /// Runs the upload proxy of a cluster with flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    program::start::start(PROGRAM, &cluster::FLAGS, arguments, env, |flags, shutdown| {
-        run(flags, env, shutdown)
-    })
+    program::start::start(
+        crate::PROGRAM,
+        &cluster::FLAGS,
+        arguments,
+        env,
+        |flags, shutdown| run(flags, env, shutdown),
+    )
 }
 
 async fn run(flags: Flags, env: &dyn Strings, shutdown: Shutdown) -> Exit {

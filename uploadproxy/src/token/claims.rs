@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Number;
 
 use super::{Grant, TokenRefused};
@@ -21,7 +21,7 @@ const RESOURCE: &str = "persistentvolumeclaims";
 const LEEWAY: Duration = Duration::from_secs(10);
 
 /// The claims of a token. Times are seconds since 1970 (RFC 7519 §2, NumericDate).
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Claims {
     iss: String,
@@ -34,34 +34,13 @@ pub(super) struct Claims {
     resource: Resource,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Resource {
-    group: String,
-    version: String,
     resource: String,
 }
 
 impl Claims {
-    /// Claims for an upload to the PVC of `grant`, from `now` on.
-    pub(super) fn new(grant: &Grant, now: SystemTime, lifetime: Duration) -> Self {
-        let issued = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Self {
-            iss: ISSUER.to_owned(),
-            iat: Some(issued.into()),
-            nbf: Some(issued.into()),
-            exp: Some(issued.saturating_add(lifetime.as_secs()).into()),
-            operation: OPERATION.to_owned(),
-            name: grant.pvc.clone(),
-            namespace: grant.namespace.clone(),
-            resource: Resource {
-                group: String::new(),
-                version: "v1".to_owned(),
-                resource: RESOURCE.to_owned(),
-            },
-        }
-    }
-
     /// Checks issuer and times. A time that is not there is no error.
     pub(super) fn check(&self, now: SystemTime) -> Result<(), TokenRefused> {
         if self.iss != ISSUER {

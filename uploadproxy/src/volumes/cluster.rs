@@ -41,7 +41,7 @@ const PROMPT_LOOKUPS: usize = 32;
 const SLOW_LOOKUPS: usize = 32;
 
 /// The PVCs of all namespaces.
-pub(crate) struct Claims {
+pub struct Claims {
     client: Client,
     looks: Mutex<HashMap<Grant, Arc<Look>>>,
     prompt: Semaphore,

@@ -1,28 +1,25 @@
 //! The upload server of a PVC: its place, and whether it waits for an upload.
 
 pub(crate) mod cluster;
-pub(crate) mod fixed;
 mod judge;
 
-use serde::Deserialize;
+use std::collections::HashMap;
 
 use crate::token::Grant;
 
 /// The address of an upload server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub struct Place {
     /// The name in its certificate.
-    pub(crate) host: String,
-    pub(crate) port: u16,
+    pub host: String,
+    /// Its port.
+    pub port: u16,
 }
 
-/// The content to be uploaded, which has CDI's names in a file with routes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Content {
+/// The content to be uploaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
     /// A disk image.
-    #[default]
-    #[serde(rename = "kubevirt")]
     Disk,
     /// A tar.
     Archive,
@@ -30,9 +27,11 @@ pub(crate) enum Content {
 
 /// A PVC that waits for an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Volume {
-    pub(crate) place: Place,
-    pub(crate) content: Content,
+pub struct Volume {
+    /// The address of its upload server.
+    pub place: Place,
+    /// The content that its upload server expects.
+    pub content: Content,
 }
 
 /// Characters that clients are told of what the API server or an annotation says.
@@ -60,11 +59,11 @@ pub(crate) enum Unavailable {
 }
 
 /// The directory of PVCs.
-pub(crate) enum Volumes {
+pub enum Volumes {
     /// The API server.
     Cluster(cluster::Claims),
-    /// A file.
-    Fixed(fixed::Routes),
+    /// PVCs whose upload servers are known beforehand: for a proxy without a cluster.
+    Fixed(HashMap<Grant, Volume>),
 }
 
 impl Volumes {
@@ -72,7 +71,31 @@ impl Volumes {
     pub(crate) async fn find(&self, grant: &Grant) -> Result<Volume, Unavailable> {
         match self {
             Self::Cluster(claims) => claims.find(grant).await,
-            Self::Fixed(routes) => routes.find(grant),
+            Self::Fixed(volumes) => volumes
+                .get(grant)
+                .cloned()
+                .ok_or_else(|| Unavailable::NotFound(grant.pvc.clone())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pvc_that_is_not_known_beforehand_does_not_exist() {
+        let grant = Grant {
+            namespace: "b".to_owned(),
+            pvc: "disk".to_owned(),
+        };
+        assert_eq!(
+            Volumes::Fixed(HashMap::new())
+                .find(&grant)
+                .await
+                .unwrap_err()
+                .to_string(),
+            "rejecting Upload Request for PVC disk that doesn't exist"
+        );
     }
 }

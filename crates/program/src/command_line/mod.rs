@@ -3,6 +3,7 @@
 mod tls;
 pub mod values;
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -41,6 +42,13 @@ enum Common {
 pub trait Failed: Display {
     /// The exit code that goes with the sentence.
     fn exit(&self) -> Exit;
+}
+
+/// For a program without commands of its own.
+impl Failed for Infallible {
+    fn exit(&self) -> Exit {
+        match *self {}
+    }
 }
 
 /// Runs what `arguments` (without the name of `program`) ask for: a command of `P` by `run`, or one of those that every program has.

@@ -1,18 +1,12 @@
-//! PVCs in a file: the proxy without a cluster.
+//! Upload servers of PVCs, from a file.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use program::names::{is_label, is_subdomain};
 use serde::Deserialize;
+use uploadproxy::{Content, Grant, Place, Volume};
 use url::Url;
-
-use super::{Content, Place, Unavailable, Volume};
-use crate::names;
-use crate::token::Grant;
-
-/// The routes of a file.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Routes(HashMap<Grant, Volume>);
 
 /// A reason why a file with routes cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -44,59 +38,58 @@ struct Route {
     pvc: String,
     url: Url,
     #[serde(default)]
-    content: Content,
+    content: ContentName,
 }
 
-impl Routes {
-    /// One route.
-    pub(crate) fn one(grant: Grant, place: Place) -> Self {
-        let content = Content::Disk;
-        Self(HashMap::from([(grant, Volume { place, content })]))
-    }
+/// The names of CDI for content.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ContentName {
+    #[default]
+    Kubevirt,
+    Archive,
+}
 
-    /// Reads a file.
-    pub(crate) fn read(path: &Path) -> Result<Self, RoutesError> {
-        let text = std::fs::read_to_string(path).map_err(|source| RoutesError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::parse(path, &text)
-    }
+/// Reads a file.
+pub(crate) fn read(path: &Path) -> Result<HashMap<Grant, Volume>, RoutesError> {
+    let text = std::fs::read_to_string(path).map_err(|source| RoutesError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    parse(path, &text)
+}
 
-    fn parse(path: &Path, text: &str) -> Result<Self, RoutesError> {
-        let file: File = toml::from_str(text).map_err(|source| RoutesError::Syntax {
+fn parse(path: &Path, text: &str) -> Result<HashMap<Grant, Volume>, RoutesError> {
+    let file: File = toml::from_str(text).map_err(|source| RoutesError::Syntax {
+        path: path.to_owned(),
+        source,
+    })?;
+    let mut routes = HashMap::new();
+    for route in file.route {
+        let complain = |reason| RoutesError::Route {
             path: path.to_owned(),
-            source,
-        })?;
-        let mut routes = HashMap::new();
-        for route in file.route {
-            let complain = |reason| RoutesError::Route {
-                path: path.to_owned(),
-                namespace: route.namespace.clone(),
-                pvc: route.pvc.clone(),
-                reason,
-            };
-            let place = place(&route.url).map_err(complain)?;
-            // No token can name such a PVC, so the route would never be found.
-            if !names::is_label(&route.namespace) || !names::is_subdomain(&route.pvc) {
-                return Err(complain("has a name that Kubernetes does not allow"));
-            }
-            let content = route.content;
-            let grant = Grant {
-                namespace: route.namespace.clone(),
-                pvc: route.pvc.clone(),
-            };
-            if routes.insert(grant, Volume { place, content }).is_some() {
-                return Err(complain("is there twice"));
-            }
+            namespace: route.namespace.clone(),
+            pvc: route.pvc.clone(),
+            reason,
+        };
+        let place = place(&route.url).map_err(complain)?;
+        // No token can name such a PVC, so the route would never be found.
+        if !is_label(&route.namespace) || !is_subdomain(&route.pvc) {
+            return Err(complain("has a name that Kubernetes does not allow"));
         }
-        Ok(Self(routes))
+        let content = match route.content {
+            ContentName::Kubevirt => Content::Disk,
+            ContentName::Archive => Content::Archive,
+        };
+        let grant = Grant {
+            namespace: route.namespace.clone(),
+            pvc: route.pvc.clone(),
+        };
+        if routes.insert(grant, Volume { place, content }).is_some() {
+            return Err(complain("is there twice"));
+        }
     }
-
-    pub(super) fn find(&self, grant: &Grant) -> Result<Volume, Unavailable> {
-        let found = self.0.get(grant).cloned();
-        found.ok_or_else(|| Unavailable::NotFound(grant.pvc.clone()))
-    }
+    Ok(routes)
 }
 
 fn place(url: &Url) -> Result<Place, &'static str> {
@@ -118,8 +111,8 @@ fn place(url: &Url) -> Result<Place, &'static str> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Routes, RoutesError> {
-        Routes::parse(Path::new("routes.toml"), text)
+    fn parse(text: &str) -> Result<HashMap<Grant, Volume>, RoutesError> {
+        super::parse(Path::new("routes.toml"), text)
     }
 
     #[test]
@@ -130,7 +123,7 @@ mod tests {
         )
         .unwrap();
         let find = |namespace: &str, pvc: &str| {
-            routes.find(&Grant {
+            routes.get(&Grant {
                 namespace: namespace.to_owned(),
                 pvc: pvc.to_owned(),
             })
@@ -140,10 +133,7 @@ mod tests {
         assert_eq!(disk.content, Content::Disk);
         let files = find("b", "files").unwrap();
         assert_eq!((files.place.port, files.content), (443, Content::Archive));
-        assert_eq!(
-            find("b", "disk").unwrap_err().to_string(),
-            "rejecting Upload Request for PVC disk that doesn't exist"
-        );
+        assert!(find("b", "disk").is_none());
     }
 
     #[test]

@@ -3,14 +3,16 @@
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use program::command_line::values::{LISTEN, Time, byte_rate, listen};
 use program::command_line::{ServerOutputArgs, TlsArgs};
+use program::names::{is_label, is_subdomain};
+use uploadproxy::Allowed;
 
-use crate::limits::Allowed;
-use crate::names;
-use crate::token::LIFETIME;
+/// The time that a token of CDI's API server is good for.
+const LIFETIME: Duration = Duration::from_secs(5 * 60);
 
 const SERVE_EXAMPLE: &str = "\
 Routes are written like this, one block for each PVC:
@@ -21,7 +23,7 @@ Routes are written like this, one block for each PVC:
   content = \"kubevirt\"             # or \"archive\"; may be left out
 
 Example:
-  cdi-uploadproxy serve --static routes.toml --public-key token.pub --self-signed certs
+  uploadproxy-dev serve --static routes.toml --public-key token.pub --self-signed certs
 
 Paths:
   /                            a page for browsers
@@ -31,11 +33,9 @@ Paths:
   /v1beta1/status              what the upload server is doing
   /healthz, /readyz";
 
-/// The front door for uploads: checks whose token it is, finds the upload server of the PVC, and passes the bytes on.
-///
-/// Started with klog flags or with APISERVER_PUBLIC_KEY set, the program behaves as the upload proxy of KubeVirt CDI.
+/// The upload proxy without a cluster: upload servers from a file, and tokens made here.
 #[derive(Debug, Parser)]
-#[command(name = "cdi-uploadproxy")]
+#[command(name = "uploadproxy-dev")]
 pub(super) struct Cli {
     /// The command.
     #[command(subcommand)]
@@ -164,12 +164,12 @@ pub(super) struct DevArgs {
 }
 
 fn pvc(text: &str) -> Result<String, &'static str> {
-    let valid = names::is_subdomain(text).then(|| text.to_owned());
+    let valid = is_subdomain(text).then(|| text.to_owned());
     valid.ok_or("a PVC's name has lower-case letters, digits, '-' and '.'")
 }
 
 fn namespace(text: &str) -> Result<String, &'static str> {
-    let valid = names::is_label(text).then(|| text.to_owned());
+    let valid = is_label(text).then(|| text.to_owned());
     valid.ok_or("a namespace's name has lower-case letters, digits and '-'")
 }
 
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_server_needs_certificates_for_both_sides() {
         let parse = |line: &str| {
-            let words = ["cdi-uploadproxy", "serve", "--static", "r", "--public-key", "k"];
+            let words = ["uploadproxy-dev", "serve", "--static", "r", "--public-key", "k"];
             let words = words.into_iter().chain(line.split_whitespace());
             Cli::try_parse_from(words).is_ok()
         };
@@ -204,7 +204,7 @@ mod tests {
     fn tokens_are_for_names_that_exist() {
         let parse = |pvc: &str, namespace: &str| {
             let words = [
-                "cdi-uploadproxy",
+                "uploadproxy-dev",
                 "token",
                 "--key",
                 "k",

@@ -2,10 +2,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::args::TokenArgs;
-use crate::token::{self, Grant, KeyError};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde_json::json;
+use uploadproxy::{Grant, KeyError};
+
+use crate::args::TokenArgs;
 
 /// A token that could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -25,12 +28,30 @@ pub(super) fn run(arguments: &TokenArgs) -> Result<(), TokenFailed> {
         pvc: arguments.pvc.clone(),
     };
     let key = read(&arguments.key)?;
-    let token = token::mint(&key, &grant, SystemTime::now(), arguments.lifetime.0);
+    let token = mint(&key, &grant, arguments.lifetime.0);
     let token = token.map_err(|source| TokenFailed::Key {
         path: arguments.key.clone(),
         source,
     })?;
     Ok(program::command_line::print(format!("{token}\n").as_bytes())?)
+}
+
+/// A token as CDI's API server makes it from now on, signed with the private key in `pem`.
+pub(super) fn mint(pem: &str, grant: &Grant, lifetime: Duration) -> Result<String, KeyError> {
+    let key = EncodingKey::from_rsa_pem(pem.as_bytes())?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let claims = json!({
+        "iss": "cdi-apiserver",
+        "iat": now.as_secs(),
+        "nbf": now.as_secs(),
+        "exp": now.saturating_add(lifetime).as_secs(),
+        "operation": "Upload",
+        "name": grant.pvc,
+        "namespace": grant.namespace,
+        "resource": { "group": "", "version": "v1", "resource": "persistentvolumeclaims" },
+    });
+    let header = Header::new(Algorithm::PS256);
+    Ok(jsonwebtoken::encode(&header, &claims, &key)?)
 }
 
 /// A file as text.

@@ -1,20 +1,29 @@
-//! The command-line face: `serve`, `token` and `dev`.
+//! `uploadproxy-dev`: the upload proxy without a cluster, for tests, benches and a laptop. It is not
+//! part of an image or a release.
+//!
+//! It runs the library of `cdi-uploadproxy`, with upload servers from a file instead of PVCs from
+//! the API server, and makes the tokens that CDI's API server would make.
 
 mod args;
 mod dev;
+mod routes;
 mod serve;
 mod token;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use program::command_line::{self, Failed};
 use program::exit::Exit;
+use tikv_jemallocator::Jemalloc;
 
 use self::args::{Cli, Command};
 
+/// The allocator of `cdi-uploadproxy`: tests and benches measure the memory of this program.
+#[global_allocator]
+static MEMORY: Jemalloc = Jemalloc;
+
 /// The name in front of error lines.
-const PROGRAM: &str = "cdi-uploadproxy";
+const PROGRAM: &str = "uploadproxy-dev";
 
 /// A command that failed.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +42,9 @@ impl Failed for CommandFailed {
     }
 }
 
-/// Runs the command that `arguments` (without the program's name) ask for.
-pub fn main(arguments: &[OsString]) -> ExitCode {
-    command_line::main(PROGRAM, arguments, |cli: Cli| -> Result<(), CommandFailed> {
+fn main() -> ExitCode {
+    let arguments = program::face::arguments();
+    command_line::main(PROGRAM, &arguments, |cli: Cli| -> Result<(), CommandFailed> {
         match cli.command {
             Command::Serve(arguments) => serve::run(*arguments)?,
             Command::Token(arguments) => token::run(&arguments)?,

@@ -1,10 +1,11 @@
 //! `dev`: a proxy and an upload server on one machine, to try it all out.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use https::tls::{AuthorityFiles, ServerFiles};
 use program::cdi::{CLIENT_NAME, UPLOAD};
@@ -15,19 +16,15 @@ use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
+use uploadproxy::{Bundle, Content, Grant, Identity, KeyError, Place, Verifier, Volume, lifetime};
 
-use super::args::DevArgs;
-use super::{PROGRAM, serve, token as token_command};
-use crate::identity::{Bundle, Identity};
-use crate::lifetime;
-use crate::token::{self, Grant, KeyError, Verifier};
-use crate::volumes::Place;
-use crate::volumes::fixed::Routes;
+use crate::args::DevArgs;
+use crate::{PROGRAM, serve, token};
 
 /// The program that receives the uploads.
 const UPLOAD_SERVER: &str = "cdi-uploadserver";
 
-/// Long enough for a day of trying things out, where a cluster's tokens are good for [`token::LIFETIME`].
+/// Long enough for a day of trying things out, where a cluster's tokens are good for five minutes.
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Time by which this program may learn of Ctrl-C later than the upload server.
@@ -44,7 +41,7 @@ pub(super) enum DevFailed {
     Key(#[from] KeyError),
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("cannot start {}: {source} (it belongs beside this program, or into a folder of PATH)", path.display())]
+    #[error("cannot start {}: {source} (build it with `cargo build -p uploadserver`, or put it into a folder of PATH)", path.display())]
     UploadServer { path: PathBuf, source: io::Error },
     #[error("{UPLOAD_SERVER} has ended: see its words above")]
     Silent,
@@ -69,10 +66,13 @@ async fn serve_both(arguments: &DevArgs, shutdown: &Shutdown) -> Result<(), DevF
         pvc: "dev".to_owned(),
     };
     let (server, address) = start_upload_server(&arguments.dir).await?;
-    let place = Place {
-        // By number: a bare root has no /etc/hosts in which localhost is.
-        host: address.ip().to_string(),
-        port: address.port(),
+    let volume = Volume {
+        place: Place {
+            // By number: a bare root has no /etc/hosts in which localhost is.
+            host: address.ip().to_string(),
+            port: address.port(),
+        },
+        content: Content::Disk,
     };
     let (certificate, client_key) = files.client.clone();
     let config = serve::config(
@@ -85,10 +85,10 @@ async fn serve_both(arguments: &DevArgs, shutdown: &Shutdown) -> Result<(), DevF
         Identity::new(certificate, client_key, Bundle::File(files.ca.clone())),
         (
             Verifier::new(&key.public_key_pem())?,
-            Routes::one(grant.clone(), place),
+            HashMap::from([(grant.clone(), volume)]),
         ),
     );
-    let token = token::mint(&key.serialize_pem(), &grant, SystemTime::now(), LIFETIME)?;
+    let token = token::mint(&key.serialize_pem(), &grant, LIFETIME)?;
     let served = tokio::select! {
         served = lifetime::run(config, shutdown, |address| {
             // The servers serve all the same when stderr is closed.
@@ -114,7 +114,7 @@ fn hint(files: &AuthorityFiles, proxy: SocketAddr, token: &str, dir: &Path) -> S
 fn token_key(dir: &Path) -> Result<KeyPair, DevFailed> {
     let path = dir.join("token.key");
     if path.exists() {
-        let pem = token_command::read(&path).map_err(serve::ServeFailed::from)?;
+        let pem = token::read(&path).map_err(serve::ServeFailed::from)?;
         return Ok(KeyPair::from_pem(&pem)?);
     }
     let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
@@ -163,12 +163,11 @@ async fn ended(mut server: Child, shutdown: &Shutdown) {
     }
 }
 
-/// Beside this program, or somewhere in `PATH`.
+/// In the folder with cargo's folder `examples`, where this program is, or somewhere in `PATH`.
 fn upload_server() -> PathBuf {
-    let beside = std::env::current_exe()
-        .ok()
-        .map(|program| program.with_file_name(UPLOAD_SERVER));
-    beside
+    let examples = std::env::current_exe().ok();
+    let built = examples.and_then(|program| Some(program.parent()?.with_file_name(UPLOAD_SERVER)));
+    built
         .filter(|path| path.exists())
         .unwrap_or_else(|| UPLOAD_SERVER.into())
 }

@@ -1,21 +1,19 @@
 //! `serve`: the proxy without a cluster.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use https::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
 use program::cdi::CLIENT_NAME;
 use program::start::{self, CannotStart};
 use tokio::sync::watch;
+use uploadproxy::lifetime::{self, StartError};
+use uploadproxy::{Bundle, Config, Grant, Identity, KeyError, Verifier, Volume, Volumes};
 
-use super::PROGRAM;
-use super::args::{ServeArgs, ServerArgs};
-use super::token;
-use crate::config::Config;
-use crate::identity::{Bundle, Identity};
-use crate::lifetime::{self, StartError};
-use crate::token::{KeyError, Verifier};
-use crate::volumes::Volumes;
-use crate::volumes::fixed::{Routes, RoutesError};
+use crate::PROGRAM;
+use crate::args::{ServeArgs, ServerArgs};
+use crate::routes::{self, RoutesError};
+use crate::token;
 
 /// A command that failed.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +40,7 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
         path: arguments.public_key.clone(),
         source,
     })?;
-    let routes = Routes::read(&arguments.routes)?;
+    let routes = routes::read(&arguments.routes)?;
     let made = arguments.tls.self_signed.as_deref();
     let made = made
         .map(|dir| AuthorityFiles::made_in(dir, CLIENT_NAME))
@@ -73,7 +71,7 @@ pub(super) fn config(
     arguments: &ServerArgs,
     tls: ServerFiles,
     identity: Identity,
-    (verifier, routes): (Verifier, Routes),
+    (verifier, routes): (Verifier, HashMap<Grant, Volume>),
 ) -> Config {
     Config {
         address: arguments.listen.0.clone(),

@@ -1,0 +1,21 @@
+//! The command line: what the program prints about itself. The proxy runs as a pod.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use program::command_line;
+
+/// The front door for uploads: checks whose token it is, finds the upload server of the PVC, and passes the bytes on.
+///
+/// Started with klog flags or with APISERVER_PUBLIC_KEY set, the program behaves as the upload proxy of KubeVirt CDI.
+#[derive(Debug, Parser)]
+#[command(name = crate::PROGRAM)]
+struct Cli {}
+
+/// Runs the command that `arguments` (without the program's name) ask for: one of those that every
+/// program has.
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    command_line::main(crate::PROGRAM, arguments, |Cli {}| Ok::<(), Infallible>(()))
+}
