@@ -1,109 +1,121 @@
 //! One event as one line of text.
 
-use std::fmt;
+use std::borrow::Cow;
+use std::fmt::{self, Debug};
 use std::time::SystemTime;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use time::OffsetDateTime;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::{LogFormat, LogOptions};
 
 /// Bytes of a message or a field at most: servers and annotations of users have their say in them.
 const TEXT_BYTES: usize = 4 << 10;
 
+/// An event is a line, with the fields of the spans around it.
+impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, FieldFormat> for LogOptions {
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, FieldFormat>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = Line::of(event);
+        for span in context.event_scope().into_iter().flatten() {
+            if let Some(fields) = span.extensions().get::<FormattedFields<FieldFormat>>() {
+                line.inherit(fields);
+            }
+        }
+        writer.write_str(&match self.format {
+            LogFormat::Klog => line.klog(SystemTime::now(), std::process::id()),
+            LogFormat::Plain => line.plain(self.program),
+        })
+    }
+}
+
+/// Formats the fields of a span, which tracing-subscriber keeps as text: `key=value`, one a line.
+pub(super) struct FieldFormat;
+
+impl<'writer> FormatFields<'writer> for FieldFormat {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
+        let mut recorded = Fields::default();
+        fields.record(&mut recorded);
+        recorded
+            .shown
+            .iter()
+            .try_for_each(|field| writeln!(writer, "{field}"))
+    }
+}
+
 /// The parts of an event, in the order in which a line shows them.
-pub(super) struct Line {
+struct Line {
     level: Level,
-    target: &'static str,
     /// `file.rs:12`, or `folder/mod.rs:12`.
     place: String,
-    message: String,
-    fields: Vec<(&'static str, Value)>,
+    fields: Fields,
 }
 
 impl Line {
-    pub(super) fn of(event: &Event<'_>) -> Self {
+    fn of(event: &Event<'_>) -> Self {
         let metadata = event.metadata();
         let file = metadata.file().map_or("unknown", name_of);
         let mut fields = Fields::default();
         event.record(&mut fields);
         Self {
             level: *metadata.level(),
-            target: metadata.target(),
             place: format!("{file}:{}", metadata.line().unwrap_or(0)),
-            message: fields.take_message(),
-            fields: fields.0,
+            fields,
         }
     }
 
     /// Adds the fields of a span around the event, but for those that the event, or a span within, has itself.
-    pub(super) fn inherit(&mut self, span: &Fields) {
-        for (name, value) in &span.0 {
-            if self.fields.iter().all(|(known, _)| known != name) {
-                self.fields.push((name, value.clone()));
+    fn inherit(&mut self, span: &str) {
+        let shown = &mut self.fields.shown;
+        // tracing-subscriber puts a space before a field that was recorded after the others.
+        for field in span.lines().map(str::trim_start) {
+            let name = field.split('=').next();
+            if shown.iter().all(|known| known.split('=').next() != name) {
+                shown.push(field.to_owned());
             }
         }
     }
 
     /// klog's text form: level letter, `MMDD HH:MM:SS.uuuuuu`, pid in 7 columns, place.
-    pub(super) fn klog(&self, time: SystemTime, pid: u32) -> String {
+    fn klog(&self, time: SystemTime, pid: u32) -> String {
         let letter = match self.level {
             Level::ERROR => 'E',
             Level::WARN => 'W',
             _ => 'I',
         };
         let date = OffsetDateTime::from(time);
-        format!(
-            "{letter}{:02}{:02} {} {pid:>7} {}] {}\n",
-            u8::from(date.month()),
-            date.day(),
-            clock(date),
-            self.place,
-            self.text()
-        )
+        let (month, day) = (u8::from(date.month()), date.day());
+        let (hour, minute, second, microsecond) = date.to_hms_micro();
+        let clock = format!("{hour:02}:{minute:02}:{second:02}.{microsecond:06}");
+        let (place, text) = (&self.place, self.text());
+        format!("{letter}{month:02}{day:02} {clock} {pid:>7} {place}] {text}\n")
     }
 
-    pub(super) fn plain(&self, program: &str) -> String {
-        let kind = if self.level == Level::WARN {
-            "warning: "
-        } else {
-            ""
+    fn plain(&self, program: &str) -> String {
+        let kind = match self.level {
+            Level::WARN => "warning: ",
+            _ => "",
         };
         format!("{program}: {kind}{}\n", self.text())
-    }
-
-    pub(super) fn json(&self, time: SystemTime) -> String {
-        let date = OffsetDateTime::from(time);
-        let mut object = Map::new();
-        for (name, value) in &self.fields {
-            object.insert((*name).to_owned(), value.clone());
-        }
-        // Last, so that no field can take the place of these.
-        let stamp = format!("{}T{}Z", date.date(), clock(date));
-        object.insert("time".to_owned(), json!(stamp));
-        object.insert(
-            "level".to_owned(),
-            json!(self.level.as_str().to_ascii_lowercase()),
-        );
-        object.insert("target".to_owned(), json!(self.target));
-        object.insert("place".to_owned(), json!(self.place));
-        object.insert("message".to_owned(), json!(self.message));
-        format!("{}\n", printable::json(&Value::Object(object).to_string()))
     }
 
     /// The message, then ` key=value` for each field.
     fn text(&self) -> String {
         // Text of a server must not be able to forge a line, or to turn one around.
-        let mut text = printable::text(&self.message).into_owned();
-        for (name, value) in &self.fields {
+        let mut text = printable::text(&self.fields.message).into_owned();
+        for field in &self.fields.shown {
             text.push(' ');
-            text.push_str(name);
-            text.push('=');
-            match value {
-                Value::String(value) if is_bare(value) => text.push_str(value),
-                // Quotes and escapes of JSON.
-                value => text.push_str(&printable::json(&value.to_string())),
-            }
+            text.push_str(field);
         }
         text
     }
@@ -111,25 +123,23 @@ impl Line {
 
 /// The fields of an event or a span.
 #[derive(Default)]
-pub(super) struct Fields(Vec<(&'static str, Value)>);
+struct Fields {
+    message: String,
+    /// `key=value`, on one line.
+    shown: Vec<String>,
+}
 
-impl Fields {
-    /// A field that was there is replaced: spans may learn of theirs later.
-    fn add(&mut self, field: &Field, value: Value) {
-        let value = match value {
-            Value::String(text) if text.len() > TEXT_BYTES => shortened(&text).into(),
-            value => value,
-        };
-        self.0.retain(|(name, _)| *name != field.name());
-        self.0.push((field.name(), value));
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        let value = shortened(value);
+        match field.name() {
+            "message" => self.message = value.into_owned(),
+            name => self.shown.push(format!("{name}={}", quoted(&value))),
+        }
     }
 
-    fn take_message(&mut self) -> String {
-        let message = self.0.extract_if(.., |(name, _)| *name == "message").next();
-        match message {
-            Some((_, Value::String(message))) => message,
-            _ => String::new(),
-        }
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.record_str(field, &format!("{value:?}"));
     }
 }
 
@@ -145,49 +155,24 @@ fn name_of(path: &str) -> &str {
     }
 }
 
-/// The time of day, to the microsecond.
-fn clock(date: OffsetDateTime) -> String {
-    let (hour, minute, second, microsecond) = date.to_hms_micro();
-    format!("{hour:02}:{minute:02}:{second:02}.{microsecond:06}")
-}
-
 /// The beginning of a long text, and how long it was.
-fn shortened(text: &str) -> String {
+fn shortened(text: &str) -> Cow<'_, str> {
+    if text.len() <= TEXT_BYTES {
+        return text.into();
+    }
     let mut ends = (0..=TEXT_BYTES).rev();
     let beginning = ends.find_map(|end| text.get(..end)).unwrap_or_default();
-    format!("{beginning}… ({} bytes in all)", text.len())
+    format!("{beginning}… ({} bytes in all)", text.len()).into()
 }
 
-/// True for a value that needs no quotes to be told from what follows it.
-fn is_bare(value: &str) -> bool {
-    !value.is_empty()
-        && !value
-            .contains(|c: char| c.is_whitespace() || !printable::is_printable(c) || matches!(c, '"' | '='))
-}
-
-impl Visit for Fields {
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.add(field, json!(value));
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.add(field, json!(value));
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.add(field, json!(value));
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.add(field, json!(value));
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field, json!(value));
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.add(field, json!(format!("{value:?}")));
+/// `value`, with quotes and escapes of JSON where it could not be told from what follows it.
+fn quoted(value: &str) -> Cow<'_, str> {
+    let is_bare = |c: char| !c.is_whitespace() && printable::is_printable(c) && !matches!(c, '"' | '=');
+    match !value.is_empty() && value.chars().all(is_bare) {
+        true => value.into(),
+        false => printable::json(&Value::from(value).to_string())
+            .into_owned()
+            .into(),
     }
 }
 
@@ -197,14 +182,17 @@ mod tests {
 
     use super::*;
 
-    fn line(level: Level, message: &str, fields: Vec<(&'static str, Value)>) -> Line {
-        let place = "transfer.rs:383".to_owned();
+    fn line(level: Level, message: &str, fields: &[(&str, &str)]) -> Line {
+        let shown = fields
+            .iter()
+            .map(|(name, value)| format!("{name}={}", quoted(value)));
         Line {
             level,
-            target: "daemon",
-            place,
-            message: message.to_owned(),
-            fields,
+            place: "transfer.rs:383".to_owned(),
+            fields: Fields {
+                message: message.to_owned(),
+                shown: shown.collect(),
+            },
         }
     }
 
@@ -222,12 +210,12 @@ mod tests {
             (Level::TRACE, 'I'),
         ] {
             assert_eq!(
-                line(level, "msg", vec![("bytes", json!(7))]).klog(moment(), 1),
+                line(level, "msg", &[("bytes", "7")]).klog(moment(), 1),
                 format!("{letter}0929 02:13:54.319027       1 transfer.rs:383] msg bytes=7\n")
             );
         }
         assert!(
-            line(Level::INFO, "msg", vec![])
+            line(Level::INFO, "msg", &[])
                 .klog(moment(), 1_234_567)
                 .contains(".319027 1234567 transfer")
         );
@@ -250,51 +238,50 @@ mod tests {
     fn known_moments() {
         // Seconds as `date -u -d … +%s` prints them.
         for (seconds, stamp) in [
-            (0, "1970-01-01T00:00:00"),
-            (951_782_400, "2000-02-29T00:00:00"),
-            (1_709_164_799, "2024-02-28T23:59:59"),
-            (1_709_251_200, "2024-03-01T00:00:00"),
-            (1_759_112_034, "2025-09-29T02:13:54"),
-            (4_107_542_400, "2100-03-01T00:00:00"),
+            (0, "0101 00:00:00"),
+            (951_782_400, "0229 00:00:00"),
+            (1_709_164_799, "0228 23:59:59"),
+            (1_709_251_200, "0301 00:00:00"),
+            (1_759_112_034, "0929 02:13:54"),
+            (4_107_542_400, "0301 00:00:00"),
         ] {
             let time = UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(319_027);
-            let text = line(Level::INFO, "m", vec![]).json(time);
-            let object: Value = serde_json::from_str(&text).unwrap();
-            assert_eq!(object["time"], format!("{stamp}.319027Z"));
+            let text = line(Level::INFO, "m", &[]).klog(time, 1);
+            assert!(text.starts_with(&format!("I{stamp}.319027 ")), "{text}");
         }
     }
 
     #[test]
     fn plain_lines_begin_with_the_program() {
-        let fields = || vec![("attempt", json!(2)), ("ok", json!(false))];
+        let fields = [("attempt", "2"), ("ok", "false")];
         let program = "cdi-importer";
         assert_eq!(
-            line(Level::INFO, "trying again", fields()).plain(program),
+            line(Level::INFO, "trying again", &fields).plain(program),
             "cdi-importer: trying again attempt=2 ok=false\n"
         );
         assert_eq!(
-            line(Level::WARN, "odd", vec![]).plain(program),
+            line(Level::WARN, "odd", &[]).plain(program),
             "cdi-importer: warning: odd\n"
         );
     }
 
     #[test]
     fn values_are_quoted_where_they_would_be_ambiguous() {
-        let fields = vec![
-            ("a", json!("bare/value")),
-            ("b", json!("two words")),
-            ("c", json!("")),
-            ("d", json!("x=\"y\"\n")),
+        let fields = [
+            ("a", "bare/value"),
+            ("b", "two words"),
+            ("c", ""),
+            ("d", "x=\"y\"\n"),
         ];
         assert_eq!(
-            line(Level::INFO, "m", fields).plain("p"),
+            line(Level::INFO, "m", &fields).plain("p"),
             "p: m a=bare/value b=\"two words\" c=\"\" d=\"x=\\\"y\\\"\\n\"\n"
         );
     }
 
     #[test]
     fn a_message_cannot_begin_a_line_of_its_own() {
-        let text = line(Level::INFO, "not found\nE0929 forged\u{1b}[2J", vec![]).plain("p");
+        let text = line(Level::INFO, "not found\nE0929 forged\u{1b}[2J", &[]).plain("p");
         assert_eq!(text, "p: not found\\nE0929 forged\\u{1b}[2J\n");
     }
 
@@ -308,36 +295,9 @@ mod tests {
     #[test]
     fn no_text_is_turned_around() {
         let name = "\u{202e}gpj\u{2028}";
-        let line = || line(Level::INFO, name, vec![("n", json!(name))]);
         assert_eq!(
-            line().plain("p"),
+            line(Level::INFO, name, &[("n", name)]).plain("p"),
             "p: \\u{202e}gpj\\u{2028} n=\"\\u202egpj\\u2028\"\n"
-        );
-        let json = line().json(moment());
-        assert!(json.is_ascii(), "{json}");
-        let object: Value = serde_json::from_str(&json).unwrap();
-        assert_eq!(object["n"], name);
-    }
-
-    #[test]
-    fn json_lines_hold_everything_and_fields_cannot_replace_the_message() {
-        let fields = vec![
-            ("bytes", json!(7)),
-            ("level", json!("forged")),
-            ("time", json!("forged")),
-        ];
-        let text = line(Level::INFO, "a\nb", fields).json(moment());
-        assert_eq!(text.matches('\n').count(), 1);
-        assert_eq!(
-            serde_json::from_str::<Value>(&text).unwrap(),
-            json!({
-                "time": "2025-09-29T02:13:54.319027Z",
-                "level": "info",
-                "target": "daemon",
-                "place": "transfer.rs:383",
-                "message": "a\nb",
-                "bytes": 7,
-            })
         );
     }
 }

@@ -1,21 +1,18 @@
-//! Log lines on stderr: klog's shape for pods, plain text for people, JSON for collectors.
+//! Log lines on stderr: klog's shape for pods, plain text for people.
 //!
 //! An event becomes one line, written with one call; nothing is buffered. A closed stderr loses lines and
 //! never ends the process. The fields of the spans around an event follow its own.
 
 mod line;
 
-use std::io::{self, Write};
-use std::time::SystemTime;
+use std::io;
 
-use line::{Fields, Line};
+use line::FieldFormat;
 use tracing::level_filters::LevelFilter;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
-use tracing_subscriber::Layer;
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::{Context, SubscriberExt};
-use tracing_subscriber::registry::LookupSpan;
+use tracing::{Metadata, Subscriber};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
 
 /// The crates whose events follow the verbosity; a test compares them with the workspace.
 const OUR_CRATES: [&str; 18] = [
@@ -46,8 +43,6 @@ pub enum LogFormat {
     Klog,
     /// `cdi-importer: message key=value`.
     Plain,
-    /// One JSON object a line.
-    Json,
 }
 
 /// The settings of the log.
@@ -93,27 +88,22 @@ pub fn subscriber<W>(options: LogOptions, writer: W) -> impl Subscriber + Send +
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    tracing_subscriber::registry().with(LogLayer {
-        options,
-        writer,
-        pid: std::process::id(),
-    })
-}
-
-struct LogLayer<W> {
-    options: LogOptions,
-    writer: W,
-    pid: u32,
-}
-
-impl<W> LogLayer<W> {
-    fn shows(&self, metadata: &Metadata<'_>) -> bool {
+    let shows = move |metadata: &Metadata<'_>| {
         let limit = match is_ours(metadata.module_path(), metadata.target()) {
-            true => self.options.level(),
+            true => options.level(),
             false => LevelFilter::WARN,
         };
         *metadata.level() <= limit
-    }
+    };
+    let lines = fmt::layer()
+        .with_writer(writer)
+        .fmt_fields(FieldFormat)
+        .event_format(options)
+        // A log that cannot be written has nowhere to say so, and the work must go on.
+        .log_internal_errors(false);
+    tracing_subscriber::registry()
+        .with(filter_fn(shows).with_max_level_hint(options.level()))
+        .with(lines)
 }
 
 /// True for an event of our code, which follows the verbosity. All others may only warn: HTTP libraries print headers, and so
@@ -130,55 +120,10 @@ fn crate_of(path: &str) -> &str {
     path.split("::").next().unwrap_or(path)
 }
 
-impl<S, W> Layer<S> for LogLayer<W>
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    W: for<'a> MakeWriter<'a> + 'static,
-{
-    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        self.shows(metadata)
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.options.level())
-    }
-
-    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        if let Some(span) = context.span(id) {
-            let mut fields = Fields::default();
-            attributes.record(&mut fields);
-            span.extensions_mut().insert(fields);
-        }
-    }
-
-    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        if let Some(span) = context.span(id)
-            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
-        {
-            values.record(fields);
-        }
-    }
-
-    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let mut line = Line::of(event);
-        for span in context.event_scope(event).into_iter().flatten() {
-            if let Some(fields) = span.extensions().get::<Fields>() {
-                line.inherit(fields);
-            }
-        }
-        let text = match self.options.format {
-            LogFormat::Klog => line.klog(SystemTime::now(), self.pid),
-            LogFormat::Plain => line.plain(self.options.program),
-            LogFormat::Json => line.json(SystemTime::now()),
-        };
-        // A log that cannot be written has nowhere to say so, and the work must go on.
-        self.writer.make_writer().write_all(text.as_bytes()).ok();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Write;
     use std::path::Path;
     use std::sync::Arc;
 
@@ -297,11 +242,6 @@ mod tests {
             logged(LogFormat::Plain, 0, emit),
             "cdi-importer: warning: slow host=mine pvc=other id=7\n",
             "the names are there at every verbosity"
-        );
-        let text = logged(LogFormat::Json, 0, emit);
-        assert!(
-            text.contains("\"id\":7") && text.contains("\"host\":\"mine\""),
-            "{text}"
         );
     }
 
