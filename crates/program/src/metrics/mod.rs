@@ -1,8 +1,9 @@
 //! Metrics of one process: what they count ([`Registry`]). The crate `https` has the endpoint that shows them.
 //!
-//! The text format is written by hand: CDI's controllers read the progress line with a regular expression
-//! that allows one label, one space and no exponent, and a series must not exist before it is touched.
-//! Client libraries promise none of that.
+//! The text is written here and not by `prometheus-client` (0.25), which writes OpenMetrics
+//! (`# TYPE` without `_total`, `# EOF`, exponents) and shows every series from the start, while
+//! CDI's controllers read the progress line with a regular expression that allows one label, one
+//! space and no exponent, and a series must not exist before it is touched.
 
 mod progress;
 mod registry;
