@@ -16,7 +16,7 @@ use crate::storage::Inode;
 /// Name of the folder, before its random part. Nothing of an archive may be called like that.
 pub(super) const STAGING_PREFIX: &[u8] = b".cdi-staging-";
 
-/// Times that the turn file is opened anew because the process before has removed it in the same moment.
+/// Attempts to open the lock file: the process that held it before may remove it in the same moment.
 const ATTEMPTS: usize = 100;
 
 /// The right to unpack into a directory: the lock of a file in it. With it, every other staging folder there is one of a

@@ -188,7 +188,7 @@ fn files_that_exist_are_replaced_only_where_that_is_allowed() {
         snapshot::assert_same(&after, &before, name);
         unpack_to(folder.path(), &tar).unwrap();
     }
-    // Directories join, and a file that is no file of the archive stays.
+    // Directories are merged, and a file that is not in the archive stays.
     let folder = fast_folder();
     fill(folder.path());
     unpack_beside(folder.path(), &new().file("shared/deep/new", b"new").end()).unwrap();
