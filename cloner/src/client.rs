@@ -190,7 +190,7 @@ impl Client {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let stream = sockets::connect(&self.host, self.port, None, errno_text).await?;
-        let connecting = tls::Stream::connect(stream, &self.tls, self.name.clone());
+        let connecting = tls::Stream::connect(stream, Arc::clone(&self.tls), self.name.clone());
         let stream = timeout(HANDSHAKE_PATIENCE, connecting)
             .await
             .map_err(|_| "net/http: TLS handshake timeout".to_owned())?

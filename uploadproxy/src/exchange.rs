@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use http::{Method, StatusCode};
-use https::listener::{Engagement, Peer};
+use https::listener::{ActiveGuard, Peer};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ pub(crate) struct Exchange {
     grant: Grant,
     peer: SocketAddr,
     /// Its connection is not closed for another one.
-    pub(crate) engagement: Engagement,
+    pub(crate) engagement: ActiveGuard,
     method: Method,
     path: String,
     began: Instant,

@@ -174,11 +174,14 @@ impl Upstreams {
             .map_err(DialError::Network)?;
         let name = ServerName::try_from(place.host.clone())
             .map_err(|error| DialError::Network(format!("{}: {error}", place.host)))?;
-        let stream = timeout(HANDSHAKE_PATIENCE, tls::Stream::connect(stream, config, name))
-            .await
-            .unwrap_or_else(|_| Err(io::Error::other("net/http: TLS handshake timeout")))
-            // Apart from failures of the network: certificates that were renewed meanwhile may help.
-            .map_err(DialError::Tls)?;
+        let stream = timeout(
+            HANDSHAKE_PATIENCE,
+            tls::Stream::connect(stream, Arc::clone(config), name),
+        )
+        .await
+        .unwrap_or_else(|_| Err(io::Error::other("net/http: TLS handshake timeout")))
+        // Apart from failures of the network: certificates that were renewed meanwhile may help.
+        .map_err(DialError::Tls)?;
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
             .handshake(TokioIo::new(stream))

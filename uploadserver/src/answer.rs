@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use https::listener::{Engagement, Peer};
+use https::listener::{ActiveGuard, Peer};
 use hyper::body::{Body, Incoming};
 use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADER, FILES_CLONE, ZSTD};
 use tokio::time::timeout;
@@ -89,7 +89,7 @@ async fn receive(
     boundary: Option<String>,
     mut intake: Intake,
     stall: Duration,
-    engagement: Engagement,
+    engagement: ActiveGuard,
 ) {
     let mut payload = match boundary {
         None => Payload::whole(body, engagement),

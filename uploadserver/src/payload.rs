@@ -15,7 +15,7 @@ use datapath::digest::Checksum;
 use datapath::error::{SourceError, SourceErrorKind};
 use http::HeaderMap;
 use http_body_util::BodyExt;
-use https::listener::Engagement;
+use https::listener::ActiveGuard;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +37,7 @@ pub(crate) enum Payload {
 pub(crate) struct Whole {
     body: Incoming,
     trailers: HeaderMap,
-    engagement: Engagement,
+    engagement: ActiveGuard,
 }
 
 /// The end of feeding a body into an upload.
@@ -55,7 +55,7 @@ pub(crate) enum Fed {
 
 impl Payload {
     /// A body that is the object itself.
-    pub(crate) fn whole(body: Incoming, engagement: Engagement) -> Self {
+    pub(crate) fn whole(body: Incoming, engagement: ActiveGuard) -> Self {
         Self::Whole(Whole {
             body,
             trailers: HeaderMap::new(),

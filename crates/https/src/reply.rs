@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Incoming};
 use tokio::time::timeout;
 
-use crate::listener::{Engagement, Peer};
+use crate::listener::{ActiveGuard, Peer};
 
 /// An answer of the server.
 pub type Reply = Response<Full<Bytes>>;
@@ -49,7 +49,7 @@ pub fn not_found() -> Reply {
 
 /// Reads what a client still sends after its answer, for a while, and drops it; until then `engagement` lasts, so that the connection
 /// is not closed for another one. Must be called on a runtime.
-pub fn drain<B: Body + Send + Unpin + 'static>(mut body: B, engagement: Option<Engagement>)
+pub fn drain<B: Body + Send + Unpin + 'static>(mut body: B, engagement: Option<ActiveGuard>)
 where
     B::Data: Send,
     B::Error: Send,

@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use https::tls::Stream;
@@ -48,7 +49,7 @@ fn echoed<T: Send + 'static>(bytes: usize, client: impl FnOnce(SocketAddr) -> T 
         let address = listener.local_addr().unwrap();
         let client = tokio::task::spawn_blocking(move || client(address));
         let (plain, _) = listener.accept().await.unwrap();
-        let mut stream = Stream::accept(plain, &config).await.unwrap();
+        let mut stream = Stream::accept(plain, Arc::clone(&config)).await.unwrap();
         let mut buffer = vec![0; 100_000];
         let mut left = bytes;
         // All of it is kept until its end, or both sides would wait for the other to read.
@@ -135,7 +136,7 @@ fn openssl_has_its_new_keys() {
             client.wait().unwrap();
         });
         let (plain, _) = listener.accept().await.unwrap();
-        let mut stream = Stream::accept(plain, &config).await.unwrap();
+        let mut stream = Stream::accept(plain, Arc::clone(&config)).await.unwrap();
         let mut buffer = [0; 100];
         let mut heard = 0;
         while heard < bytes {
@@ -190,11 +191,11 @@ impl Drop for Server {
 }
 
 /// Says `question` to it, and goodbye if `says_goodbye`; returns the whole answer.
-fn ask(server: &Server, config: &ClientConfig, question: &[u8], says_goodbye: bool) -> Vec<u8> {
+fn ask(server: &Server, config: &Arc<ClientConfig>, question: &[u8], says_goodbye: bool) -> Vec<u8> {
     run(async {
         let plain = TcpStream::connect(server.address).await.unwrap();
         let name = ServerName::from(server.address.ip());
-        let stream = Stream::connect(plain, config, name).await.unwrap();
+        let stream = Stream::connect(plain, Arc::clone(config), name).await.unwrap();
         let (mut reader, mut writer) = tokio::io::split(stream);
         writer.write_all(question).await.unwrap();
         writer.flush().await.unwrap();

@@ -224,7 +224,7 @@ impl Proxy {
         socket2::SockRef::from(&stream)
             .set_tcp_notsent_lowat(UNSENT_BYTES)
             .ok();
-        let connecting = tls::Stream::connect(stream, &self.tls, self.name.clone());
+        let connecting = tls::Stream::connect(stream, Arc::clone(&self.tls), self.name.clone());
         let stream = timeout(HANDSHAKE_PATIENCE, connecting)
             .await
             .map_err(|_| Lost::Unreachable("TLS handshake timeout".to_owned()))?

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
 use http_body_util::BodyExt;
-use https::listener::Engagement;
+use https::listener::ActiveGuard;
 use hyper::body::Incoming;
 use multer::Field;
 use tokio::sync::Mutex;
@@ -31,14 +31,14 @@ impl From<FormError> for SourceError {
 pub(crate) struct FileField {
     field: Field<'static>,
     body: Shared<Incoming>,
-    engagement: Engagement,
+    engagement: ActiveGuard,
 }
 
 /// Reads up to the file; what comes before is skipped.
 pub(crate) async fn file(
     body: Incoming,
     boundary: String,
-    engagement: Engagement,
+    engagement: ActiveGuard,
 ) -> Result<FileField, FormError> {
     let body = Arc::new(Mutex::new(body));
     match find_file(&body, boundary).await {
@@ -54,7 +54,7 @@ pub(crate) async fn file(
     }
 }
 
-fn drain(body: Shared<Incoming>, engagement: Engagement) {
+fn drain(body: Shared<Incoming>, engagement: ActiveGuard) {
     tokio::spawn(timeout(reply::LINGER, async move {
         while let Some(Ok(_)) = body.lock().await.frame().await {}
         drop(engagement);

@@ -9,7 +9,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::RequestGuard;
-use super::crowd::Place;
+use super::connection_table::ConnectionSlot;
 
 /// The body of an answer. Its request is in progress as long as the connection takes from it.
 pub(super) struct Answer<B> {
@@ -46,16 +46,16 @@ impl<B: Body + Unpin> Body for Answer<B> {
     }
 }
 
-/// A connection that tells its place whether everything that was written is flushed.
+/// A connection that tells its slot whether everything that was written is flushed.
 #[derive(Debug)]
 pub(super) struct Outgoing<S> {
     stream: S,
-    place: Place,
+    slot: ConnectionSlot,
 }
 
 impl<S> Outgoing<S> {
-    pub(super) fn new(stream: S, place: Place) -> Self {
-        Self { stream, place }
+    pub(super) fn new(stream: S, slot: ConnectionSlot) -> Self {
+        Self { stream, slot }
     }
 }
 
@@ -72,7 +72,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Outgoing<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.place.set_unsent(true);
+        this.slot.set_unsent(true);
         Pin::new(&mut this.stream).poll_write(cx, bytes)
     }
 
@@ -82,7 +82,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.place.set_unsent(true);
+        this.slot.set_unsent(true);
         Pin::new(&mut this.stream).poll_write_vectored(cx, bytes)
     }
 
@@ -94,7 +94,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
         let this = self.get_mut();
         let flushed = Pin::new(&mut this.stream).poll_flush(cx);
         if let Poll::Ready(Ok(())) = flushed {
-            this.place.set_unsent(false);
+            this.slot.set_unsent(false);
         }
         flushed
     }

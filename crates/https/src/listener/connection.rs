@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::answers::{Answer, Outgoing};
-use super::crowd::Place;
+use super::connection_table::ConnectionSlot;
 use super::framing::Watched;
 use super::handshake::{self, Wire};
 use super::{Peer, RequestGuard};
@@ -51,7 +51,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pub(super) struct Connection {
     pub(super) address: SocketAddr,
-    pub(super) place: Place,
+    pub(super) slot: ConnectionSlot,
     pub(super) tls: watch::Receiver<Arc<ServerConfig>>,
     pub(super) header_timeout: Duration,
     pub(super) stop: CancellationToken,
@@ -70,7 +70,7 @@ impl Connection {
         program::sockets::prepare(&stream);
         let handshake = timeout(HANDSHAKE_TIMEOUT, async {
             handshake::first_byte(&stream).await?;
-            self.place.speaks();
+            self.slot.speaks();
             // In a box, as HTTP below: a task is as large as the largest thing that it may have to wait for.
             Box::pin(handshake::accept(stream, &self.tls)).await
         });
@@ -80,7 +80,7 @@ impl Connection {
             Some(Err(_)) => return tracing::debug!(%address, "a client did not complete its TLS handshake"),
             None => return,
         };
-        self.place.opens();
+        self.slot.opens();
         if let Err(error) = Box::pin(self.answer(stream, handler)).await {
             tracing::debug!(%address, error = program::report::chain(&*error), "a connection failed");
         }
@@ -97,9 +97,9 @@ impl Connection {
         // By what TLS has agreed on: the first bytes decide nothing, for they are the client's.
         let is_http2 = stream.protocol() == Some(tls::ALPN_HTTP2);
         let certificate = stream.certificate().cloned();
-        let (address, place) = (self.address, self.place.clone());
+        let (address, slot) = (self.address, self.slot.clone());
         let service = service_fn(move |request| {
-            let guard = RequestGuard::new(&place);
+            let guard = RequestGuard::new(&slot);
             let peer = Peer {
                 address,
                 certificate: certificate.clone(),
@@ -109,7 +109,7 @@ impl Connection {
             let answer = Box::pin(handler(peer, request));
             async move { Ok::<_, Infallible>(answer.await.map(|body| Answer::new(body, guard))) }
         });
-        let stream = Outgoing::new(stream, self.place.clone());
+        let stream = Outgoing::new(stream, self.slot.clone());
         if is_http2 {
             let mut connection = pin!(http2().serve_connection(TokioIo::new(stream), service));
             tokio::select! {
@@ -128,10 +128,10 @@ impl Connection {
         }
     }
 
-    /// Drives a connection, whose place gets to know when answers have left.
+    /// Drives a connection, whose slot gets to know when answers have left.
     async fn drive<C: Future + Unpin>(&self, mut connection: C) -> C::Output {
         poll_fn(|cx| {
-            self.place
+            self.slot
                 .drive(cx, |cx| std::pin::Pin::new(&mut connection).poll(cx))
         })
         .await
@@ -144,7 +144,7 @@ impl Connection {
         connection: impl Future<Output = Result<(), E>> + Unpin,
     ) -> Result<(), BoxError> {
         let ending = self.drive(connection);
-        if self.place.is_busy() {
+        if self.slot.is_busy() {
             return ending.await.map_err(Into::into);
         }
         match timeout(LAST_WORDS, ending).await {

@@ -7,7 +7,7 @@
 
 mod answers;
 mod connection;
-mod crowd;
+mod connection_table;
 mod framing;
 mod handshake;
 mod lanes;
@@ -26,8 +26,8 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::connection::Connection;
-pub use self::crowd::Engagement;
-use self::crowd::{Crowd, InProgress, Place};
+pub use self::connection_table::ActiveGuard;
+use self::connection_table::{ConnectionSlot, ConnectionTable, RequestInProgress};
 pub use self::lanes::Lanes;
 
 /// Pause when no connection can be accepted (too many open files).
@@ -71,15 +71,15 @@ pub struct Peer {
 impl Peer {
     /// From now on until the answer to this request has left, the connection is not closed for another one. A task that
     /// goes on reading the request behind its answer keeps a clone.
-    pub fn engage(&self) -> Engagement {
+    pub fn engage(&self) -> ActiveGuard {
         self.request
             .engagement
-            .get_or_init(|| self.request.place.engage())
+            .get_or_init(|| self.request.slot.engage())
             .clone()
     }
 
     /// The engagement that [`Self::engage`] has returned, if it was called.
-    pub fn engagement(&self) -> Option<Engagement> {
+    pub fn engagement(&self) -> Option<ActiveGuard> {
         self.request.engagement.get().cloned()
     }
 }
@@ -87,17 +87,17 @@ impl Peer {
 /// A request until its answer is handed over to the connection.
 #[derive(Debug)]
 struct RequestGuard {
-    place: Place,
-    engagement: OnceLock<Engagement>,
-    _in_progress: InProgress,
+    slot: ConnectionSlot,
+    engagement: OnceLock<ActiveGuard>,
+    _in_progress: RequestInProgress,
 }
 
 impl RequestGuard {
-    fn new(place: &Place) -> Arc<Self> {
+    fn new(slot: &ConnectionSlot) -> Arc<Self> {
         Arc::new(Self {
-            place: place.clone(),
+            slot: slot.clone(),
             engagement: OnceLock::new(),
-            _in_progress: place.begin(),
+            _in_progress: slot.begin(),
         })
     }
 }
@@ -112,7 +112,7 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let crowd = Crowd::new(settings.connections);
+    let table = ConnectionTable::new(settings.connections);
     // Every connection holds a sender: when the last is gone, all are closed.
     let (alive, mut gone) = mpsc::channel::<()>(1);
     while let Some(accepted) = stop.run_until_cancelled(socket.accept()).await {
@@ -124,13 +124,13 @@ where
                 continue;
             }
         };
-        let Some(place) = crowd.enter(address.ip().to_canonical()) else {
+        let Some(slot) = table.enter() else {
             tracing::debug!(%address, "refused a connection: all others are in use");
             continue;
         };
         let connection = Connection {
             address,
-            place: place.clone(),
+            slot: slot.clone(),
             tls: settings.tls.clone(),
             header_timeout: settings.header_timeout,
             stop: stop.clone(),
@@ -139,7 +139,7 @@ where
         settings.lanes.carry(stream, async move |stream| {
             let _crash = Crash(address);
             let serving = Box::pin(connection.serve(stream, handler));
-            if place.until_closed(serving).await.is_none() {
+            if slot.until_closed(serving).await.is_none() {
                 tracing::debug!(%address, "closed an idle connection: there are too many");
             }
             drop(alive);

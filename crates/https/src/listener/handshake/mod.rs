@@ -58,7 +58,7 @@ pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     poll_fn(|cx| wire.poll_hello(cx)).await?;
     let config = Arc::clone(&config.borrow());
     // In a box: it is needed for a moment, and large.
-    let mut stream = Box::pin(tls::Stream::accept(wire, &config)).await?;
+    let mut stream = Box::pin(tls::Stream::accept(wire, config)).await?;
     stream.get_mut().is_over = true;
     Ok(stream)
 }

@@ -1,21 +1,16 @@
-//! The clients that are connected, and the one that has to go when there are too many.
+//! The connections of a listener, and which of them is closed when there are too many.
 //!
-//! Of idle connections the oldest of the address that has most goes first, so that one client cannot push out others. Handshakes
-//! are a quarter at most, of which silent ones go first; these may be more where a quarter is few, for a client that is about to speak
-//! needs the time.
+//! The oldest idle connection is closed first. Handshakes have a quarter of the connections, so that connections without one
+//! cannot push out the others. The limits do not depend on addresses: in front of a program there may be an Ingress,
+//! and then all clients have the same.
 
-mod rank;
-
-use std::collections::HashMap;
-use std::net::IpAddr;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-
-use self::rank::Rank;
 
 /// One in this number of connections may be in its handshake.
 const HANDSHAKE_SHARE: usize = 4;
@@ -29,25 +24,23 @@ const LEAST_WAITING: usize = 256;
 
 /// All connections of a listener.
 #[derive(Debug, Clone)]
-pub(super) struct Crowd(Arc<Mutex<Places>>);
+pub(super) struct ConnectionTable(Arc<Mutex<Connections>>);
 
 #[derive(Debug)]
-struct Places {
+struct Connections {
     most: usize,
     next: u64,
-    taken: HashMap<u64, Taken>,
+    taken: HashMap<u64, Connection>,
     /// Connections whose clients have sent nothing.
-    silent: Rank<u64>,
+    silent: BTreeSet<u64>,
     /// Connections in their handshakes.
-    greeting: Rank<u64>,
+    greeting: BTreeSet<u64>,
     /// Connections without an engagement.
-    idle: Rank<u64>,
+    idle: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
-struct Taken {
-    /// The client at the other end.
-    client: IpAddr,
+struct Connection {
     close: CancellationToken,
     phase: Phase,
     engagements: usize,
@@ -64,15 +57,15 @@ enum Phase {
     Open,
 }
 
-/// One connection among the others; its place is free again when the last clone is dropped.
+/// One connection among the others; its slot is free again when the last clone is dropped.
 #[derive(Debug, Clone)]
-pub(super) struct Place(Arc<Seat>);
+pub(super) struct ConnectionSlot(Arc<SlotState>);
 
 #[derive(Debug)]
-struct Seat {
+struct SlotState {
     number: u64,
     close: CancellationToken,
-    crowd: Crowd,
+    table: ConnectionTable,
     /// Requests that are being answered.
     requests: AtomicUsize,
     /// Engagements that have ended, of whose answers something may still be on its way.
@@ -86,52 +79,49 @@ struct Seat {
 /// Protection of a connection from being closed for another one, as long as a clone of this lives, and then until the answers
 /// that were given have left.
 #[derive(Debug, Clone)]
-pub struct Engagement {
-    _engaged: Arc<Engaged>,
+pub struct ActiveGuard {
+    _engaged: Arc<Active>,
 }
 
 #[derive(Debug)]
-struct Engaged(Place);
+struct Active(ConnectionSlot);
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub(super) struct InProgress(Place);
+pub(super) struct RequestInProgress(ConnectionSlot);
 
-impl Crowd {
+impl ConnectionTable {
     pub(super) fn new(most: usize) -> Self {
-        Self(Arc::new(Mutex::new(Places {
+        Self(Arc::new(Mutex::new(Connections {
             most,
             next: 0,
             taken: HashMap::new(),
-            silent: Rank::default(),
-            greeting: Rank::default(),
-            idle: Rank::default(),
+            silent: BTreeSet::new(),
+            greeting: BTreeSet::new(),
+            idle: BTreeSet::new(),
         })))
     }
 
-    /// A place for a new connection of `client`. If there are too many, an idle one is told to go: the oldest of the
-    /// client that has most of them, so that a crowd from one address makes room for itself. `None` if there are only
-    /// engaged ones.
-    pub(super) fn enter(&self, client: IpAddr) -> Option<Place> {
+    /// A slot for a new connection. If there are too many, the oldest idle one is closed; `None` if all are active.
+    pub(super) fn enter(&self) -> Option<ConnectionSlot> {
         let close = CancellationToken::new();
-        let mut places = self.0.lock();
-        // Before the new one has a place: it could be the one that is told to go.
-        places.make_room()?;
-        let number = places.next;
-        places.next += 1;
-        let taken = Taken {
-            client,
+        let mut connections = self.0.lock();
+        // Before the new one has a slot: it could be the one that is told to go.
+        connections.make_room()?;
+        let number = connections.next;
+        connections.next += 1;
+        let taken = Connection {
             close: close.clone(),
             phase: Phase::Silent,
             engagements: 0,
         };
-        places.rank(number, &taken);
-        places.taken.insert(number, taken);
-        drop(places);
-        Some(Place(Arc::new(Seat {
+        connections.rank(number, &taken);
+        connections.taken.insert(number, taken);
+        drop(connections);
+        Some(ConnectionSlot(Arc::new(SlotState {
             number,
             close,
-            crowd: self.clone(),
+            table: self.clone(),
             requests: AtomicUsize::new(0),
             leaving: AtomicUsize::new(0),
             is_unsent: AtomicBool::new(false),
@@ -140,14 +130,14 @@ impl Crowd {
     }
 }
 
-impl Places {
+impl Connections {
     fn make_room(&mut self) -> Option<()> {
         if self.silent.len() + self.greeting.len() >= self.handshakes().max(LEAST_WAITING)
-            && let Some(number) = self.silent.first().or_else(|| self.greeting.first())
+            && let Some(number) = self.silent.first().or(self.greeting.first()).copied()
         {
             self.close(number);
         } else if self.taken.len() >= self.most {
-            let number = self.silent.first().or_else(|| self.idle.first())?;
+            let number = self.silent.first().or(self.idle.first()).copied()?;
             self.close(number);
         }
         Some(())
@@ -160,7 +150,7 @@ impl Places {
     /// Makes room for one more handshake.
     fn make_room_to_greet(&mut self) {
         if self.greeting.len() >= self.handshakes()
-            && let Some(number) = self.greeting.first()
+            && let Some(&number) = self.greeting.first()
         {
             self.close(number);
         }
@@ -172,32 +162,32 @@ impl Places {
         }
     }
 
-    fn rank(&mut self, number: u64, taken: &Taken) {
+    fn rank(&mut self, number: u64, taken: &Connection) {
         match taken.phase {
-            Phase::Silent => self.silent.insert(taken.client, number),
-            Phase::Greeting => self.greeting.insert(taken.client, number),
-            Phase::Open => {}
-        }
+            Phase::Silent => self.silent.insert(number),
+            Phase::Greeting => self.greeting.insert(number),
+            Phase::Open => false,
+        };
         if taken.engagements == 0 {
-            self.idle.insert(taken.client, number);
+            self.idle.insert(number);
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<Taken> {
+    fn remove(&mut self, number: u64) -> Option<Connection> {
         let taken = self.taken.remove(&number)?;
         match taken.phase {
-            Phase::Silent => self.silent.remove(taken.client, number),
-            Phase::Greeting => self.greeting.remove(taken.client, number),
-            Phase::Open => {}
-        }
+            Phase::Silent => self.silent.remove(&number),
+            Phase::Greeting => self.greeting.remove(&number),
+            Phase::Open => false,
+        };
         if taken.engagements == 0 {
-            self.idle.remove(taken.client, number);
+            self.idle.remove(&number);
         }
         Some(taken)
     }
 
     /// Changes a connection, unless it was told to go.
-    fn change(&mut self, number: u64, change: impl FnOnce(&mut Taken)) {
+    fn change(&mut self, number: u64, change: impl FnOnce(&mut Connection)) {
         if let Some(mut taken) = self.remove(number) {
             change(&mut taken);
             self.rank(number, &taken);
@@ -206,14 +196,14 @@ impl Places {
     }
 }
 
-impl Place {
-    fn change(&self, change: impl FnOnce(&mut Taken)) {
-        self.0.crowd.0.lock().change(self.0.number, change);
+impl ConnectionSlot {
+    fn change(&self, change: impl FnOnce(&mut Connection)) {
+        self.0.table.0.lock().change(self.0.number, change);
     }
 
     /// The client has begun its handshake.
     pub(super) fn speaks(&self) {
-        self.0.crowd.0.lock().make_room_to_greet();
+        self.0.table.0.lock().make_room_to_greet();
         self.change(|taken| taken.phase = Phase::Greeting);
     }
 
@@ -223,17 +213,17 @@ impl Place {
     }
 
     /// Keeps this connection from being closed for another one.
-    pub(super) fn engage(&self) -> Engagement {
+    pub(super) fn engage(&self) -> ActiveGuard {
         self.change(|taken| taken.engagements += 1);
-        Engagement {
-            _engaged: Arc::new(Engaged(self.clone())),
+        ActiveGuard {
+            _engaged: Arc::new(Active(self.clone())),
         }
     }
 
     /// A request begins.
-    pub(super) fn begin(&self) -> InProgress {
+    pub(super) fn begin(&self) -> RequestInProgress {
         self.0.requests.fetch_add(1, Ordering::Relaxed);
-        InProgress(self.clone())
+        RequestInProgress(self.clone())
     }
 
     /// True while a request is being answered.
@@ -270,7 +260,7 @@ impl Place {
     }
 }
 
-impl Seat {
+impl SlotState {
     fn set_task(&self, waker: &Waker) {
         let mut task = self.task.lock();
         if !task.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -279,13 +269,13 @@ impl Seat {
     }
 }
 
-impl Drop for InProgress {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
         self.0.0.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Engaged {
+impl Drop for Active {
     fn drop(&mut self) {
         let seat = &*self.0.0;
         seat.leaving.fetch_add(1, Ordering::Release);
@@ -296,144 +286,123 @@ impl Drop for Engaged {
     }
 }
 
-impl Drop for Seat {
+impl Drop for SlotState {
     fn drop(&mut self) {
-        self.crowd.0.lock().remove(self.number);
+        self.table.0.lock().remove(self.number);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
 
-    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-    fn there(number: u8) -> IpAddr {
-        IpAddr::V4(Ipv4Addr::new(192, 0, 2, number))
-    }
-
-    fn is_closed(place: &Place) -> bool {
-        place.0.close.is_cancelled()
+    fn is_closed(slot: &ConnectionSlot) -> bool {
+        slot.0.close.is_cancelled()
     }
 
     /// A connection whose handshake is complete.
-    fn open(crowd: &Crowd, client: IpAddr) -> Place {
-        let place = crowd.enter(client).unwrap();
-        place.opens();
-        place
+    fn open(table: &ConnectionTable) -> ConnectionSlot {
+        let slot = table.enter().unwrap();
+        slot.opens();
+        slot
     }
 
     /// Polls a connection that has nothing to do.
-    fn look(place: &Place) {
+    fn look(slot: &ConnectionSlot) {
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(place.drive(&mut cx, |_| Poll::<()>::Pending).is_pending());
+        assert!(slot.drive(&mut cx, |_| Poll::<()>::Pending).is_pending());
     }
 
     #[test]
     fn the_oldest_idle_connection_makes_room() {
-        let crowd = Crowd::new(3);
-        let places = [open(&crowd, HERE), open(&crowd, HERE), open(&crowd, HERE)];
-        let engaged = places[0].engage();
-        let fourth = open(&crowd, HERE);
-        assert_eq!(places.each_ref().map(is_closed), [false, true, false]);
+        let table = ConnectionTable::new(3);
+        let connections = [open(&table), open(&table), open(&table)];
+        let engaged = connections[0].engage();
+        let fourth = open(&table);
+        assert_eq!(connections.each_ref().map(is_closed), [false, true, false]);
         drop(engaged);
-        look(&places[0]);
-        let _fifth = open(&crowd, HERE);
-        assert_eq!(places.each_ref().map(is_closed), [true, true, false]);
+        look(&connections[0]);
+        let _fifth = open(&table);
+        assert_eq!(connections.each_ref().map(is_closed), [true, true, false]);
         assert!(!is_closed(&fourth));
     }
 
     #[test]
     fn an_engagement_lasts_until_the_answer_has_left() {
-        let crowd = Crowd::new(1);
-        let place = open(&crowd, HERE);
-        let engagement = place.engage();
+        let table = ConnectionTable::new(1);
+        let slot = open(&table);
+        let engagement = slot.engage();
         let other = engagement.clone();
         drop(engagement);
-        look(&place);
-        assert!(crowd.enter(HERE).is_none(), "a clone lives");
+        look(&slot);
+        assert!(table.enter().is_none(), "a clone lives");
         drop(other);
-        assert!(crowd.enter(HERE).is_none(), "nobody has looked since");
+        assert!(table.enter().is_none(), "nobody has looked since");
         let mut cx = Context::from_waker(Waker::noop());
         // The answer is written, and the socket takes no more.
         assert!(
-            place
-                .drive(&mut cx, |_| {
-                    place.set_unsent(true);
-                    Poll::<()>::Pending
-                })
-                .is_pending()
+            slot.drive(&mut cx, |_| {
+                slot.set_unsent(true);
+                Poll::<()>::Pending
+            })
+            .is_pending()
         );
-        assert!(crowd.enter(HERE).is_none(), "the answer is still here");
+        assert!(table.enter().is_none(), "the answer is still here");
         assert!(
-            place
-                .drive(&mut cx, |_| {
-                    place.set_unsent(false);
-                    Poll::<()>::Pending
-                })
-                .is_pending()
+            slot.drive(&mut cx, |_| {
+                slot.set_unsent(false);
+                Poll::<()>::Pending
+            })
+            .is_pending()
         );
-        assert!(crowd.enter(HERE).is_some());
-        assert!(is_closed(&place));
+        assert!(table.enter().is_some());
+        assert!(is_closed(&slot));
     }
 
     #[test]
     fn an_answer_that_is_given_while_the_connection_is_polled_is_waited_for() {
-        let crowd = Crowd::new(1);
-        let place = open(&crowd, HERE);
-        let engagement = place.engage();
+        let table = ConnectionTable::new(1);
+        let slot = open(&table);
+        let engagement = slot.engage();
         let mut cx = Context::from_waker(Waker::noop());
         assert!(
-            place
-                .drive(&mut cx, |_| {
-                    drop(engagement);
-                    Poll::<()>::Pending
-                })
-                .is_pending()
+            slot.drive(&mut cx, |_| {
+                drop(engagement);
+                Poll::<()>::Pending
+            })
+            .is_pending()
         );
         assert!(
-            crowd.enter(HERE).is_none(),
+            table.enter().is_none(),
             "what was answered may not have been written"
         );
-        look(&place);
-        assert!(crowd.enter(HERE).is_some());
+        look(&slot);
+        assert!(table.enter().is_some());
     }
 
     #[test]
-    fn a_client_with_many_idle_connections_makes_room_for_others() {
-        let crowd = Crowd::new(4);
-        let lonely = open(&crowd, there(1));
-        let many = [open(&crowd, HERE), open(&crowd, HERE), open(&crowd, HERE)];
-        let _more: Vec<_> = (0..100).map(|_| open(&crowd, HERE)).collect();
-        assert!(!is_closed(&lonely) && many.iter().all(is_closed));
-    }
-
-    #[test]
-    fn handshakes_are_a_part_of_all_connections_and_the_busiest_client_pays_first() {
-        let crowd = Crowd::new(1000);
-        let idle: Vec<_> = (0..500).map(|_| open(&crowd, HERE)).collect();
-        let greet = |client| {
-            let place = crowd.enter(client).unwrap();
-            place.speaks();
-            place
+    fn handshakes_are_a_part_of_all_connections_and_the_oldest_is_closed_first() {
+        let table = ConnectionTable::new(1000);
+        let idle: Vec<_> = (0..500).map(|_| open(&table)).collect();
+        let greet = || {
+            let slot = table.enter().unwrap();
+            slot.speaks();
+            slot
         };
-        let lonely = greet(there(1));
-        let many: Vec<_> = (0..1000).map(|_| greet(HERE)).collect();
-        let closed = many.iter().filter(|place| is_closed(place)).count();
-        assert_eq!(closed, 1000 - 249, "one of 250 is another client's");
+        let many: Vec<_> = (0..1000).map(|_| greet()).collect();
+        let closed = many.iter().filter(|slot| is_closed(slot)).count();
+        assert_eq!(closed, 1000 - 250);
         assert!(many[..closed].iter().all(is_closed), "the oldest");
-        assert!(!is_closed(&lonely) && !idle.iter().any(is_closed));
+        assert!(!idle.iter().any(is_closed));
     }
 
     #[test]
-    fn silent_connections_are_not_few_and_leave_the_others_their_places() {
+    fn silent_connections_are_not_few_and_leave_the_others_their_connections() {
         for (most, room) in [(4000, 1000), (1000, LEAST_WAITING), (200, 100)] {
-            let crowd = Crowd::new(most);
-            let idle: Vec<_> = (0..100).map(|_| open(&crowd, HERE)).collect();
-            let silent: Vec<_> = (0..2000).map(|_| crowd.enter(there(1)).unwrap()).collect();
-            let closed = silent.iter().filter(|place| is_closed(place)).count();
+            let table = ConnectionTable::new(most);
+            let idle: Vec<_> = (0..100).map(|_| open(&table)).collect();
+            let silent: Vec<_> = (0..2000).map(|_| table.enter().unwrap()).collect();
+            let closed = silent.iter().filter(|slot| is_closed(slot)).count();
             assert_eq!(closed, 2000 - room, "of {most}");
             assert!(silent[..closed].iter().all(is_closed), "the oldest");
             assert!(!idle.iter().any(is_closed));
@@ -442,23 +411,19 @@ mod tests {
 
     #[test]
     fn silent_handshakes_go_before_those_that_have_begun() {
-        let crowd = Crowd::new(4 * LEAST_HANDSHAKES);
-        for client in [HERE, there(1)] {
-            let first = crowd.enter(client).unwrap();
-            first.speaks();
-            // One of each address, and many of one.
-            let _many: Vec<_> = (2..=200).map(|number| crowd.enter(there(number))).collect();
-            let _more: Vec<_> = (0..200).map(|_| crowd.enter(client)).collect();
-            assert!(!is_closed(&first));
-        }
+        let table = ConnectionTable::new(4 * LEAST_HANDSHAKES);
+        let first = table.enter().unwrap();
+        first.speaks();
+        let _many: Vec<_> = (0..400).map(|_| table.enter()).collect();
+        assert!(!is_closed(&first));
     }
 
     #[test]
     fn a_connection_that_ends_leaves_its_place() {
-        let crowd = Crowd::new(2);
-        let first = open(&crowd, HERE);
+        let table = ConnectionTable::new(2);
+        let first = open(&table);
         for _ in 0..10 {
-            drop(open(&crowd, HERE));
+            drop(open(&table));
         }
         assert!(!is_closed(&first));
     }
